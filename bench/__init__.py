@@ -1,0 +1,1 @@
+"""How long it takes: sweep, measure, verify, and the command lines."""

@@ -1,0 +1,1 @@
+"""What moves: schedules, their proof, their cost and their execution."""

@@ -1,0 +1,1 @@
+"""One folder a collective, one file an algorithm, found by its name."""

@@ -1,0 +1,1 @@
+"""All-reduce: every rank ends with the reduction of all vectors."""

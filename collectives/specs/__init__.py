@@ -1,0 +1,1 @@
+"""One file a collective, one constant each: what a schedule must achieve."""

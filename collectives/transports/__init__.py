@@ -1,0 +1,1 @@
+"""One file a transport: the data planes that a program can run on."""

@@ -1,0 +1,1 @@
+"""One file a world: the control planes that ranks meet on."""

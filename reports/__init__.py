@@ -1,0 +1,1 @@
+"""What it means: records, statistics, tables and pages."""

@@ -1,0 +1,1 @@
+"""Where it moves: devices, links, clocks and placement. Imports nothing of ours."""
