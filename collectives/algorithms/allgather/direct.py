@@ -1,0 +1,10 @@
+"""Direct all-gather: everyone sends everyone else its chunk, at once."""
+
+from collectives.algorithms.reduce_scatter.direct import direct as reduce_scatter_direct
+from collectives.passes import reverse
+from collectives.schedule import Schedule
+
+
+def direct(n: int) -> Schedule:
+    """One step; (n−1)/n of the vector each way."""
+    return reverse(reduce_scatter_direct(n))

@@ -1,0 +1,10 @@
+"""Ring all-gather: the ring reduce-scatter, reversed."""
+
+from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
+from collectives.passes import reverse
+from collectives.schedule import Schedule
+
+
+def ring(n: int) -> Schedule:
+    """Each chunk goes round the ring once. n−1 steps; (n−1)/n of the vector each way."""
+    return reverse(reduce_scatter_ring(n))

@@ -1,0 +1,65 @@
+"""Two binary trees, each on half of the vector, pipelined (Sanders, Speck, Träff 2009; NCCL 2.4).
+
+No rank has children in both trees, so every rank sends at most twice the vector, and receives at
+most twice the vector, whatever the number of ranks.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.moves import moves
+from collectives.passes import beside, pipeline, relabel, reverse, then
+from collectives.schedule import Schedule, Step
+
+
+def _edges(low: int, high: int, depth: int) -> Iterator[tuple[int, int, int]]:
+    """(depth of the child, child, parent) of a full in-order tree over low … high, an odd number.
+
+    Even positions are leaves, odd ones have two children.
+    """
+    if low == high:
+        return
+    leaves = (high - low) // 2 + 1
+    middle = low + 2 * ((leaves + 1) // 2) - 1
+    for start, stop in ((low, middle - 1), (middle + 1, high)):
+        yield depth + 1, _top(start, stop), middle
+        yield from _edges(start, stop, depth + 1)
+
+
+def _top(low: int, high: int) -> int:
+    return low if low == high else low + 2 * (((high - low) // 2 + 2) // 2) - 1
+
+
+def in_order_tree(n: int) -> list[tuple[int, int, int]]:
+    """(depth, child, parent) of a tree over 0 … n−1 in which only odd ranks have children.
+
+    With an even number of ranks the last one is the root, with the full tree as its only child.
+    """
+    if n % 2:
+        return list(_edges(0, n - 1, 0))
+    return [(1, _top(0, n - 2), n - 1), *_edges(0, n - 2, 1)] if n else []
+
+
+def _tree(n: int) -> Schedule:
+    """Reduce to the tree's root and broadcast from it, a level a step, on one chunk."""
+    edges = in_order_tree(n)
+    depth = max((level for level, _, _ in edges), default=0)
+    levels = [np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)]
+    down = Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
+    return then(reverse(down, reduce=True), down)
+
+
+def double_tree(n: int, segments: int = 8) -> Schedule:
+    """2·depth + segments − 1 steps, depth ≤ ⌈lg n⌉ + 1; at most twice the vector out and in.
+
+    Raises Unsupported for fewer than one segment.
+    """
+    if segments < 1:
+        raise Unsupported(f"double_tree: segments={segments}; at least 1 is needed")
+    one = pipeline(_tree(n), segments)
+    # Mirrored for an even number of ranks, shifted by one for an odd one: in both cases the ranks
+    # with children in the second tree are even.
+    other = [n - 1 - i if n % 2 == 0 else (i - 1) % n for i in range(n)]
+    return beside(one, relabel(one, other))

@@ -1,0 +1,68 @@
+"""Reduce-scatter inside each group, all-reduce across the groups, all-gather inside; any depth.
+
+BlueConnect (Cho et al. 2019) and PowerAI DDL (Cho et al. 2017) do so over the levels of a network.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from collectives.algorithms.allgather.ring import ring as allgather_ring
+from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
+from collectives.errors import Unsupported
+from collectives.passes import on_groups, then
+from collectives.schedule import Schedule
+
+
+def _levels(dims: Sequence[int], n: int) -> list[tuple[int, list[list[int]], list[int], int]]:
+    """Per level: its size, its groups, where each group's share starts, and chunks per share.
+
+    Before level i a rank is responsible for n / (d₀…dᵢ₋₁) chunks, those that its place in the
+    inner levels gave it; the level's groups cut that share dᵢ-fold.
+    """
+    levels = []
+    inner = 1
+    for d in dims:
+        scale = n // (inner * d)
+        groups, offsets = [], []
+        for base in range(n):
+            if (base // inner) % d == 0:
+                groups.append([base + i * inner for i in range(d)])
+                offsets.append(_share(base, dims, inner, n))
+        levels.append((d, groups, offsets, scale))
+        inner *= d
+    return levels
+
+
+def _share(rank: int, dims: Sequence[int], inner: int, n: int) -> int:
+    """First chunk of the share that a rank is responsible for after the levels inside ``inner``."""
+    start, width, below = 0, n, 1
+    for d in dims:
+        if below == inner:
+            break
+        width //= d
+        start += (rank // below) % d * width
+        below *= d
+    return start
+
+
+def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
+    """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way. ``dims`` from the innermost level outwards.
+
+    Without ``dims`` there are two levels, as nearly square as n allows. Raises Unsupported when
+    the product of ``dims`` is not n.
+    """
+    if dims is None:
+        side = next(d for d in range(int(n**0.5), 0, -1) if n % d == 0)
+        dims = (n // side, side)
+    if prod(dims) != n or any(d < 1 for d in dims):
+        shape = "x".join(map(str, dims))
+        raise Unsupported(f"{shape} levels make {prod(dims)} ranks, not {n}")
+    levels = _levels(dims, n)
+
+    def phase(of: object) -> list[Schedule]:
+        return [
+            on_groups(of(d), groups, nranks=n, nchunks=n, offsets=offsets, scale=scale)  # type: ignore[operator]
+            for d, groups, offsets, scale in levels
+        ]
+
+    return then(*phase(reduce_scatter_ring), *reversed(phase(allgather_ring)))

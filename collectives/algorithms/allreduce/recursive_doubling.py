@@ -1,0 +1,25 @@
+"""Recursive doubling: exchange whole vectors with ranks at distance 1, 2, 4, …"""
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def recursive_doubling(n: int) -> Schedule:
+    """lg n steps; lg n vectors each way. Raises Unsupported unless n is a power of two."""
+    if n & (n - 1):
+        raise Unsupported(
+            f"recursive_doubling needs a power of two of ranks, not {n};"
+            " use tree, or halving_doubling, which folds"
+        )
+
+    def step(distance: int) -> Step:
+        def make(rank: int | None) -> Moves:
+            r = np.arange(n) if rank is None else np.array([rank, rank ^ distance])
+            return moves(r, r ^ distance, 0, reduce=True)
+
+        return Step(make)
+
+    return Schedule(n, 1, tuple(step(1 << bit) for bit in range(n.bit_length() - 1)))

@@ -1,0 +1,11 @@
+"""Ring all-reduce (Patarasuk, Yuan 2009): reduce-scatter round a ring, then all-gather round it."""
+
+from collectives.algorithms.allgather.ring import ring as allgather_ring
+from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
+from collectives.passes import then
+from collectives.schedule import Schedule
+
+
+def ring(n: int) -> Schedule:
+    """2(n−1) steps; every rank sends and receives 2(n−1)/n of the vector: bandwidth-optimal."""
+    return then(reduce_scatter_ring(n), allgather_ring(n))

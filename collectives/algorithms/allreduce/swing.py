@@ -1,0 +1,61 @@
+"""Swing (De Sensi et al., NSDI 2024): halving and doubling with partners that swing to and fro.
+
+In step s rank r talks to the rank at distance δ(s) = (1 − (−2)^(s+1)) / 3, forwards if r is even
+and backwards if it is odd, which keeps partners near on a torus.
+"""
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.moves import Moves, moves
+from collectives.passes import reverse, then
+from collectives.schedule import Schedule, Step
+
+
+def _partners(n: int) -> np.ndarray:  # type: ignore[type-arg]
+    """partner[s, r] of every rank in every step."""
+    r = np.arange(n)
+    rows = []
+    for s in range(n.bit_length() - 1):
+        distance = (1 - (-2) ** (s + 1)) // 3
+        rows.append(np.where(r % 2 == 0, r + distance, r - distance) % n)
+    return np.array(rows, np.int64).reshape(-1, n)
+
+
+def _order(n: int, partner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """Chunk of each rank, and first chunk that a rank is responsible for from each step on.
+
+    ``reach[s][r]`` is whom r can still reach from step s on: it halves with every step, and the
+    halves are numbered so that each is a run of chunks.
+    """
+    steps = len(partner)
+    reach = [[{r} for r in range(n)]]
+    for s in reversed(range(steps)):
+        after = reach[0]
+        reach.insert(0, [after[r] | after[partner[s, r]] for r in range(n)])
+    chunk, start = np.zeros(n, np.int64), np.zeros((steps + 1, n), np.int64)
+    for s in range(steps):
+        for r in range(n):
+            mine, theirs = reach[s + 1][r], reach[s + 1][partner[s, r]]
+            start[s + 1, r] = start[s, r] + (len(mine) if min(theirs) < min(mine) else 0)
+    chunk[:] = start[steps]
+    return chunk, start
+
+
+def swing(n: int) -> Schedule:
+    """2 lg n steps; 2(n−1)/n of the vector each way. Raises Unsupported unless n is 2^k."""
+    if n & (n - 1):
+        raise Unsupported(f"swing needs a power of two of ranks, not {n}; use ring")
+    partner = _partners(n)
+    _, start = _order(n, partner)
+
+    def step(s: int) -> Step:
+        def make(rank: int | None) -> Moves:
+            r = np.arange(n) if rank is None else np.array([rank, partner[s, rank]])
+            to = partner[s, r]
+            return moves(r, to, start[s + 1, to], count=n >> (s + 1), reduce=True)
+
+        return Step(make)
+
+    scatter = Schedule(n, n, tuple(step(s) for s in range(len(partner))))
+    return then(scatter, reverse(scatter))

@@ -1,0 +1,21 @@
+"""2-D torus (Mikami et al. 2018): rings along the rows, then along the columns, then rows again."""
+
+from collections.abc import Sequence
+
+from collectives.algorithms.allreduce.hierarchical import hierarchical
+from collectives.errors import Unsupported
+from collectives.schedule import Schedule
+
+
+def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:
+    """X×Y ranks: 2(X−1) + 2(Y−1) steps; 2(n−1)/n of the vector each way.
+
+    Rank r stands at column r mod X of row r div X. Without ``grid`` the most nearly square X×Y is
+    taken. Raises Unsupported when the grid has not n ranks, or n is a prime above 3.
+    """
+    if grid is None and n > 3 and all(n % d for d in range(2, int(n**0.5) + 1)):
+        raise Unsupported(f"torus: {n} ranks form no grid but 1x{n}; use ring, or another number")
+    if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != n):
+        shape = "x".join(map(str, grid))
+        raise Unsupported(f"torus: a {shape} grid does not fit {n} ranks")
+    return hierarchical(n, grid)

@@ -1,0 +1,11 @@
+"""Binomial tree: reduce to rank 0, then broadcast from it."""
+
+from collectives.algorithms.broadcast.binomial import binomial as broadcast_binomial
+from collectives.algorithms.reduce.binomial import binomial as reduce_binomial
+from collectives.passes import then
+from collectives.schedule import Schedule
+
+
+def tree(n: int) -> Schedule:
+    """2⌈lg n⌉ steps; the root receives and sends the vector ⌈lg n⌉ times."""
+    return then(reduce_binomial(n), broadcast_binomial(n))

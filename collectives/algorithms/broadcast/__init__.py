@@ -1,0 +1,1 @@
+"""Broadcast: every rank ends with the vector of the root."""

@@ -1,0 +1,18 @@
+"""Binomial-tree broadcast: the ranks that have the vector double in every step."""
+
+import numpy as np
+
+from collectives.moves import moves
+from collectives.passes import relabel
+from collectives.schedule import Schedule, Step
+
+
+def binomial(n: int, root: int = 0) -> Schedule:
+    """⌈lg n⌉ steps; the root sends the vector ⌈lg n⌉ times, every other rank receives it once."""
+    steps = []
+    have = 1
+    while have < n:
+        src = np.arange(min(have, n - have))
+        steps.append(Step.fixed(moves(src, src + have, 0)))
+        have *= 2
+    return relabel(Schedule(n, 1, tuple(steps)), [(i + root) % n for i in range(n)])

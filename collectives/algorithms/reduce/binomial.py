@@ -1,0 +1,10 @@
+"""Binomial-tree reduce: the binomial broadcast, reversed."""
+
+from collectives.algorithms.broadcast.binomial import binomial as broadcast_binomial
+from collectives.passes import reverse
+from collectives.schedule import Schedule
+
+
+def binomial(n: int, root: int = 0) -> Schedule:
+    """⌈lg n⌉ steps; the root receives and adds ⌈lg n⌉ vectors, every other rank sends one."""
+    return reverse(broadcast_binomial(n, root), reduce=True)

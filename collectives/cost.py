@@ -1,0 +1,72 @@
+"""What a schedule costs, counted from the schedule itself: steps, bytes, the busiest port."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.layout import Elements, Layout
+from collectives.moves import Buffer
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+
+__all__ = ["Cost", "cost", "traffic"]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Counts of a schedule. Volumes are in units of the collective's own total, n.
+
+    ``steps``: steps in which ranks exchange something (moves inside a rank cost no latency).
+    ``out`` and ``into``: what the busiest rank sends and the busiest rank receives.
+    ``total``: everything that crosses between ranks. ``reduced``: the most that one rank adds.
+    """
+
+    steps: int
+    out: float
+    into: float
+    total: float
+    reduced: float
+
+
+def cost(schedule: Schedule, spec: Collective) -> Cost:
+    """The cost of a schedule (placed or in vector form) of equal chunks."""
+    n = schedule.nranks
+    sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
+    steps = 0
+    for every in schedule.all_moves:
+        m = every.remote()
+        steps += len(m) > 0
+        np.add.at(sent, m.src, m.count)
+        np.add.at(got, m.dst, m.count)
+        r = every.where(every.reduce)
+        np.add.at(added, r.dst, r.count)
+    unit = 1 / max(1, schedule.nchunks)
+    return Cost(steps, sent.max() * unit, got.max() * unit, sent.sum() * unit, added.max() * unit)
+
+
+def traffic(
+    schedule: Schedule, spec: Collective, elements: Elements, itemsize: int, root: int = 0
+) -> NDArray[np.int64]:
+    """Bytes that each rank sends and receives: shape (2, nranks).
+
+    This is the schedule's own count, from the sizes of the chunks, with nothing rounded away; what
+    a transport counts while running must equal it. ``elements``: as in `Layout.bounds`.
+    ``schedule`` must be placed.
+    """
+    layout = Layout.of(schedule, spec, root)
+    edges = {
+        (rank, buffer): layout.bounds(rank, buffer, elements)
+        for rank in range(schedule.nranks)
+        for buffer in Buffer
+    }
+    total = np.zeros((2, schedule.nranks), np.int64)
+    for every in schedule.all_moves:
+        for src, dst, buffer, chunk, _, _, count, _ in every.remote().table.T.tolist():
+            bounds = edges[src, buffer]
+            span = bounds[chunk + count] - bounds[chunk]
+            total[0, src] += span
+            total[1, dst] += span
+    return total * itemsize

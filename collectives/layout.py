@@ -1,0 +1,79 @@
+"""Where chunks lie: which vector chunk a slot stands for, and which elements that is.
+
+The bridge between a schedule's chunk numbers, a collective's parts and a run's element counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import ScheduleError
+from collectives.moves import Buffer
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+
+__all__ = ["Elements", "Layout"]
+
+Elements = int | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A collective on ``nranks`` ranks whose vector is cut into ``nchunks`` chunks.
+
+    Raises ScheduleError when the chunks do not fall on the collective's parts.
+    """
+
+    spec: Collective
+    nranks: int
+    nchunks: int
+    root: int = 0
+
+    def __post_init__(self) -> None:
+        parts = self.spec.parts(self.nranks)
+        if parts and self.nchunks % parts:
+            raise ScheduleError(
+                f"{self.spec.name}: {self.nchunks} chunks do not fall on {parts} parts"
+            )
+
+    @classmethod
+    def of(cls, schedule: Schedule, spec: Collective, root: int = 0) -> Layout:
+        """The layout that a schedule for a collective works on."""
+        return cls(spec, schedule.nranks, schedule.nchunks, root)
+
+    @cached_property
+    def split(self) -> int:
+        """Chunks per part."""
+        return self.nchunks // max(1, self.spec.parts(self.nranks))
+
+    def parts(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
+        """The parts that a buffer of a rank holds; all of them for scratch."""
+        if buffer is Buffer.SCRATCH:
+            return np.arange(self.spec.parts(self.nranks))
+        of = self.spec.inputs if buffer is Buffer.IN else self.spec.outputs
+        return np.fromiter(of(self.nranks, rank, self.root), np.int64)
+
+    def chunks(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
+        """The vector chunks that ``in`` or ``out`` of a rank holds, in the buffer's order."""
+        parts = self.parts(rank, buffer)
+        return (parts[:, None] * self.split + np.arange(self.split)).ravel()
+
+    def bounds(self, rank: int, buffer: Buffer, elements: Elements) -> NDArray[np.int64]:
+        """Element offsets of a buffer's chunks (one more than there are chunks).
+
+        ``elements`` is the number of elements of every part, or an array with one number a part;
+        a part's elements are shared by its chunks as equally as whole elements allow. Scratch is
+        laid out like the vector.
+        """
+        parts = self.parts(rank, buffer)
+        share = np.broadcast_to(np.asarray(elements, np.int64), self.spec.parts(self.nranks))[parts]
+        edges = np.arange(self.split + 1) * share[:, None] // self.split
+        return np.concatenate([[0], np.cumsum(np.diff(edges, axis=1).ravel())])
+
+    def elements(self, rank: int, buffer: Buffer, elements: Elements) -> int:
+        """Elements in a rank's ``in`` or ``out``, from the elements of the parts."""
+        return int(self.bounds(rank, buffer, elements)[-1])

@@ -1,0 +1,189 @@
+"""Functions from schedules to schedules: algorithms are composed with them, not written again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collectives.errors import ScheduleError
+from collectives.moves import Moves
+from collectives.schedule import Schedule, Step
+
+__all__ = ["beside", "named", "on_groups", "pipeline", "refine", "relabel", "reverse", "then"]
+
+
+def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
+    """The same schedule, saying who made it and with which parameters."""
+    return replace(schedule, name=name, parameters=tuple(parameters.items()))
+
+
+def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
+    steps = tuple(
+        Step(lambda rank, s=s: change(s.make(rank)))  # type: ignore[misc, operator]
+        for s in schedule.steps
+    )
+    return replace(schedule, steps=steps, **fields)  # type: ignore[arg-type]
+
+
+def refine(schedule: Schedule, k: int) -> Schedule:
+    """The same transfers with every chunk cut into ``k``: chunk c becomes c·k … c·k+k−1."""
+    if k == 1:
+        return schedule
+
+    def change(m: Moves) -> Moves:
+        return m.replace(src_chunk=m.src_chunk * k, dst_chunk=m.dst_chunk * k, count=m.count * k)
+
+    return _map(schedule, change, nchunks=schedule.nchunks * k, scratch=schedule.scratch * k)
+
+
+def then(*schedules: Schedule) -> Schedule:
+    """One after the other over the same vector; chunks are refined to a common number."""
+    ranks = {schedule.nranks for schedule in schedules}
+    if len(ranks) != 1:
+        raise ScheduleError(f"then: schedules for different rank counts {sorted(ranks)}")
+    if len({schedule.vector for schedule in schedules}) != 1 or not schedules[0].vector:
+        raise ScheduleError("then: only schedules in vector form follow one another")
+    nchunks = int(np.lcm.reduce([schedule.nchunks for schedule in schedules]))
+    parts = [refine(schedule, nchunks // schedule.nchunks) for schedule in schedules]
+    return Schedule(
+        ranks.pop(),
+        nchunks,
+        tuple(step for part in parts for step in part.steps),
+        max(part.scratch for part in parts),
+    )
+
+
+def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
+    """Steps from last to first, every move turned round, all plain or all reducing.
+
+    The reverse of a reduce-scatter is an all-gather (``reduce=False``), that of a broadcast a
+    reduce (``reduce=True``).
+    """
+
+    def change(m: Moves) -> Moves:
+        return Moves(m.table[[1, 0, 4, 5, 2, 3, 6, 7]]).replace(reduce=reduce)
+
+    turned = _map(schedule, change)
+    return replace(turned, steps=turned.steps[::-1])
+
+
+def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
+    """Rank i's part is played by rank ``order[i]``; chunks stay as they are."""
+    new = np.asarray(order, np.int32)
+    if sorted(order) != list(range(schedule.nranks)):
+        raise ScheduleError(f"relabel: {list(order)} is no order of {schedule.nranks} ranks")
+    old = np.argsort(new)
+
+    def one(step: Step, rank: int | None) -> Moves:
+        m = step.make(None if rank is None else int(old[rank]))
+        return m.replace(src=new[m.src], dst=new[m.dst])
+
+    steps = tuple(Step(lambda rank, s=s: one(s, rank)) for s in schedule.steps)  # type: ignore[misc]
+    return replace(schedule, steps=steps)
+
+
+def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
+    """Chunk c becomes chunk ``order[c]``; moves of more than one chunk are taken apart."""
+    new = np.asarray(order, np.int32)
+
+    def change(m: Moves) -> Moves:
+        m = m.unit()
+        return m.replace(src_chunk=new[m.src_chunk], dst_chunk=new[m.dst_chunk])
+
+    return _map(schedule, change)
+
+
+def _window(schedule: Schedule, nchunks: int, offset: int) -> Schedule:
+    """The schedule over a window of a longer vector."""
+
+    def change(m: Moves) -> Moves:
+        return m.replace(src_chunk=m.src_chunk + offset, dst_chunk=m.dst_chunk + offset)
+
+    return _map(schedule, change, nchunks=nchunks)
+
+
+def _union(nranks: int, nchunks: int, lanes: Sequence[Sequence[Step]], scratch: int) -> Schedule:
+    """Several lanes of steps over disjoint chunks, step i of each at once."""
+    length = max((len(lane) for lane in lanes), default=0)
+
+    def step(i: int) -> Step:
+        at_once = [lane[i] for lane in lanes if i < len(lane)]
+        return Step(lambda rank: Moves.concat(s.make(rank) for s in at_once))
+
+    return Schedule(nranks, nchunks, tuple(step(i) for i in range(length)), scratch)
+
+
+def beside(*schedules: Schedule) -> Schedule:
+    """At once, each on its own share of the vector: schedule j works on the j-th share."""
+    ranks = {schedule.nranks for schedule in schedules}
+    if len(ranks) != 1:
+        raise ScheduleError(f"beside: schedules for different rank counts {sorted(ranks)}")
+    share = int(np.lcm.reduce([schedule.nchunks for schedule in schedules]))
+    total = share * len(schedules)
+    lanes = [
+        _window(refine(s, share // s.nchunks), total, j * share).steps
+        for j, s in enumerate(schedules)
+    ]
+    return _union(ranks.pop(), total, lanes, max(s.scratch for s in schedules))
+
+
+def pipeline(schedule: Schedule, segments: int) -> Schedule:
+    """The schedule on ``segments`` shares of the vector, each one step behind the one before.
+
+    A schedule of d steps becomes one of d + segments − 1 (Träff, Ripke 2008, among others).
+    """
+    if segments < 1:
+        raise ScheduleError(f"pipeline: {segments} segments; at least 1 is needed")
+    total = schedule.nchunks * segments
+    idle = Step.fixed(Moves.of(()))
+    lanes = [
+        [idle] * j + list(_window(schedule, total, j * schedule.nchunks).steps)
+        for j in range(segments)
+    ]
+    return _union(schedule.nranks, total, lanes, schedule.scratch)
+
+
+def on_groups(
+    schedule: Schedule,
+    groups: Sequence[Sequence[int]],
+    *,
+    nranks: int,
+    nchunks: int,
+    offsets: Sequence[int] | None = None,
+    scale: int = 1,
+) -> Schedule:
+    """The schedule inside every group of ranks at once.
+
+    Local rank i of group g is rank ``groups[g][i]``; local chunk c is the ``scale`` chunks from
+    ``offsets[g] + c·scale`` on, of ``nchunks`` in all. Groups must not share a rank.
+    """
+    table = np.asarray(groups, np.int32)
+    start = np.zeros(len(groups), np.int32) if offsets is None else np.asarray(offsets, np.int32)
+    if table.ndim != 2 or table.shape[1] != schedule.nranks:
+        raise ScheduleError(f"on_groups: every group must have {schedule.nranks} ranks")
+    if len(np.unique(table)) != table.size:
+        raise ScheduleError("on_groups: a rank is in two groups")
+    where = {int(r): (g, i) for g, row in enumerate(table) for i, r in enumerate(row)}
+
+    def inside(m: Moves, g: int) -> Moves:
+        return m.replace(
+            src=table[g][m.src],
+            dst=table[g][m.dst],
+            src_chunk=start[g] + m.src_chunk * scale,
+            dst_chunk=start[g] + m.dst_chunk * scale,
+            count=m.count * scale,
+        )
+
+    def one(step: Step, rank: int | None) -> Moves:
+        if rank is None:
+            every = step.make(None)
+            return Moves.concat(inside(every, g) for g in range(len(table)))
+        if rank not in where:
+            return Moves.of(())
+        g, i = where[rank]
+        return inside(step.make(i), g)
+
+    steps = tuple(Step(lambda rank, s=s: one(s, rank)) for s in schedule.steps)  # type: ignore[misc]
+    return Schedule(nranks, nchunks, steps, schedule.scratch * scale)

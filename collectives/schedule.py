@@ -1,0 +1,84 @@
+"""A schedule: what moves in which step, as data. It knows no collective, size or transport.
+
+The rules that every reader of a schedule may rely on:
+
+1. All reads of a step precede all of its writes.
+2. A plain write shares its slot with no other read or write of its step; several reducing writes
+   may share one.
+3. Moves between one pair of ranks keep their order at both ends, so no tags are needed.
+4. Steps order a rank's own moves; there is no barrier between ranks.
+
+Steps are made on demand: a `Step` is asked for all its moves, or for those that touch one rank,
+so that one rank's part never costs the memory of everyone's.
+
+*Vector form.* Most algorithms are written on one vector that all ranks share in thought: every
+slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.passes.place` turns that
+into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector form
+compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from collectives.moves import Move, Moves
+
+__all__ = ["Schedule", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Moves that may happen at once; ``make(None)`` gives all, ``make(rank)`` those touching it.
+
+    ``make(rank)`` may give more than what touches the rank: `moves` filters.
+    """
+
+    make: Callable[[int | None], Moves]
+
+    @classmethod
+    def fixed(cls, all_moves: Moves) -> Step:
+        """A step whose moves are known already."""
+        return cls(lambda _rank: all_moves)
+
+    def moves(self, rank: int | None = None) -> Moves:
+        """All moves of the step, or those that touch a rank, in one and the same order."""
+        made = self.make(rank)
+        return made if rank is None else made.touching(rank)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
+
+    ``scratch`` is the number of scratch chunks each rank needs; ``vector`` says that the schedule
+    is in vector form; ``name`` and ``parameters`` say who made it.
+    """
+
+    nranks: int
+    nchunks: int
+    steps: tuple[Step, ...]
+    scratch: int = 0
+    vector: bool = True
+    name: str = ""
+    parameters: tuple[tuple[str, object], ...] = field(default=())
+
+    @classmethod
+    def of(
+        cls,
+        nranks: int,
+        nchunks: int,
+        steps: Sequence[Iterable[Move]],
+        *,
+        scratch: int = 0,
+        vector: bool = False,
+    ) -> Schedule:
+        """A schedule from single moves, for tests and imports."""
+        fixed = tuple(Step.fixed(Moves.of(step)) for step in steps)
+        return cls(nranks, nchunks, fixed, scratch, vector)
+
+    @cached_property
+    def all_moves(self) -> tuple[Moves, ...]:
+        """Every step's moves, made once and kept: for proofs, costs and drawings."""
+        return tuple(step.moves() for step in self.steps)

@@ -1,0 +1,15 @@
+"""All-gather: rank r has the r-th part of a vector, every rank wants all of it."""
+
+from collectives.spec import Collective
+
+__all__ = ["SPEC"]
+
+SPEC = Collective(
+    name="allgather",
+    title="every rank ends with all ranks' parts, in rank order",
+    parts=lambda n: n,
+    inputs=lambda n, rank, root: (rank,),
+    outputs=lambda n, rank, root: range(n),
+    # Every rank must receive the n-1 parts of n that it lacks.
+    bus_factor=lambda n: (n - 1) / n,
+)

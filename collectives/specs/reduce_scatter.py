@@ -1,0 +1,16 @@
+"""Reduce-scatter: every rank has a whole vector, rank r wants the r-th part of the reduction."""
+
+from collectives.spec import Collective
+
+__all__ = ["SPEC"]
+
+SPEC = Collective(
+    name="reduce_scatter",
+    title="rank r ends with the r-th part of the reduction of all ranks' vectors",
+    parts=lambda n: n,
+    inputs=lambda n, rank, root: range(n),
+    outputs=lambda n, rank, root: (rank,),
+    # n-1 transfers per element, shared by n ranks.
+    bus_factor=lambda n: (n - 1) / n,
+    reduces=True,
+)
