@@ -61,9 +61,7 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     return found
 
 
-def build(
-    collective: str, name: str, nranks: int, *, root: int = 0, **given: object
-) -> Schedule:
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
     """A placed schedule of an algorithm by name. ``given`` are parameters that it must know.
 
     Raises Unsupported for an unknown name or parameter, or a rank count that it cannot serve.

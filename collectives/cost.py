@@ -31,8 +31,8 @@ class Cost:
     reduced: float
 
 
-def cost(schedule: Schedule, spec: Collective) -> Cost:
-    """The cost of a schedule (placed or in vector form) of equal chunks."""
+def cost(schedule: Schedule) -> Cost:
+    """The cost of a schedule, placed or in vector form, whose chunks are equal."""
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = 0
@@ -43,8 +43,11 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
         np.add.at(got, m.dst, m.count)
         r = every.where(every.reduce)
         np.add.at(added, r.dst, r.count)
-    unit = 1 / max(1, schedule.nchunks)
-    return Cost(steps, sent.max() * unit, got.max() * unit, sent.sum() * unit, added.max() * unit)
+    volumes = (
+        float(v) / max(1, schedule.nchunks)
+        for v in (sent.max(), got.max(), sent.sum(), added.max())
+    )
+    return Cost(steps, *volumes)
 
 
 def traffic(

@@ -83,9 +83,7 @@ class _Placer:
         needed[self.layout.chunks(rank, Buffer.OUT)] = True
         keep = needed[have]
         target = Buffer.OUT if self.in_out[rank] else Buffer.SCRATCH
-        return _copies(
-            rank, Buffer.IN, np.flatnonzero(keep), target, self.local[rank, have[keep]]
-        )
+        return _copies(rank, Buffer.IN, np.flatnonzero(keep), target, self.local[rank, have[keep]])
 
     def after(self, rank: int) -> Moves:
         """Scratch → out, on ranks that worked in scratch."""

@@ -34,9 +34,7 @@ class _Memory:
             buffer: [layout.chunks(rank, buffer) for rank in range(schedule.nranks)]
             for buffer in (Buffer.IN, Buffer.OUT)
         }
-        width = max(
-            [1, schedule.nchunks] + [len(c) for held in self.held.values() for c in held]
-        )
+        width = max([1, schedule.nchunks] + [len(c) for held in self.held.values() for c in held])
         self.size = np.zeros((3, schedule.nranks), np.int64)
         self.at = np.full((3, schedule.nranks, max(width, schedule.scratch)), _EMPTY, np.int64)
         self.rows = 0
@@ -84,9 +82,7 @@ def _check_ranges(m: Moves, memory: _Memory, where: str) -> None:
             )
 
 
-def _check_hazards(
-    m: Moves, read: NDArray[np.int64], write: NDArray[np.int64], where: str
-) -> None:
+def _check_hazards(m: Moves, read: NDArray[np.int64], write: NDArray[np.int64], where: str) -> None:
     plain, added = write[~m.reduce], write[m.reduce]
     slots, times = np.unique(plain, return_counts=True)
     clash = np.concatenate(

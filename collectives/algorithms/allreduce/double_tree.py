@@ -46,7 +46,9 @@ def _tree(n: int) -> Schedule:
     """Reduce to the tree's root and broadcast from it, a level a step, on one chunk."""
     edges = in_order_tree(n)
     depth = max((level for level, _, _ in edges), default=0)
-    levels = [np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)]
+    levels = [
+        np.array([(c, p) for d, c, p in edges if d == level]) for level in range(1, depth + 1)
+    ]
     down = Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
     return then(reverse(down, reduce=True), down)
 

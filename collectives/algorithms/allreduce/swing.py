@@ -5,6 +5,7 @@ and backwards if it is odd, which keeps partners near on a torus.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
 from collectives.moves import Moves, moves
@@ -12,7 +13,10 @@ from collectives.passes import reverse, then
 from collectives.schedule import Schedule, Step
 
 
-def _partners(n: int) -> np.ndarray:  # type: ignore[type-arg]
+Ranks = NDArray[np.int64]
+
+
+def _partners(n: int) -> Ranks:
     """partner[s, r] of every rank in every step."""
     r = np.arange(n)
     rows = []
@@ -22,8 +26,8 @@ def _partners(n: int) -> np.ndarray:  # type: ignore[type-arg]
     return np.array(rows, np.int64).reshape(-1, n)
 
 
-def _order(n: int, partner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
-    """Chunk of each rank, and first chunk that a rank is responsible for from each step on.
+def _starts(n: int, partner: Ranks) -> Ranks:
+    """First chunk that a rank is responsible for from each step on: start[s, r].
 
     ``reach[s][r]`` is whom r can still reach from step s on: it halves with every step, and the
     halves are numbered so that each is a run of chunks.
@@ -33,13 +37,12 @@ def _order(n: int, partner: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # typ
     for s in reversed(range(steps)):
         after = reach[0]
         reach.insert(0, [after[r] | after[partner[s, r]] for r in range(n)])
-    chunk, start = np.zeros(n, np.int64), np.zeros((steps + 1, n), np.int64)
+    start = np.zeros((steps + 1, n), np.int64)
     for s in range(steps):
         for r in range(n):
             mine, theirs = reach[s + 1][r], reach[s + 1][partner[s, r]]
             start[s + 1, r] = start[s, r] + (len(mine) if min(theirs) < min(mine) else 0)
-    chunk[:] = start[steps]
-    return chunk, start
+    return start
 
 
 def swing(n: int) -> Schedule:
@@ -47,7 +50,7 @@ def swing(n: int) -> Schedule:
     if n & (n - 1):
         raise Unsupported(f"swing needs a power of two of ranks, not {n}; use ring")
     partner = _partners(n)
-    _, start = _order(n, partner)
+    start = _starts(n, partner)
 
     def step(s: int) -> Step:
         def make(rank: int | None) -> Moves:

@@ -1,0 +1,91 @@
+"""A schedule bound to one rank's buffers on one transport; everything is built before the clock."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from collectives.layout import Elements, Layout
+from collectives.moves import Buffer
+from collectives.ops import Op, scale
+from collectives.program import Program, lower
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+from collectives.transport import Action, Array, Buffers, Transport
+
+__all__ = ["Plan", "memory"]
+
+
+def memory(program: Program, transport: Transport, itemsize: int, in_place: bool) -> int:
+    """Bytes that a plan needs on its rank: buffers, scratch and the transport's staging."""
+    own = program.elements[Buffer.IN], program.elements[Buffer.OUT]
+    buffers = max(own) if in_place else sum(own)
+    return (buffers + program.elements[Buffer.SCRATCH]) * itemsize + transport.staging(
+        program, itemsize
+    )
+
+
+class Plan:
+    """Fire with ``plan()``; a context manager that frees what it took.
+
+    ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
+    plan takes scratch itself. ``op`` is None for collectives that do not reduce.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        spec: Collective,
+        transport: Transport,
+        rank: int,
+        source: Array,
+        target: Array,
+        op: Op | None,
+        elements: Elements,
+        *,
+        root: int = 0,
+        in_place: bool = False,
+    ) -> None:
+        layout = Layout.of(schedule, spec, root)
+        program = lower(schedule, layout, rank, elements, in_place=in_place)
+        dtype = target.dtype if target.size else source.dtype
+        raw = transport.allocate(program.elements[Buffer.SCRATCH] * dtype.itemsize)
+        buffers: Buffers = {
+            Buffer.IN: source,
+            Buffer.OUT: target,
+            Buffer.SCRATCH: raw.view(dtype),
+        }
+        self.program = program
+        self._target, self._nranks = target, schedule.nranks
+        self._action: Action = transport.prepare(program, buffers, op)
+        self._mean = op is not None and op.mean
+
+    def __call__(self) -> None:
+        """Carry the collective out once."""
+        self._action()
+        if self._mean:
+            scale(self._target, self._nranks)
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent so far, as the transport counted them."""
+        return self._action.sent
+
+    @property
+    def received(self) -> int:
+        """Bytes received so far, as the transport counted them."""
+        return self._action.received
+
+    def close(self) -> None:
+        """Free requests, staging and scratch."""
+        self._action.close()
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

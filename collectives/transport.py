@@ -1,0 +1,84 @@
+"""The data plane's narrow waist: what a transport offers, and all that plans ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.layout import Elements
+from collectives.moves import Buffer
+from collectives.ops import Op
+from collectives.program import Program
+from collectives.spec import Collective
+
+__all__ = ["Action", "Array", "Buffers", "Transport"]
+
+Array = NDArray[Any]
+Buffers = Mapping[Buffer, Array]
+
+
+class Action(Protocol):
+    """Something prepared that fires again and again, and counts what it moves."""
+
+    def __call__(self) -> None:
+        """Carry the operation out once; returns when this rank's part is complete."""
+        ...
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has sent to other ranks so far, as the transport bound them."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """Bytes that this rank has received so far."""
+        ...
+
+    def close(self) -> None:
+        """Free what was taken; firing is over."""
+        ...
+
+
+class Transport(Protocol):
+    """How bytes travel between ranks."""
+
+    @property
+    def name(self) -> str:
+        """The name that ``--transport`` knows."""
+        ...
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory that this transport is fastest on."""
+        ...
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Bytes that preparing the program would take beside its buffers."""
+        ...
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """One rank's program bound to its buffers; built once, fired often."""
+        ...
+
+    def library(
+        self,
+        spec: Collective,
+        buffers: Buffers,
+        op: Op | None,
+        *,
+        elements: Elements,
+        root: int,
+        in_place: bool,
+    ) -> Action:
+        """The library's own collective, the baseline. Raises Unsupported where there is none."""
+        ...
+
+    def clock(self) -> Callable[[], float]:
+        """A function that gives seconds."""
+        ...
+
+    def close(self) -> None:
+        """Free what the transport holds."""
+        ...

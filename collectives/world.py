@@ -1,0 +1,60 @@
+"""The control plane: who the ranks are, and how they agree on small things.
+
+What goes through here is JSON, never pickled objects, and never timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Json", "World"]
+
+Json = Any
+
+
+class World(Protocol):
+    """All ranks of a run, seen from one of them."""
+
+    @property
+    def name(self) -> str:
+        """``mpi`` or ``inproc``."""
+        ...
+
+    @property
+    def rank(self) -> int:
+        """This rank's number."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The node that each rank is on, numbered from 0 in the order of ranks."""
+        ...
+
+    def broadcast(self, value: Json, root: int = 0) -> Json:
+        """The root's value, on every rank."""
+        ...
+
+    def gather(self, value: Json) -> list[Json]:
+        """Every rank's value, in rank order, on every rank."""
+        ...
+
+    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Element by element the largest of all ranks' arrays, on every rank."""
+        ...
+
+    def barrier(self) -> None:
+        """Return when every rank is here."""
+        ...
+
+    def abort(self, status: int) -> None:
+        """End every rank at once with an exit status; does not return under MPI."""
+        ...

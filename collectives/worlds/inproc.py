@@ -1,0 +1,148 @@
+"""Ranks as threads of one process: for tests, for machines without MPI, and for a first look."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import BusbarError, RankFailure
+from collectives.world import Json
+
+__all__ = ["InprocWorld", "Mailbox", "run"]
+
+T = TypeVar("T")
+_ABORT = object()
+
+
+class Mailbox:
+    """Queues between every ordered pair of ranks, which an abort unblocks."""
+
+    def __init__(self, size: int, deadline: float) -> None:
+        self.size, self.deadline = size, deadline
+        self._queues: list[SimpleQueue[object]] = [SimpleQueue() for _ in range(size * size)]
+        self.failed = threading.Event()
+
+    def put(self, src: int, dst: int, item: object) -> None:
+        """Leave an item from one rank for another."""
+        self._queues[src * self.size + dst].put(item)
+
+    def get(self, src: int, dst: int, rank: int) -> object:
+        """Take the next item; RankFailure after the deadline or an abort. ``rank`` is the taker."""
+        try:
+            item = self._queues[src * self.size + dst].get(timeout=self.deadline)
+        except Empty:
+            peer = src if rank == dst else dst
+            raise RankFailure(
+                f"rank {rank} waited {self.deadline:g} s for rank {peer}, which did not arrive"
+            ) from None
+        if item is _ABORT:
+            raise RankFailure(f"rank {rank} stopped because another rank failed")
+        return item
+
+    def abort(self) -> None:
+        """Unblock everyone."""
+        self.failed.set()
+        for queue in self._queues:
+            queue.put(_ABORT)
+
+
+class InprocWorld:
+    """One rank's view of a world of threads; see `World` for the methods."""
+
+    name = "inproc"
+
+    def __init__(self, rank: int, shared: _Shared) -> None:
+        self.rank, self.size = rank, shared.size
+        self.shared = shared
+        self.nodes: Sequence[int] = (0,) * shared.size
+
+    def _exchange(self, value: object) -> list[object]:
+        shared = self.shared
+        shared.board[self.rank] = value
+        self.barrier()
+        everyone = list(shared.board)
+        self.barrier()
+        return everyone
+
+    def broadcast(self, value: Json, root: int = 0) -> Json:
+        """See `World.broadcast`."""
+        return json.loads(str(self._exchange(json.dumps(value))[root]))
+
+    def gather(self, value: Json) -> list[Json]:
+        """See `World.gather`."""
+        return [json.loads(str(text)) for text in self._exchange(json.dumps(value))]
+
+    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `World.maximum`."""
+        return np.asarray(np.max(np.stack(self._exchange(values)), axis=0))  # type: ignore[call-overload]
+
+    def barrier(self) -> None:
+        """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
+        try:
+            self.shared.barrier.wait(self.shared.deadline)
+        except threading.BrokenBarrierError:
+            raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
+
+    def abort(self, status: int) -> None:
+        """See `World.abort`: the other threads end at their next exchange."""
+        self.shared.abort()
+
+
+class _Shared:
+    """What the threads have in common."""
+
+    def __init__(self, size: int, deadline: float) -> None:
+        self.size, self.deadline = size, deadline
+        self.board: list[object] = [None] * size
+        self.barrier = threading.Barrier(size)
+        self.data = Mailbox(size, deadline)
+        self.acks = Mailbox(size, deadline)
+
+    def abort(self) -> None:
+        self.barrier.abort()
+        self.data.abort()
+        self.acks.abort()
+
+
+def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) -> list[T]:
+    """Run ``body(world)`` on ``size`` ranks; rank 0 is the calling thread. Gives all results.
+
+    ``deadline``: seconds that any rank waits for another. The first rank's error ends the others
+    and is raised here.
+    """
+    shared = _Shared(size, deadline)
+    results: dict[int, T] = {}
+    errors: dict[int, BaseException] = {}
+
+    def play(rank: int) -> None:
+        try:
+            results[rank] = body(InprocWorld(rank, shared))
+        except BaseException as error:  # noqa: BLE001  (carried to the caller below)
+            errors[rank] = error
+            shared.abort()
+
+    threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(1, size)]
+    for thread in threads:
+        thread.start()
+    play(0)
+    for thread in threads:
+        thread.join(deadline)
+    if errors:
+        raise _first_cause(errors)
+    return [results[rank] for rank in range(size)]
+
+
+def _first_cause(errors: dict[int, BaseException]) -> BaseException:
+    """The error that the others merely follow from."""
+    causes = [e for e in errors.values() if not isinstance(e, RankFailure)]
+    if causes:
+        return causes[0]
+    late = [e for e in errors.values() if "did not arrive" in str(e)]
+    found = (late or list(errors.values()))[0]
+    return found if isinstance(found, BusbarError) else RankFailure(str(found))
