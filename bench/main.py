@@ -5,13 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from bench import launch
 from bench.options import Options, parse
 from collectives.catalogue import algorithms, spec
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.spec import Collective
+
+if TYPE_CHECKING:
+    import socket
+
+    from collectives.transport import Transport
+    from collectives.world import World
+    from collectives.worlds.mpi import MpiWorld
 
 __all__ = ["door", "main"]
 
@@ -72,24 +79,24 @@ def _dry(spec: Collective, options: Options, speaks: bool) -> int:
 
 def _threads(spec: Collective, options: Options) -> int:
     """Ranks as threads of this process."""
-    from bench.watch import block_signals
+    from bench.watch import catch_signals
     from collectives.transports.inproc import InprocTransport
     from collectives.worlds.inproc import InprocWorld, run
 
-    block_signals()
+    signals = catch_signals()
     deadline = 3600.0 if options.timeout is None else 10 * options.timeout
 
     def body(world: InprocWorld) -> int:
-        return _session(world, InprocTransport(world), "threads of one process", spec, options)
+        mine = signals if world.rank == 0 else None
+        transport = InprocTransport(world)
+        return _session(world, transport, "threads of one process", spec, options, mine)
 
     return max(run(options.ranks or 1, body, deadline=deadline))
 
 
 def _mpi(spec: Collective, options: Options) -> int:
     """Ranks as MPI's processes."""
-    from bench.watch import block_signals
-
-    block_signals()
+    from bench.watch import catch_signals
     from collectives.worlds.mpi import MpiWorld
 
     try:
@@ -108,7 +115,8 @@ def _mpi(spec: Collective, options: Options) -> int:
     from collectives.transports.mpi import MpiTransport
 
     try:
-        return _session(world, MpiTransport(world), world.library(), spec, options)
+        transport = MpiTransport(world)
+        return _session(world, transport, world.library(), spec, options, catch_signals())
     except Unsupported as error:
         # The same on every rank: nothing has been exchanged that another rank still waits for.
         if world.rank == 0:
@@ -119,12 +127,10 @@ def _mpi(spec: Collective, options: Options) -> int:
         raise
 
 
-def _leave(world: object, error: BaseException) -> None:
+def _leave(world: MpiWorld, error: BaseException) -> None:
     """Say which rank failed and how, and end all ranks."""
     from bench.session import as_error
-    from collectives.worlds.mpi import MpiWorld
 
-    assert isinstance(world, MpiWorld)
     print(f"busbar: rank {world.rank}: {as_error(error)}", file=sys.stderr, flush=True)
     with suppress(BrokenPipeError):
         sys.stdout.flush()
@@ -132,23 +138,24 @@ def _leave(world: object, error: BaseException) -> None:
 
 
 def _session(
-    world: object, transport: object, library: str, spec: Collective, options: Options
+    world: World,
+    transport: Transport,
+    library: str,
+    spec: Collective,
+    options: Options,
+    signals: socket.socket | None,
 ) -> int:
     from bench.catalogue import choose
     from bench.session import Session
-    from collectives.transport import Transport
-    from collectives.world import World
 
-    here: World = world  # type: ignore[assignment]
-    through: Transport = transport  # type: ignore[assignment]
-    _check_sizes(spec, options, here.size)
-    chosen, notes = choose(spec, options, here.size, library=here.name == "mpi")
-    if here.rank == 0:
+    _check_sizes(spec, options, world.size)
+    chosen, notes = choose(spec, options, world.size, library=world.name == "mpi")
+    if world.rank == 0:
         for note in notes:
             print(f"busbar: {note}", file=sys.stderr)
-        if here.size == 1:
+        if world.size == 1:
             print(
                 "busbar: with one rank nothing crosses a link: busbw is 0 by definition",
                 file=sys.stderr,
             )
-    return Session(here, through, library, spec, options, chosen).run()
+    return Session(world, transport, library, spec, options, chosen, signals).run()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import time
 from collections.abc import Iterator, Sequence
 from itertools import count as forever
 
@@ -43,6 +45,7 @@ class Session:
         spec: Collective,
         options: Options,
         chosen: Sequence[Chosen],
+        signals: socket.socket | None,
     ) -> None:
         self._world, self._transport, self._spec = world, transport, spec
         self._options, self._chosen = options, chosen
@@ -54,7 +57,7 @@ class Session:
         self._people = [(rank, pid, host, cpu) for rank, (pid, host, cpu) in enumerate(people)]
         hosts = [host for _, _, host, _ in self._people]
         self._environment = describe(library, world.nodes, hosts)
-        self._watch = Watch(world, options.timeout, self.stop)
+        self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
             options.warmup, options.iterations, options.budget, options.timing, options.across
         )
@@ -227,6 +230,8 @@ class Session:
         self._screen.close()
         self._screen.lines([f"# ended early: {reason}", *self._closing()])
         self._screen.note(f"busbar: {reason}")
+        # A launcher throws away what it has not read yet when it is told of an abort.
+        time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
 

@@ -1,14 +1,16 @@
 """Beside the measuring thread: ends the run on a signal, and explains a row that is stuck.
 
-Signals are blocked everywhere and taken here, because Python runs handlers only between byte
-codes, and a rank that waits inside MPI for a dead peer has none. For the same reason the state of
-each rank is told by its watching thread, on communicators of their own.
+Python runs signal handlers in the main thread, between byte codes, and a rank that waits inside MPI
+for a dead peer has none. So signals only wake this thread, which acts on them; and the state of
+each rank is told by its watching thread, on a communicator of its own.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ import numpy as np
 from collectives.world import World
 from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["SIGNALS", "Watch", "block_signals", "explain"]
+__all__ = ["SIGNALS", "Watch", "catch_signals", "explain"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
@@ -27,9 +29,15 @@ _POLL_S = 0.2
 State = tuple[int, int]
 
 
-def block_signals() -> None:
-    """Leave SIGINT and SIGTERM to the watching thread; call before MPI starts threads."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+def catch_signals() -> socket.socket:
+    """Turn SIGINT and SIGTERM into bytes on the socket that is given back; main thread only."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    for which in SIGNALS:
+        signal.signal(which, lambda *_: None)
+    # Kept open by the interpreter's own descriptor for as long as the process lives.
+    signal.set_wakeup_fd(theirs.detach())
+    return ours
 
 
 def explain(states: Mapping[int, State], size: int) -> str:
@@ -37,14 +45,11 @@ def explain(states: Mapping[int, State], size: int) -> str:
     silent = [rank for rank in range(size) if rank not in states]
     front = max(states.values())
     behind = [rank for rank in sorted(states) if states[rank] < front]
-    said = []
+    if silent:  # whoever is merely behind waits for them
+        return f"{_ranks(silent)} had not arrived and gave no answer at all"
     if behind:
-        said.append(f"not arrived at iteration {front[1]}: {_ranks(behind)}")
-    if silent:
-        said.append(f"no answer at all from {_ranks(silent)}")
-    return (
-        "; ".join(said) or f"all ranks are inside iteration {front[1]}; the exchange itself hangs"
-    )
+        return f"{_ranks(behind)} had not arrived at iteration {front[1]}"
+    return f"all ranks are inside iteration {front[1]}; the exchange itself hangs"
 
 
 def _ranks(ranks: list[int]) -> str:
@@ -55,9 +60,15 @@ class Watch:
     """One a rank. ``end(reason, status)`` is called on rank 0, from the watching thread."""
 
     def __init__(
-        self, world: World, timeout: float | None, end: Callable[[str, int], None]
+        self,
+        world: World,
+        timeout: float | None,
+        end: Callable[[str, int], None],
+        signals: socket.socket | None,
     ) -> None:
+        """``signals``: from `catch_signals`, for one watch of the process; None for others."""
         self._world, self._timeout, self._end = world, timeout, end
+        self._signals = signals
         self._row, self._iteration = -1, -1
         self._deadline = float("inf")
         self._over = threading.Event()
@@ -81,11 +92,19 @@ class Watch:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            taken = signal.sigtimedwait(SIGNALS, _POLL_S)
-            if taken is not None:
-                self._signalled(signal.Signals(taken.si_signo))
+            taken = self._taken()
+            if taken in SIGNALS:
+                self._signalled(signal.Signals(taken))
             elif time.monotonic() > self._deadline:
                 self._stuck()
+
+    def _taken(self) -> int:
+        """The number of a signal that has come, or 0 after a while."""
+        if self._signals is None:
+            self._over.wait(_POLL_S)
+            return 0
+        ready, _, _ = select.select([self._signals], [], [], _POLL_S)
+        return self._signals.recv(1)[0] if ready else 0
 
     def _signalled(self, which: signal.Signals) -> None:
         status = 128 + which

@@ -62,14 +62,15 @@ class MpiWorld:
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
+        result: NDArray[np.float64] = np.array(values)
         if how == "rank0":
-            result = values.copy()
             self.comm.Bcast(result, root=0)
             return result
-        result: NDArray[np.float64] = np.empty_like(values)
         op = {"avg": self.mpi.SUM, "min": self.mpi.MIN, "max": self.mpi.MAX}[how]
         self.comm.Allreduce(values, result, op)
-        return np.asarray(result / self.size) if how == "avg" else result
+        if how == "avg":
+            result /= self.size
+        return result
 
     def barrier(self) -> None:
         """See `World.barrier`."""
