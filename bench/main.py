@@ -97,9 +97,11 @@ def _threads(spec: Collective, options: Options) -> int:
 def _mpi(spec: Collective, options: Options) -> int:
     """Ranks as MPI's processes."""
     from bench.watch import catch_signals
+    from collectives.mpi import library_version, load_mpi
     from collectives.worlds.mpi import MpiWorld
 
     try:
+        launch.check_library(library_version(load_mpi(initialize=False)))
         world = MpiWorld()
     except Unavailable:
         if options.transport == "auto" and launch.launched() is None:
@@ -150,12 +152,10 @@ def _session(
 
     _check_sizes(spec, options, world.size)
     chosen, notes = choose(spec, options, world.size, library=world.name == "mpi")
+    session = Session(world, transport, library, spec, options, chosen, signals)
     if world.rank == 0:
+        if world.size == 1:
+            notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
         for note in notes:
             print(f"busbar: {note}", file=sys.stderr)
-        if world.size == 1:
-            print(
-                "busbar: with one rank nothing crosses a link: busbw is 0 by definition",
-                file=sys.stderr,
-            )
-    return Session(world, transport, library, spec, options, chosen, signals).run()
+    return session.run()

@@ -7,6 +7,7 @@ segment is still in cache when it is added, and the next one arrives meanwhile.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = ["MpiTransport"]
 Call = Callable[[], Any]
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
+_TAGS = 32768  # MPI promises tags below this
 
 
 class MpiTransport:
@@ -128,6 +130,9 @@ class _Binder:
         self._add = np.add if op is None else op.ufunc
         self._requests: list[Any] = []
         self._sent = self._received = 0
+        # Both ends number the pieces between them alike, step by step: MPI may start the requests
+        # of a list in any order, and a stream posts its later pieces late.
+        self._tags: Counter[tuple[str, int]] = Counter()
 
     def action(self, program: Program) -> Action:
         calls: list[Call] = []
@@ -151,19 +156,26 @@ class _Binder:
             return [view]
         return [view[i : i + step] for i in range(0, len(view), step)]
 
+    def _tag(self, way: str, peer: int) -> int:
+        self._tags[way, peer] += 1
+        return self._tags[way, peer] % _TAGS
+
     def _send(self, view: Array, peer: int) -> Any:
         self._sent += view.nbytes
-        request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer)
+        tag = self._tag("to", peer)
+        request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
         return request
 
     def _receive(self, view: Array, peer: int) -> Any:
         self._received += view.nbytes
-        request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer)
+        tag = self._tag("from", peer)
+        request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
         return request
 
     def _step(self, step: ProgramStep) -> list[Call]:
+        self._tags.clear()
         first: list[Any] = []  # receives that can all be posted at the step's start
         adds: list[Call] = []  # what is done when everything has arrived
         streams: list[_Stream] = []
