@@ -1,0 +1,23 @@
+"""What the parsers share: bounds on sizes, and text as it should have been before it was pasted."""
+
+from __future__ import annotations
+
+import re
+
+from topology.errors import ProbeError
+
+MAX_BYTES = 32 * 1024 * 1024
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
+
+
+def bounded(source: str, text: str) -> str:
+    """Return the text, or raise ProbeError when it is longer than any machine's could be."""
+    if len(text) > MAX_BYTES:
+        raise ProbeError(source, f"{len(text)} characters; no machine's map is above {MAX_BYTES}")
+    return text
+
+
+def lines(source: str, text: str) -> list[str]:
+    """Return the lines without terminal escapes, carriage returns, byte order mark or hard spaces."""
+    clean = _ESCAPE.sub("", bounded(source, text)).replace("\ufeff", "").replace("\xa0", " ")
+    return [line.rstrip("\r") for line in clean.split("\n")]
