@@ -207,8 +207,3 @@ def pcie_expected(device: Device) -> tuple[int, int, bool]:
         width or rates.ASSUMED_PCIE[1],
         gen is None or width is None,
     )
-
-
-def graph_of(topology: Topology) -> Graph:
-    """Return the link graph of a topology."""
-    return Graph(topology)

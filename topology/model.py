@@ -30,7 +30,7 @@ from topology.facts import SYMMETRIC, Fact, Gap, Value
 from topology.relation import Level, Relation
 
 if TYPE_CHECKING:
-    from topology.graph import Hop
+    from topology.graph import Graph, Hop
 
 __all__ = [
     "Contradiction",
@@ -64,6 +64,7 @@ class Kind(str, Enum):
     GPU = "gpu"
     MIG = "mig"
     NIC = "nic"
+    DIRECT = "data-direct"
 
 
 class LinkKind(str, Enum):
@@ -205,8 +206,8 @@ class Topology:
 
     @property
     def endpoints(self) -> tuple[Device, ...]:
-        """What the matrix has rows for: GPUs, then NICs."""
-        return (*self.gpus, *self.nics)
+        """What the matrix has rows for: GPUs, NICs, and NICs' data-direct functions (DD0 …)."""
+        return (*self.gpus, *self.nics, *self.of(Kind.DIRECT))
 
     def get(self, name: str) -> Value | None:
         """The most trusted statement about the machine as a whole."""
@@ -327,8 +328,13 @@ class Topology:
 
         return contradictions(self)
 
-    def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """The hops from a to b with bandwidths in bytes per second; see topology.graph.route."""
-        from topology.graph import graph_of
+    @cached_property
+    def graph(self) -> Graph:
+        """The link graph with bandwidths in bytes per second; see topology.graph."""
+        from topology.graph import Graph
 
-        return graph_of(self).route(a, b)
+        return Graph(self)
+
+    def route(self, a: str, b: str) -> tuple[Hop, ...]:
+        """The hops from a to b; empty from a device to itself. ProbeError if there is no way."""
+        return self.graph.route(a, b)
