@@ -88,6 +88,7 @@ DEVICE_FACTS: dict[str, str] = {
     "c2c_rate": "bytes per second of the chip-to-chip link, one direction",
     "fabric_state": "NVSwitch fabric: not supported, not started, in progress, completed",
     "fabric_status": "NVSwitch fabric registration: success or the error",
+    "card": "bus id of the card, for a port that shares it with a port that has it",
     "net_names": "network interfaces on the device",
     "net_rate": "bytes per second of the network port, one direction",
     "net_state": "the port's state: up, down, ACTIVE",

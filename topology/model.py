@@ -263,7 +263,8 @@ class Topology:
         if a == b:
             return Level.LOC
         first, second = self._by_id[a], self._by_id[b]
-        if first.busid and second.busid and slot(first.busid) == slot(second.busid):
+        cards = [str(d.busid or d.get("card") or d.id) for d in (first, second)]
+        if slot(cards[0]) == slot(cards[1]) != "":
             return Level.PIX
         above = [device.id for device in self.ancestors(b)]
         common = next((d for d in self.ancestors(a) if d.id in above), None)

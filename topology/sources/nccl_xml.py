@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from topology.busid import canonical
 from topology.errors import ProbeError
+from topology.facts import Value
 from topology.model import Kind, LinkKind, Topology
 from topology.rates import generation, network
 from topology.sources.cpulist import from_mask
@@ -97,9 +98,10 @@ class _Reader:
             self.gpus.append((pci, busid, parent))
         elif pci.all("nic") or kind.startswith("0x02"):
             nets = [net for nic in pci.all("nic") for net in nic.all("net")]
-            self.nets += [(pci, net, parent) for net in nets or [None]]
+            self.nets += [(pci, net, parent) for net in nets] or [(pci, None, parent)]
         elif kind.startswith(("0x0604", "0x0600")) or pci.all("pci"):
-            self.draft.add(f"PCI:{busid}", Kind.BRIDGE, busid=busid, parent=parent, **_pcie(pci))
+            self.draft.add(f"PCI:{busid}", Kind.BRIDGE, busid=busid, parent=parent)
+            self.draft.state(f"PCI:{busid}", **_pcie(pci))
             self._below(pci, f"PCI:{busid}")
         else:
             self.draft.gap(busid, "class", f"{kind or 'no class'} is neither GPU, NIC nor bridge")
@@ -125,31 +127,31 @@ class _Reader:
                 parent=parent,
                 sm=gpu[0].number("sm", NAME) if gpu else None,
                 gdr=gpu[0].get("gdr") == "1" if gpu and gpu[0].get("gdr") else None,
-                **_pcie(pci),
             )
+            self.draft.state(id, **_pcie(pci))
             self.by_bus[busid] = id
 
     def _nics(self) -> None:
-        seen: set[str] = set()
+        cards: set[str] = set()
         for index, (pci, net, parent) in enumerate(self.nets):
             busid = canonical(pci.get("busid")) if pci else None
-            speed = net.number("speed", NAME) if net else None
-            name = net.get("name") if net else ""
+            # NCCL drops the function from a card's bus id, so only one of its ports can have it.
+            second = busid in cards
             id = self.draft.add(
                 f"NIC{index}",
                 Kind.NIC,
                 index,
-                name=name,
-                busid=busid if busid not in seen else None,
+                name=net.get("name") if net else "",
+                busid=None if second else busid,
                 parent=parent,
-                net_names=(name,) if name else None,
-                net_rate=network(speed) if speed and speed > 0 else None,
-                guid=(net.get("guid") or None) if net else None,
-                gdr=net.get("gdr") == "1" if net and net.get("gdr") else None,
-                **(_pcie(pci) if pci else {}),
+                card=busid if second else None,
             )
-            if busid and busid not in seen:
-                seen.add(busid)
+            if net:
+                self.draft.state(id, **_net(net))
+            if pci:
+                self.draft.state(id, **_pcie(pci))
+            if busid and not second:
+                cards.add(busid)
                 self.by_bus[busid] = id
 
     def _nvlinks(self, gpu: Node, id: str) -> None:
@@ -168,7 +170,7 @@ class _Reader:
                 why = "the GPU itself" if end == id else "no device of this file"
                 self.draft.gap(id, "nvlink", f"line {node.line}: target {target} is {why}")
             elif not any({link.a, link.b} == {id, end} for link in self.draft.links):
-                self.draft.link(LinkKind.NVLINK, *sorted((id, end)), count)
+                self.draft.link(LinkKind.NVLINK, min(id, end), max(id, end), count)
         for node in gpu.all("c2c"):
             count, rate = node.number("count", NAME) or 1, node.number("bw", NAME)
             if numa:
@@ -187,7 +189,17 @@ class _Reader:
         return found
 
 
-def _pcie(pci: Node) -> dict[str, str | int | None]:
+def _net(net: Node) -> dict[str, Value | None]:
+    speed = net.number("speed", NAME)
+    return {
+        "net_names": (net.get("name"),) if net.get("name") else None,
+        "net_rate": network(speed) if speed and speed > 0 else None,
+        "guid": net.get("guid") or None,
+        "gdr": net.get("gdr") == "1" if net.get("gdr") else None,
+    }
+
+
+def _pcie(pci: Node) -> dict[str, Value | None]:
     """NCCL reads the most that link and port can do, so these are the maximum."""
     width = pci.number("link_width", NAME)
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
 from topology.errors import ProbeError
@@ -90,7 +91,7 @@ class _Writer:
                 out += self._nic(device, depth)
         return out
 
-    def _pci(self, device: Device, kind: str) -> dict[str, object]:
+    def _pci(self, device: Device, kind: str) -> Mapping[str, object]:
         busid = device.busid
         if busid is None:
             # Cloud providers' files name switches that the guest cannot see in the same way.
@@ -132,36 +133,48 @@ class _Writer:
         return [_open("gpu", head, depth), *out, _close("gpu", depth)]
 
     def _nic(self, nic: Device, depth: int) -> list[str]:
-        names = nic.get("net_names")
-        name = nic.name or (names[0] if isinstance(names, tuple) and names else "")
-        rate = nic.number("net_rate")
-        row = {
-            "name": name,
-            "dev": nic.index,
-            "speed": round(rate * 8 / 1e6) if rate else None,
-            "port": 1,
-            "guid": nic.get("guid"),
-            "gdr": _flag(nic.get("gdr")),
-        }
-        net = [
-            _open("nic", {}, depth + 1),
-            _open("net", row, depth + 2, "/"),
-            _close("nic", depth + 1),
-        ]
+        """A network card with all of its ports; a port that shares its card's bus id has no turn."""
+        if nic.get("card") is not None:
+            return []
         if nic.busid is None:
-            return [line[2:] for line in net]
-        return [
-            _open("pci", self._pci(nic, "0x020000"), depth),
-            *(net if name else ()),
-            _close("pci", depth),
+            return self._nets([nic], depth)
+        ports = [p for p in self.topology.nics if p is nic or p.get("card") == nic.busid]
+        head = _open("pci", self._pci(nic, "0x020000"), depth)
+        return [head, *self._nets(ports, depth + 1), _close("pci", depth)]
+
+    def _nets(self, nics: list[Device], depth: int) -> list[str]:
+        named = [(nic, name) for nic in nics if (name := _net_name(nic))]
+        if not named:
+            return []
+        rows = [
+            _open("net", _net(nic, name, port), depth + 1, "/")
+            for port, (nic, name) in enumerate(named, 1)
         ]
+        return [_open("nic", {}, depth), *rows, _close("nic", depth)]
+
+
+def _net_name(nic: Device) -> str:
+    names = nic.get("net_names")
+    return nic.name or (str(names[0]) if isinstance(names, tuple) and names else "")
+
+
+def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:
+    rate = nic.number("net_rate")
+    return {
+        "name": name,
+        "dev": nic.index,
+        "speed": round(rate * 8 / 1e6) if rate else None,
+        "port": port,
+        "guid": nic.get("guid"),
+        "gdr": _flag(nic.get("gdr")),
+    }
 
 
 def _flag(value: object) -> int | None:
     return None if value is None else int(bool(value))
 
 
-def _open(tag: str, attributes: dict[str, object], depth: int, end: str = "") -> str:
+def _open(tag: str, attributes: Mapping[str, object], depth: int, end: str = "") -> str:
     said = "".join(
         f" {name}={quoteattr(str(value))}"
         for name, value in attributes.items()

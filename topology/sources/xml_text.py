@@ -45,7 +45,7 @@ class Node:
         return None if here is None else here.text.strip()
 
     def walk(self) -> Iterator[Node]:
-        """This element and everything below it."""
+        """The element and everything below it."""
         stack = [self]
         while stack:
             node = stack.pop()
