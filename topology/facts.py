@@ -45,10 +45,15 @@ DEVICE_FACTS: dict[str, str] = {
     "pcie_gen_device_max": "highest generation the device itself could do",
     "pcie_width": "lanes of the upstream link now",
     "pcie_width_max": "lanes the device can do",
+    "pcie_rate": "bytes per second of the upstream link now, as signalled, one direction",
     "port_busid": "bus id of the port this device plugs into",
     "port_gen_max": "highest generation of that port",
     "port_width_max": "lanes of that port",
-    "port_acs": "ACS redirection is on at that port",
+    "acs": "ACS redirects peer traffic at this port",
+    "port_acs": "ACS redirects peer traffic at the port this device plugs into",
+    "iommu": "IOMMU domain of the device: identity, DMA, DMA-FQ",
+    "vbios": "VBIOS version",
+    "c2c": "chip-to-chip link to the CPU is on",
     "clock_sm_hz": "SM clock now",
     "clock_sm_app_hz": "SM application clock",
     "clock_sm_max_hz": "SM clock at most",
@@ -97,6 +102,18 @@ DEVICE_FACTS: dict[str, str] = {
     "size": "bytes of a cache",
     "cpus": "CPU list of a NUMA node, cache or core",
     "multiprocessors": "SMs of a GPU or MIG device",
+}
+
+#: What the machine as a whole may be known by.
+MACHINE_FACTS: dict[str, str] = {
+    "driver_version": "NVIDIA driver",
+    "cuda_version": "highest CUDA version of the driver",
+    "kernel": "kernel release",
+    "iommu": "on or off",
+    "arch": "CPU architecture",
+    "vendor": "CPU vendor",
+    "family": "CPU family",
+    "cpu_model": "CPU model number",
 }
 
 #: Facts that change from one moment to the next: two sources may differ and both be right.

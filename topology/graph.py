@@ -147,7 +147,11 @@ class Graph:
         if device.kind in (*INNER, Kind.ROOT, Kind.CACHE, Kind.CORE, Kind.MIG):
             return Hop(device.id, parent, "memory", rates.LOCAL)
         gen, width, assumed = pcie_expected(device)
-        return Hop(device.id, parent, "pcie", rates.pcie(gen, width), width, assumed)
+        bandwidth, now = rates.pcie(gen, width), device.number("pcie_rate")
+        if assumed and now is not None and now * rates.PLANNED > bandwidth:
+            # A source that knows the signalled rate only; an idle link may be faster, never slower.
+            bandwidth, assumed = now * rates.PLANNED, False
+        return Hop(device.id, parent, "pcie", bandwidth, width, assumed)
 
     def _between(self, a: Device, b: Device) -> Hop:
         arch, vendor = (

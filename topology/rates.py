@@ -20,6 +20,8 @@ _NVLINK_VERSION = {1: 18.0, 2: 20.0, 3: 20.0, 4: 20.6, 5: 40.1, 6: 40.1}
 _NVLINK_PORTS = ((100, 18), (90, 18), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
 MAX_NVLINKS = 18
 C2C_RATE = 450 * GB
+#: What NCCL plans of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
+PLANNED = 12 / (16 * 8 / 8 * 128 / 130)
 #: What is assumed where a source says nothing, so that a bare matrix can still be ranked. Gen3 x16
 #: PCIe, Skylake's link between sockets; every estimate that leans on them says so.
 ASSUMED_PCIE = (3, 16)
