@@ -81,6 +81,9 @@ DEVICE_FACTS: dict[str, str] = {
     "mig": "MIG mode is on",
     "processes": "number of compute processes",
     "utilization_percent": "GPU utilisation",
+    "copy_rate": "measured bytes per second of a copy inside the device",
+    "host_to_device": "measured bytes per second from the host",
+    "device_to_host": "measured bytes per second to the host",
     "cpu_affinity": "CPU list: 0-19,40-59",
     "numa_affinity": "NUMA node list: 0 or 0,2-8",
     "gpu_numa_id": "NUMA node that the GPU's own memory is",
@@ -153,6 +156,7 @@ PAIR_FACTS: dict[str, str] = {
     "bandwidth_both_no_p2p": "as bandwidth_both, P2P off",
     "latency": "measured seconds, one way",
     "latency_no_p2p": "measured seconds, one way, P2P off",
+    "p2p_access": "CUDA says that a can reach b's memory",
     "numa_distance": "SLIT distance between NUMA nodes, 10 to itself",
 }
 SYMMETRIC = frozenset({"level", "nvlinks"})

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from topology.errors import ProbeError
 
 MAX_DEVICES = 1024
+#: The words of ``topo -m`` and of ``topo -p2p``, as alternatives of a regular expression.
+LEVELS = "NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X"
+STATUSES = "CNS|GNS|TNS|OK|DR|NS|U|X"
 _LABEL = re.compile(r"[A-Za-z][\w.:-]*")
 _FIRST = re.compile(r"(?<![\w.:-])GPU\d+(?![\w.:-])")
 _SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
@@ -42,7 +45,7 @@ class Matrix:
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
-    """Return every matrix whose cells are ``words`` (a regular expression's alternatives).
+    """Return every matrix whose cells are ``words``, LEVELS or STATUSES; those of the other are skipped.
 
     Raises ProbeError, with the line, for a matrix that starts and then breaks off or has a foreign
     word, and when there is none at all.
@@ -84,7 +87,11 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
     following = next((n for n in range(at + 1, len(lines)) if not _rule(lines[n])), None)
     if following is None or not all(_LABEL.fullmatch(label) for label in labels):
         return None
-    return (tuple(labels), line) if _row(lines[following], labels[0], words) else None
+    if _row(lines[following], labels[0], words) is None:
+        return None
+    either = _row(lines[following], labels[0], f"{LEVELS}|{STATUSES}")
+    foreign = either and any(not re.fullmatch(words, word) for word in either[1])
+    return None if foreign else (tuple(labels), line)
 
 
 def _rule(line: str) -> bool:

@@ -8,11 +8,10 @@ from topology.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft
-from topology.sources.matrix_text import find
+from topology.sources.matrix_text import STATUSES, find
 from topology.sources.text import lines
 
 NAME = "topo -p2p"
-WORDS = "OK|CNS|GNS|TNS|DR|NS|U|X"
 #: The capability letters of the command line and what they state.
 CAPABILITIES = {
     "r": "p2p_read",
@@ -34,7 +33,7 @@ def parse(text: str) -> Topology:
     rows = lines(NAME, text)
     draft = Draft(NAME)
     start, seen = 0, set()
-    for matrix in find(NAME, rows, WORDS):
+    for matrix in find(NAME, rows, STATUSES):
         named = [m[1] for line in rows[start : matrix.line] if (m := _COMMAND.search(line))]
         fact = CAPABILITIES[named[-1] if named else "r"]
         if fact in seen:

@@ -13,11 +13,10 @@ from topology.model import Kind, Topology
 from topology.relation import LEVEL_WORDS
 from topology.sources.command import run
 from topology.sources.draft import Draft
-from topology.sources.matrix_text import Matrix, check_symmetric, find
+from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find
 from topology.sources.text import lines
 
 NAME = "topo -m"
-WORDS = "NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X"
 _LIST = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
 _LEGEND = re.compile(r"\b((?:NIC|DD)[0-9]+)\s*[:=]\s*([A-Za-z][\w.-]*)")
 _FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
@@ -31,7 +30,7 @@ def read() -> Topology:
 def parse(text: str) -> Topology:
     """Read the text of one machine; ProbeError, with the line, for anything that is not whole."""
     rows = lines(NAME, text)
-    matrices = find(NAME, rows, WORDS)
+    matrices = find(NAME, rows, LEVELS)
     matrix = matrices[0]
     for other in matrices[1:]:
         if (other.labels, other.cells) != (matrix.labels, matrix.cells):

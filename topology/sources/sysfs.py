@@ -111,8 +111,9 @@ def _pci_folder(folder: Path, base: Path) -> Iterator[tuple[str, str]]:
         acs = acs_control(path / "config")
         if acs is not None:
             yield f"{here}/acs_control", f"0x{acs:04x}"
-        for net in _entries(path / "net"):
-            yield f"{here}/net/{net.name}/name", net.name
+        virtio = [child for child in _entries(path) if child.name.startswith("virtio")]
+        for net in (net for folder in (path, *virtio) for net in _entries(folder / "net")):
+            yield f"{net.relative_to(base)}/name", net.name
             yield from _attributes(net, base, ("speed", "operstate"))
         for rdma in _entries(path / "infiniband"):
             yield f"{here}/infiniband/{rdma.name}/name", rdma.name
@@ -201,6 +202,8 @@ class _Reader:
                 NAME, f"{busid} stands in two places; give one machine at a time", number
             )
         values = self.values.setdefault(busid, {})
+        if rest and rest[0].startswith("virtio"):
+            rest = rest[1:]
         if rest and rest[0] in ("net", "infiniband") and len(rest) > 1:
             names = self.names.setdefault(busid, {}).setdefault(rest[0], [])
             if rest[1] not in names:
