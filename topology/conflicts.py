@@ -5,6 +5,8 @@ from __future__ import annotations
 from topology.facts import VOLATILE, Fact, Value
 from topology.model import DERIVED, Contradiction, Level, Topology
 
+#: Who says what follows from the NVLinks that sources list one by one.
+LINKS = "the links"
 #: NCCL's map has no root complexes, so it says PHB where NVML says NODE; both are right.
 _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
@@ -42,6 +44,9 @@ def _pair_conflicts(topology: Topology) -> list[Contradiction]:
             if len(known) > 1 and not known <= _SAME_NODE:
                 found.append(Contradiction(f"{a} and {b}", "level", levels))
             counts = topology.pair_said(a, b, "nvlinks")
+            wired = topology.wired_nvlinks(a, b)
+            if counts and wired is not None:
+                counts[LINKS] = wired
             if len(set(counts.values())) > 1:
                 found.append(Contradiction(f"{a} and {b}", "nvlinks", counts))
     return found

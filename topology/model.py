@@ -19,12 +19,12 @@ port that a device plugs into is among the device's facts).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from topology.busid import slot
+from topology.device import Contradiction, Device, Kind, Link, LinkKind, PairFact, said_of
 from topology.errors import ProbeError
 from topology.facts import SYMMETRIC, Fact, Gap, Value
 from topology.relation import Level, Relation
@@ -48,103 +48,6 @@ __all__ = [
 ]
 
 DERIVED = "derived"
-
-
-class Kind(str, Enum):
-    """What a device is."""
-
-    HOST = "host"
-    PACKAGE = "package"
-    NUMA = "numa"
-    CACHE = "cache"
-    CORE = "core"
-    ROOT = "root"
-    BRIDGE = "bridge"
-    SWITCH = "nvswitch"
-    GPU = "gpu"
-    MIG = "mig"
-    NIC = "nic"
-    DIRECT = "data-direct"
-
-
-class LinkKind(str, Enum):
-    """What a link that is not a branch of the tree is made of."""
-
-    NVLINK = "nvlink"
-    C2C = "c2c"
-    CPU = "cpu"
-    NETWORK = "network"
-
-
-def _said(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
-    return {fact.source: fact.value for fact in facts if fact.name == name}
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device.
-
-    ``id`` is unique in its topology and readable: GPU0, NIC1, NUMA0, NVS0, ``PCI:0000:03:00.0``.
-    ``index`` counts within the kind (for GPUs it is NVML's index). ``parent`` is an id or None.
-    Facts of one name stand in order of trust; the first is the one to use.
-    """
-
-    id: str
-    kind: Kind
-    index: int | None = None
-    name: str = ""
-    busid: str | None = None
-    uuid: str | None = None
-    parent: str | None = None
-    facts: tuple[Fact, ...] = ()
-
-    def get(self, name: str) -> Value | None:
-        """The most trusted statement of that name, or None."""
-        return next((fact.value for fact in self.facts if fact.name == name), None)
-
-    def number(self, name: str) -> float | None:
-        """The fact as a number, or None where it is missing or is none."""
-        value = self.get(name)
-        return float(value) if isinstance(value, int | float) else None
-
-    def said(self, name: str) -> dict[str, Value]:
-        """Everyone's statement of that name: ``{source: value}``, in order of trust."""
-        return _said(self.facts, name)
-
-
-@dataclass(frozen=True)
-class Link:
-    """A link that is not a branch of the PCIe tree: NVLink, C2C, CPU to CPU, network.
-
-    ``count`` physical links in parallel; ``rate`` bytes per second of *one* of them in one
-    direction as the source stated it, None where it did not.
-    """
-
-    kind: LinkKind
-    a: str
-    b: str
-    source: str
-    count: int = 1
-    version: int | None = None
-    rate: float | None = None
-
-
-@dataclass(frozen=True)
-class PairFact:
-    """One statement about two devices. Directed from ``a`` to ``b`` unless its name is symmetric."""
-
-    a: str
-    b: str
-    fact: Fact
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """Sources that cannot all be right. ``said`` is {source: value}."""
-
-    subject: str
-    name: str
-    said: dict[str, Value] = field(hash=False)
 
 
 @dataclass(frozen=True)
@@ -247,7 +150,7 @@ class Topology:
 
     def pair_said(self, a: str, b: str, name: str) -> dict[str, Value]:
         """Everyone's statement about a pair: ``{source: value}``, in order of trust."""
-        return _said(self._pair_index.get((a, b), ()), name)
+        return said_of(self._pair_index.get((a, b), ()), name)
 
     def pair(self, a: str, b: str, name: str) -> Value | None:
         """The most trusted statement about a pair (directed from a to b), or None."""
@@ -291,20 +194,24 @@ class Topology:
                     peers[b] = max(peers.get(b, 0), link.count)
         return found
 
-    def nvlinks(self, a: str, b: str) -> int:
-        """NVLinks between two devices: stated, direct, or through switches that both reach.
+    def wired_nvlinks(self, a: str, b: str) -> int | None:
+        """NVLinks between two devices by the links themselves; None where a has no links at all.
 
         Through switches it is the smaller of the two devices' link counts to those switches,
         which is what nvidia-smi prints (18 on an H100 baseboard).
         """
-        stated = self.pair(a, b, "nvlinks")
-        if isinstance(stated, int):
-            return stated
         mine, theirs = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
+        if not mine or not theirs:
+            return None
         if b in mine:
             return mine[b]
         shared = [s for s in mine if s in theirs and self._by_id[s].kind is Kind.SWITCH]
         return min(sum(mine[s] for s in shared), sum(theirs[s] for s in shared))
+
+    def nvlinks(self, a: str, b: str) -> int:
+        """NVLinks between two devices: as stated, else as wired, else 0."""
+        stated = self.pair(a, b, "nvlinks")
+        return stated if isinstance(stated, int) else self.wired_nvlinks(a, b) or 0
 
     def relation(self, a: str, b: str) -> Relation:
         """How two devices stand to each other; statements first, then the tree."""
