@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from math import isinf
 
 from topology.errors import ProbeError
@@ -22,7 +23,9 @@ from topology.placement.packing import disjoint_rings, most_rings
 from topology.placement.search import FLOWS, Candidate, Objective, best_order, candidates
 from topology.placement.ways import Way, Ways
 
-__all__ = ["Grid", "Objective", "Pick", "Ranking", "available", "pick"]
+__all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
+
+MAX_TIERS = 10
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,25 @@ class Pick:
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """All that was found: the picks, best first; how many sets there were, and whether all were seen.
+class Tier:
+    """All sets that promise the same and use the same classes of ways; ``best`` stands for them."""
 
-    ``worse`` is the best set that ranks below the first for its bandwidth or ways, not for its
-    index, if there is one: the one to compare with.
+    best: Pick
+    sets: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All that was found: the picks, best first; how many sets were rated, and whether all there are.
+
+    ``tiers`` partition the sets, best first.
     """
 
     picks: tuple[Pick, ...]
     objective: Objective
     choices: int
     exact: bool
-    worse: Pick | None
+    tiers: tuple[Tier, ...]
     pool: Ways
 
 
@@ -123,16 +133,28 @@ def pick(
         raise ProbeError("pick", f"nothing connects any {k} of these GPUs; add a source that does")
     rated.sort(key=lambda row: (-row[0], row[1], row[2].members))
     picks = [_pick(ways, links, row, objective) for row in rated[:most]]
-    first = rated[0]
-    worse = next((r for r in rated if (r[0], r[2].weight) != (first[0], first[2].weight)), None)
     return Ranking(
         tuple(picks),
         objective,
-        len(found),
+        len(rated),
         len(pool) <= EXACT_LIMIT,
-        _pick(ways, links, worse, objective) if worse else None,
+        _tiers(ways, links, rated, objective),
         ways,
     )
+
+
+def _tiers(
+    ways: Ways, links: Links, rated: list[_Rated], objective: Objective
+) -> tuple[Tier, ...]:
+    """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
+    found = []
+    for _, rows in groupby(rated, key=lambda row: (row[0], row[2].weight)):
+        tier = list(rows)
+        sets = tuple(tuple(ways.ids[at] for at in row[2].members) for row in tier)
+        found.append(Tier(_pick(ways, links, tier[0], objective), sets))
+        if len(found) == MAX_TIERS:
+            break
+    return tuple(found)
 
 
 _Tie = tuple[tuple[int, ...], int, int, int]

@@ -80,13 +80,16 @@ def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
 
 
 def groups(ways: Ways, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
-    """Split an order by host, else by NUMA node, else by root complex or switch; one group if none splits."""
+    """Split an order by host, else by NUMA node, else by root complex or switch.
+
+    A level that leaves everyone alone groups nothing and is passed over; one group if none splits.
+    """
     topology = ways.topology.graph.topology
     for kind in (Kind.HOST, Kind.NUMA, Kind.ROOT, Kind.BRIDGE):
         split: dict[str, list[str]] = {}
         for at in order:
             above = topology.ancestor(ways.ids[at], kind)
             split.setdefault(above.id if above else "", []).append(ways.ids[at])
-        if len(split) > 1:
+        if 1 < len(split) < len(order):
             return tuple(map(tuple, split.values()))
     return (tuple(ways.ids[at] for at in order),)

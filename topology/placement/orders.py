@@ -86,6 +86,9 @@ def _trace(
         before = back[left, here].astype(np.int64)
         left ^= np.int64(1) << here
         here = before
+    # Of the two directions of a ring, the one whose second member is the lower.
+    turned = orders[:, 1] > orders[:, -1]
+    orders[turned, 1:] = orders[turned, :0:-1]
     return orders
 
 

@@ -61,7 +61,7 @@ def candidates(ways: Ways, k: int, objective: Objective) -> list[Candidate]:
     if size <= orders.EXACT_LIMIT:
         weight = orders.weights(ways.rank, len(FLOWS[objective](tuple(range(k)))))
         _, _, found = _EXACT[objective](weight, k)
-        return [_candidate(ways, objective, tuple(map(int, row))) for row in found]
+        return [_candidate(ways, objective, tuple(map(int, row))) for row in found.tolist()]
     return [
         _candidate(ways, objective, best_order(ways, members, objective))
         for members in bounded.sets(ways.rank, k)
@@ -76,7 +76,7 @@ def best_order(ways: Ways, members: tuple[int, ...], objective: Objective) -> tu
     if k <= orders.EXACT_LIMIT:
         ranks = [[ways.rank[i][j] for j in members] for i in members]
         _, _, found = _EXACT[objective](orders.weights(ranks, k), k)
-        return tuple(members[at] for at in found[0])
+        return tuple(members[at] for at in found[0].tolist())
     search = bounded.ring if objective is Objective.RING else bounded.pairing
     return search(ways.rank, members)
 
