@@ -38,6 +38,7 @@ class LinkKind(str, Enum):
 
 
 def said_of(facts: tuple[Fact, ...], name: str) -> dict[str, Value]:
+    """Everyone's statement of a name: ``{source: value}``, in order of trust."""
     return {fact.source: fact.value for fact in facts if fact.name == name}
 
 

@@ -23,7 +23,7 @@ def complete(topology: Topology) -> Topology:
 
     A topology that already has both is returned as it is.
     """
-    return _with_links(_with_tree(topology))
+    return _with_links(_with_tree(_adopted(topology)))
 
 
 def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
@@ -82,21 +82,61 @@ class _Builder:
         (level, kind, stem), *rest = levels
         parts = groups(ids, lambda a, b: self.level(a, b) <= level)
         for part in parts:
-            alone = kind is Kind.BRIDGE and (
-                len(part) == 1 or (level is Level.PXB and self._one_switch(part))
-            )
-            inner = parent if alone else self.add(kind, stem, parent, self._numa(part, kind))
+            # Lone devices need no switch of their own, unless switches stand beside them.
+            if level is Level.PXB:
+                alone = self._one_switch(part)
+            else:
+                alone = level is Level.PIX and len(parts) == 1 and len(part) == 1
+            inner = parent if alone else self.inner(kind, stem, parent, part)
             self.hang(part, inner, rest)
 
     def _one_switch(self, part: list[str]) -> bool:
         return len(groups(part, lambda a, b: self.level(a, b) <= Level.PIX)) == 1
 
-    def _numa(self, part: list[str], kind: Kind) -> int | None:
+    def inner(self, kind: Kind, stem: str, parent: str, part: list[str]) -> str:
+        """The device that holds a component: a known NUMA node that all its members name, or a new one."""
         if kind is not Kind.NUMA:
-            return None
+            return self.add(kind, stem, parent)
         said = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
         only = str(next(iter(said))) if len(said) == 1 else ""
-        return int(only) if only.isdecimal() else None
+        if not only.isdecimal():
+            return self.add(kind, stem, parent)
+        known = next((n for n in self.topology.of(kind) if n.index == int(only)), None)
+        if known is None or known.id in self.parents:
+            return self.add(kind, stem, parent, int(only))
+        self.parents[known.id] = known.parent or parent
+        return known.id
+
+
+def _adopted(topology: Topology) -> Topology:
+    """Hang devices without a parent beside the nearest device that has one, where a level says how."""
+    placed = [device for device in topology.endpoints if device.parent is not None]
+    parents: dict[str, str] = {}
+    for device in topology.endpoints:
+        if device.parent is None and placed:
+            near = [(topology.relation(device.id, other.id).level, other.id) for other in placed]
+            level, other = min(((lv, id) for lv, id in near if lv), default=(Level.SYS, ""))
+            above = tuple(topology.ancestors(other)) if level < Level.SYS else ()
+            holder = next((d for d in above if d.kind in _HOLDERS[level]), None)
+            if level is Level.PXB:
+                holder = next((d for d in reversed(above) if d.kind is Kind.BRIDGE), holder)
+            if holder is not None:
+                parents[device.id] = holder.id
+    if not parents:
+        return topology
+    devices = (
+        replace(device, parent=parents.get(device.id, device.parent)) for device in topology.devices
+    )
+    return replace(topology, devices=tuple(devices))
+
+
+#: What holds two devices that are this near.
+_HOLDERS = {
+    Level.PIX: (Kind.BRIDGE,),
+    Level.PXB: (Kind.BRIDGE,),
+    Level.PHB: (Kind.ROOT, Kind.NUMA),
+    Level.NODE: (Kind.NUMA,),
+}
 
 
 def _with_tree(topology: Topology) -> Topology:

@@ -94,11 +94,13 @@ def _title(line: str) -> _Matrix | None:
 
 def _table(draft: Draft, matrix: _Matrix, rows: list[str], at: int) -> int:
     """Read a header of column numbers and the rows below it; return the line after the table."""
-    if at >= len(rows) or not re.fullmatch(
-        r"\s*(?:\S*[A-Za-z]\S*)?((?:\s+[0-9]{1,4})+)\s*", rows[at]
-    ):
-        raise ProbeError(NAME, f"no column numbers below the title of {matrix.fact}", at + 1)
-    columns = [int(word) for word in rows[at].split() if word.isdecimal()]
+    words = rows[at].split() if at < len(rows) else []
+    numbers = words if not words or words[0].isdecimal() else words[1:]
+    if not numbers or not all(re.fullmatch("[0-9]{1,4}", word) for word in numbers):
+        raise ProbeError(
+            NAME, f"no column numbers below the title of {matrix.fact}", min(at + 1, len(rows))
+        )
+    columns = [int(word) for word in numbers]
     if len(columns) > MAX_GPUS:
         raise ProbeError(NAME, f"{len(columns)} columns; at most {MAX_GPUS} are read", at + 1)
     at += 1
@@ -112,7 +114,9 @@ def _table(draft: Draft, matrix: _Matrix, rows: list[str], at: int) -> int:
         cells[int(row[1])] = words
         at += 1
     if not matrix.host and sorted(cells) != sorted(columns):
-        raise ProbeError(NAME, f"rows {sorted(cells)} for columns {columns}", at + 1)
+        raise ProbeError(
+            NAME, f"rows {sorted(cells)} for columns {columns}", min(at + 1, len(rows))
+        )
     _state(draft, matrix, columns, cells)
     return at
 

@@ -95,6 +95,9 @@ def ask() -> dict[str, Any]:
 class _Asker:
     def __init__(self, library: Any) -> None:
         self.nvml = library
+        # An old driver below a new pynvml raises this one, which is no NVMLError.
+        mismatch = getattr(library, "NVMLLibraryMismatchError", library.NVMLError)
+        self.errors: tuple[type[Exception], ...] = (library.NVMLError, mismatch)
         self.gaps: list[list[str]] = []
 
     def call(self, subject: str, name: str, *arguments: Any) -> Any:
@@ -105,7 +108,7 @@ class _Asker:
             return None
         try:
             return function(*arguments)
-        except self.nvml.NVMLError as error:
+        except self.errors as error:
             self.gap(subject, name, str(error))
             return None
 
@@ -153,7 +156,7 @@ class _Asker:
                 mig = self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
             except self.nvml.NVMLError_NotFound:
                 continue  # an empty slot, not a gap
-            except self.nvml.NVMLError as error:
+            except self.errors as error:
                 self.gap(subject, "nvmlDeviceGetMigDeviceHandleByIndex", str(error))
                 break
             found.append({"index": index, **self.table(f"{subject}/MIG{index}", mig, _MIG_CALLS)})
@@ -166,7 +169,7 @@ class _Asker:
         for link in range(MAX_LINKS):
             try:
                 up = bool(self.nvml.nvmlDeviceGetNvLinkState(handle, link))
-            except self.nvml.NVMLError as error:
+            except self.errors as error:
                 if not found or str(error) not in _LAST:
                     self.gap(subject, "nvmlDeviceGetNvLinkState", str(error))
                 break
@@ -186,7 +189,7 @@ class _Asker:
         """A field's value; None, without a gap, as drivers differ in the fields they have."""
         try:
             value = self.nvml.nvmlDeviceGetFieldValues(handle, [(field, scope)])[0]
-        except self.nvml.NVMLError:
+        except self.errors:
             return None
         if value.nvmlReturn != 0 or not 0 <= value.valueType < len(_UNION):
             return None

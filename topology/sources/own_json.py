@@ -69,7 +69,7 @@ def _device_out(device: Device) -> dict[str, Any]:
     }
     out["kind"] = device.kind.value
     out["facts"] = _facts_out(device.facts)
-    return {name: value for name, value in out.items() if value not in (None, "")}
+    return {name: value for name, value in out.items() if value is not None}
 
 
 def _link_out(link: Link) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import re
 from topology.errors import ProbeError
 
 MAX_BYTES = 32 * 1024 * 1024
+#: A row of a thousand devices has about 8000 characters.
+MAX_LINE = 16384
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 
 
@@ -18,6 +20,13 @@ def bounded(source: str, text: str) -> str:
 
 
 def lines(source: str, text: str) -> list[str]:
-    """Return the lines without terminal escapes, carriage returns, byte order mark or hard spaces."""
+    """Return the lines without terminal escapes, carriage returns, byte order mark or hard spaces.
+
+    Raises ProbeError for a text or a line that is longer than any machine's.
+    """
     clean = _ESCAPE.sub("", bounded(source, text)).replace("\ufeff", "").replace("\xa0", " ")
-    return [line.rstrip("\r") for line in clean.split("\n")]
+    found = [line.rstrip("\r") for line in clean.split("\n")]
+    long = next((n for n, line in enumerate(found, 1) if len(line) > MAX_LINE), None)
+    if long is not None:
+        raise ProbeError(source, f"a line of more than {MAX_LINE} characters", long)
+    return found

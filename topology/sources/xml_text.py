@@ -87,6 +87,7 @@ class _Builder:
         self.source, self.skipped = source, skipped
         self.root: Node | None = None
         self.open: list[Node] = []
+        self.said: list[list[str]] = []
         self.count = 0
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
@@ -116,10 +117,11 @@ class _Builder:
         elif self.root is None:
             self.root = node
         self.open.append(node)
+        self.said.append([])
 
     def _end(self, tag: str) -> None:
-        self.open.pop()
+        self.open.pop().text = "".join(self.said.pop())
 
     def _data(self, data: str) -> None:
         if self.open:
-            self.open[-1].text += data
+            self.said[-1].append(data)
