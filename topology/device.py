@@ -26,6 +26,7 @@ class Kind(str, Enum):
     MIG = "mig"
     NIC = "nic"
     DIRECT = "data-direct"
+    RANK = "rank"
 
 
 class LinkKind(str, Enum):

@@ -156,6 +156,12 @@ PAIR_FACTS: dict[str, str] = {
     "bandwidth_both_no_p2p": "as bandwidth_both, P2P off",
     "latency": "measured seconds, one way",
     "latency_no_p2p": "measured seconds, one way, P2P off",
+    "latency_low": "lower end of the latency's 95 % interval; so with _high, and with bandwidth",
+    "latency_high": "upper end of it",
+    "bandwidth_low": "as latency_low",
+    "bandwidth_high": "as latency_high",
+    "bandwidth_both_low": "as latency_low",
+    "bandwidth_both_high": "as latency_high",
     "p2p_access": "CUDA says that a can reach b's memory",
     "numa_distance": "SLIT distance between NUMA nodes, 10 to itself",
 }

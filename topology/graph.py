@@ -56,7 +56,7 @@ class Graph:
         tree = tuple(
             self._branch(device)
             for device in self.topology.devices
-            if device.parent is not None and device.kind not in (Kind.CACHE, Kind.CORE, Kind.MIG)
+            if device.parent is not None and device.kind not in (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
         )
         numas = self.topology.of(Kind.NUMA)
         mesh = tuple(self._between(a, b) for i, a in enumerate(numas) for b in numas[i + 1 :])
@@ -144,7 +144,7 @@ class Graph:
 
     def _branch(self, device: Device) -> Hop:
         parent = str(device.parent)
-        if device.kind in (*INNER, Kind.ROOT, Kind.CACHE, Kind.CORE, Kind.MIG):
+        if device.kind in (*INNER, Kind.ROOT, Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK):
             return Hop(device.id, parent, "memory", rates.LOCAL)
         gen, width, assumed = pcie_expected(device)
         bandwidth, now = rates.pcie(gen, width), device.number("pcie_rate")

@@ -9,8 +9,8 @@ from topology.model import Device, Kind, Topology
 if TYPE_CHECKING:
     import networkx as nx
 
-#: Parts of a CPU are no nodes of a graph of links.
-HIDDEN = (Kind.CACHE, Kind.CORE, Kind.MIG)
+#: Parts of a CPU, and what runs on it, are no nodes of a graph of links.
+HIDDEN = (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
 
 
 def label(device: Device) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 
 from topology.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.why import hop_words, rate, reasons, short
@@ -10,29 +11,43 @@ from topology.placement.why import hop_words, rate, reasons, short
 _SHOWN = 12
 
 
-def text(ranking: Ranking) -> str:
-    """The best pick with its reasons, then the alternatives, then the tiers of all sets."""
+def text(ranking: Ranking, width: int = 80) -> str:
+    """The best pick with its reasons, then the alternatives, then the tiers of all sets; wrapped."""
     best = ranking.picks[0]
     how = "all of them rated" if ranking.exact else "a bounded search, better ones may exist"
     sets = "set" if ranking.choices == 1 else "sets"
     lines = [
         f"best {len(best.gpus)} for {ranking.objective.value}: {short(best.gpus)}"
         f"   ({ranking.choices} {sets}, {how})",
-        f"  CUDA_VISIBLE_DEVICES={','.join(id.removeprefix('GPU') for id in best.order)}",
+        "  CUDA_DEVICE_ORDER=PCI_BUS_ID "
+        f"CUDA_VISIBLE_DEVICES={','.join(id.removeprefix('GPU') for id in best.order)}",
     ]
     lines += _details(best, ranking.objective)
     lines += [f"  - {reason}" for reason in reasons(ranking)]
     if len(ranking.picks) > 1:
         lines += ["", "ranked:"]
-        width = max(len(short(pick.gpus)) for pick in ranking.picks)
+        room = max(len(short(pick.gpus)) for pick in ranking.picks)
         lines += [
-            f"  {place}. {short(pick.gpus):{width}}  {_promise(pick)}  {_uses(pick)}"
+            f"  {place}. {short(pick.gpus):{room}}  {_promise(pick)}  {_uses(pick)}"
             for place, pick in enumerate(ranking.picks, 1)
         ]
     if len(ranking.tiers) > 1:
         lines += ["", "tiers:"]
         lines += [f"  {_tier(tier)}" for tier in ranking.tiers]
-    return "\n".join(lines) + "\n"
+    return "\n".join(row for line in lines for row in _wrapped(line, width)) + "\n"
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Continue below the text of a bullet, two columns further in elsewhere."""
+    inner = line.lstrip(" ")
+    indent = len(line) - len(inner) + 2
+    return textwrap.wrap(
+        line,
+        max(width, 40),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
 
 
 def _promise(pick: Pick) -> str:

@@ -65,9 +65,13 @@ def _class(way: Way) -> Way:
 def _uses(pick: Pick, objective: Objective) -> str:
     counted = sorted(_counted(pick).items(), key=lambda item: item[0].key)
     if len(counted) == 1:
-        number = counted[0][1]
-        return f"{'all ' if number > 1 else ''}{number} {_PATTERN[objective]}: {counted[0][0].words}"
+        way, number = counted[0]
+        return f"{_all(number)} {_PATTERN[objective]}: {way.words}" if number > 1 else way.words
     return f"{_PATTERN[objective]}: " + "; ".join(f"{n} × {way.words}" for way, n in counted)
+
+
+def _all(number: int) -> str:
+    return "both" if number == 2 else f"all {number}"
 
 
 def _bound(pick: Pick, objective: Objective) -> list[str]:
