@@ -76,7 +76,8 @@ def fabric(topology: Topology) -> list[Finding]:
 
 def throttling(topology: Topology) -> list[Finding]:
     """Clocks that the driver or the board holds down now."""
-    board, driver = [], []
+    board: list[tuple[str, str]] = []
+    driver: list[tuple[str, str]] = []
     for gpu in topology.gpus:
         reasons = gpu.get("throttle")
         if isinstance(reasons, tuple) and reasons and at_work(gpu):
