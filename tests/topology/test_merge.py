@@ -96,3 +96,19 @@ def test_one_source_is_itself() -> None:
     assert twice.devices == topology.devices
     assert twice.links == topology.links
     assert not twice.contradictions()
+
+
+def test_rounding_and_spelling_are_no_contradictions() -> None:
+    """Rule: MiB against bytes, and NVIDIA's name before the model, are the same statement."""
+    smi = smi_xml.parse(texts.SMI_XML.replace("04:00.0", "83:00.0"))
+    other = bandwidth.parse(
+        texts.P2P_TEST.replace("pciBusID: 4", "pciBusID: 83").replace("Some GPU", "A100")
+    )
+    assert not [c for c in merge([smi, other]).contradictions() if c.name == "model"]
+
+
+def test_the_port_limits_the_generation() -> None:
+    """Rule: sysfs states the device's own best; what counts is what device and port agree on."""
+    text = texts.SYSFS.replace("00:01.0/max_link_speed:16.0", "00:01.0/max_link_speed:8.0")
+    gpu = sysfs.parse(text).device("GPU0")
+    assert (gpu.get("pcie_gen_device_max"), gpu.get("pcie_gen_max")) == (4, 3)

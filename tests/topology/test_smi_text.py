@@ -80,6 +80,8 @@ def test_affinity_columns_may_be_blank_lists_or_the_gpus_own_node() -> None:
     ]
     guest = _two("SYS", columns, "\t\t\t\tN/A").device("GPU0")
     assert guest.facts == ()
+    older = _two("NV2", "\tCPU Affinity\tNUMA Affinity", "\t0-31\t\t1").device("GPU0")
+    assert [older.get(f) for f in ("cpu_affinity", "numa_affinity")] == ["0-31", "1"]
     sparse = _two("SYS", columns, "\t0-0,8-8\t\t\tN/A").device("GPU0")
     assert [sparse.get(f) for f in ("cpu_affinity", "numa_affinity")] == ["0-0,8-8", None]
 
@@ -185,6 +187,15 @@ GPU 3: NVIDIA A (UUID: GPU-3)
     assert [first.get(f) for f in ("nvlinks", "nvlinks_down", "nvlink_rate")] == [2, (1,), 12.5e9]
     assert (second.get("nvlinks"), third.get("nvlinks"), fourth.get("nvlinks")) == (0, 0, None)
     assert fourth.get("nvlink_errors") == 7
+
+
+def test_nvlink_status_without_uuid_is_read_and_prose_is_not() -> None:
+    """Rule: a GPU's line without UUID counts where links follow it, and nowhere else."""
+    text = (
+        "GPU 5: fell off the bus\n\nGPU 0: NVIDIA B200\n Link 0: Active\n Link 1: (Not Supported)\n"
+    )
+    (gpu,) = smi_nvlink.parse(text).gpus
+    assert (gpu.id, gpu.uuid, gpu.get("nvlinks"), gpu.get("nvlink_rate")) == ("GPU0", None, 1, None)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ _DOCUMENTS: tuple[tuple[str, str], ...] = (
 _SECTIONS: tuple[tuple[str, str], ...] = (
     ("smi_topo", r"\bGPU ?[0-9]+[ \t|]+(?:X[ \t|]+)?(?:NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC|PSB)"),
     ("smi_p2p", r"\bGPU ?[0-9]+[ \t|]+(?:X[ \t|]+)?(?:OK|CNS|GNS|TNS|DR|NS|U)(?!\w)"),
-    ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: "),
+    ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: |\bLink [0-9]+: (?:[0-9.]+ GB/s|<inactive>)"),
     ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
 )
 #: One GPU alone has no pair to say anything of.
