@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from topology.errors import ProbeError
 from topology.model import Kind, Topology
-from topology.sources import smi_nvlink, smi_p2p, smi_topo
+from topology.sources import recognise, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -37,15 +37,20 @@ WINDOWS = SPACES.replace("\n", "\r\n")
 FUSED = SPACES.replace("PXB     PIX", "PXBPIX").replace("CPU Affinity ", "CPUAffinity")
 SPACED_LABELS = SPACES.replace("GPU0 ", "GPU 0 ").replace("GPU1 ", "GPU 1 ")
 REPORT = "GPU 0: NVIDIA X (UUID: GPU-1)\nGPU 1: NVIDIA X (UUID: GPU-2)\n\n" + SPACES
+BOLD = MARKDOWN.replace(" GPU0   |", " **GPU0** |").replace(" GPU1   |", " `GPU1` |")
+DRAWN = MARKDOWN.replace("|", "│").replace("-│-", "─┼─")
+HTML = f"<pre>{SPACES}</pre>"
 DIALECTS = {
     "raw": RAW, "spaces": SPACES, "markdown": MARKDOWN, "prompt": PROMPT, "logged": LOGGED, "quoted": QUOTED,
-    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT, "twice": SPACES + "\n" + SPACES,
+    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT, "bold": BOLD, "drawn": DRAWN, "html": HTML,
+    "twice": SPACES + "\n" + SPACES,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_dialect_is_the_same_machine(name: str) -> None:
     """Rule: layout does not matter; words, names and affinities do."""
+    assert "smi_topo" in recognise.recognise(DIALECTS[name])
     topology = smi_topo.parse(DIALECTS[name])
     assert topology.matrix() == (("X", "PXB", "PIX"), ("PXB", "X", "PXB"), ("PIX", "PXB", "X"))
     assert [nic.name for nic in topology.nics] == ["mlx5_7"]

@@ -38,6 +38,11 @@ def test_a_report_of_several_sections_is_one_machine() -> None:
     assert topology.device("GPU0").get("nvlinks_down") == (1,)
 
 
+def test_prose_beside_a_matrix_is_no_section() -> None:
+    """Rule: a health log's words do not make a matrix of another kind."""
+    assert recognise.recognise("GPU0 OK\nGPU1 NS\n" + texts.TOPO) == ("smi_topo",)
+
+
 @pytest.mark.parametrize("text", ["", "hello", "{}", "<html></html>", "GPU0"])
 def test_what_is_no_format_is_refused_with_the_formats_there_are(text: str) -> None:
     """Rule: the message says what would have been understood."""
