@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from topology.errors import ProbeError
+from topology.merge import merge
 from topology.model import Kind, Level, LinkKind
 from topology.sources import (
     bandwidth,
@@ -97,6 +98,15 @@ def test_nccl_xml_survives_the_way_out_and_back() -> None:
             "gdr",
         ):
             assert same.get(fact) == device.get(fact), (device.id, fact)
+
+
+def test_switches_always_have_the_attributes_that_nccl_insists_on() -> None:
+    """Rule: a switch of unknown speed is written as cloud files write it, not without the attribute."""
+    matrix = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X\n"
+    both = merge([smi_xml.parse(texts.SMI_XML), recognise.parse(matrix)])
+    written = nccl_xml_out.dump(both)
+    assert 'class="0x060400" link_speed="" link_width="0"' in written
+    assert nccl_xml.parse(written).relation("GPU0", "GPU1").level is Level.PIX
 
 
 def test_nccl_xml_without_bus_ids_is_refused() -> None:
