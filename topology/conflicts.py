@@ -7,6 +7,8 @@ from topology.model import DERIVED, Contradiction, Level, Topology
 
 #: Who says what follows from the NVLinks that sources list one by one.
 LINKS = "the links"
+#: Sources round sizes and clocks to units of their own.
+_ROUNDING = 0.005
 #: NCCL's map has no root complexes, so it says PHB where NVML says NODE; both are right.
 _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
@@ -28,7 +30,18 @@ def _differing(facts: tuple[Fact, ...]) -> list[tuple[str, dict[str, Value]]]:
     for fact in facts:
         if fact.name not in VOLATILE:
             said.setdefault(fact.name, {})[fact.source] = fact.value
-    return [(name, values) for name, values in said.items() if len(set(values.values())) > 1]
+    return [(name, values) for name, values in said.items() if not _agree(list(values.values()))]
+
+
+def _agree(values: list[Value]) -> bool:
+    """Whether statements are the same but for rounding (MiB, MHz) and the maker's name."""
+    first = values[0]
+    if all(isinstance(value, int | float) for value in values):
+        numbers = [float(value) for value in values if isinstance(value, int | float)]
+        return max(numbers) - min(numbers) <= _ROUNDING * abs(max(numbers, key=abs))
+    if all(isinstance(value, str) for value in values):
+        return len({str(value).lower().removeprefix("nvidia ") for value in values}) == 1
+    return all(value == first for value in values)
 
 
 def _pair_conflicts(topology: Topology) -> list[Contradiction]:

@@ -34,6 +34,7 @@ DEVICE_FACTS: dict[str, str] = {
     "label": "what the source called it, where that is not our id",
     "model": "product name, or CPU model",
     "vendor": "vendor as the source wrote it: GenuineIntel, 0x15b3",
+    "pci_name": "name of the PCI device id in the pci.ids list",
     "pci_class": "PCI class code, six hex digits with 0x",
     "pci_device": "PCI device id, four hex digits with 0x",
     "arch": "CPU architecture: x86_64, arm64, ppc64",
@@ -119,10 +120,15 @@ MACHINE_FACTS: dict[str, str] = {
     "cpu_model": "CPU model number",
 }
 
-#: Facts that change from one moment to the next: two sources may differ and both be right.
+#: Facts in which two sources may differ and both be right: they change from one moment to the next,
+#: or every source spells them in its own way.
 VOLATILE = frozenset(
     {
         "label",
+        "guid",
+        "net_names",
+        "pcie_gen",
+        "pcie_rate",
         "clock_sm_hz",
         "clock_memory_hz",
         "throttle",

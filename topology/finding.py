@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from topology.model import Device, Topology
@@ -50,3 +50,13 @@ def listing(values: Iterable[tuple[str, str]]) -> str:
     for device, value in values:
         groups.setdefault(value, []).append(device)
     return "; ".join(f"{value}: {', '.join(groups[value])}" for value in sorted(groups))
+
+
+def grouped(
+    code: str, harm: float, rows: Sequence[tuple[str, str]], summary: str, remedy: str
+) -> list[Finding]:
+    """One finding out of (subject, what is wrong with it) rows; none where there are no rows."""
+    if not rows:
+        return []
+    subjects = tuple(dict.fromkeys(subject for subject, _ in rows))
+    return [Finding(code, harm, subjects, summary, listing(rows), remedy)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.finding import Finding, at_work, likes, listing
+from topology.finding import Finding, at_work, grouped, likes, listing
 from topology.model import Device, Topology
 
 #: Clocks closer than this are the same: drivers round to steps.
@@ -12,51 +12,51 @@ _HARD = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 
 def memory_errors(topology: Topology) -> list[Finding]:
     """Uncorrected errors end jobs; failed row remapping means that the card must be replaced."""
-    found = []
-    hurt = [
-        (g.id, f"{n:.0f} uncorrected")
-        for g in topology.gpus
-        if (n := g.number("ecc_uncorrected") or 0) > 0
+    gpus = topology.gpus
+    counted = {name: _counted(gpus, f"ecc_{name}") for name in ("uncorrected", "corrected")}
+    failed = [(gpu.id, "row remapping failed") for gpu in gpus if gpu.get("rows_failed") is True]
+    waiting = [(gpu.id, "reset pending") for gpu in gpus if gpu.get("rows_pending") is True]
+    return [
+        *grouped(
+            "ecc-uncorrected",
+            1.0,
+            [*counted["uncorrected"], *failed],
+            "memory errors that ECC could not correct",
+            "drain the node, reset the GPU, and replace it if errors return",
+        ),
+        *grouped(
+            "ecc-rows-pending",
+            0.3,
+            waiting,
+            "bad memory rows wait to be replaced by spare ones",
+            "reset the GPU (nvidia-smi -r) or reboot",
+        ),
+        *grouped(
+            "ecc-corrected",
+            0.02,
+            counted["corrected"],
+            "ECC corrects memory errors",
+            "watch the count; a rising one announces a failing card",
+        ),
     ]
-    hurt += [(g.id, "row remapping failed") for g in topology.gpus if g.get("rows_failed") is True]
-    if hurt:
-        found.append(
-            Finding("ecc-uncorrected", 1.0, _ids(hurt), "memory errors that ECC could not correct", listing(hurt),
-                    "drain the node, reset the GPU, and replace it if errors return")
-        )  # fmt: skip
-    waiting = [(g.id, "reset pending") for g in topology.gpus if g.get("rows_pending") is True]
-    if waiting:
-        found.append(
-            Finding("ecc-rows-pending", 0.3, _ids(waiting), "bad memory rows wait to be replaced by spare ones",
-                    listing(waiting), "reset the GPU (nvidia-smi -r) or reboot")
-        )  # fmt: skip
-    mild = [
-        (g.id, f"{n:.0f} corrected")
-        for g in topology.gpus
-        if (n := g.number("ecc_corrected") or 0) > 0
-    ]
-    if mild:
-        found.append(
-            Finding("ecc-corrected", 0.02, _ids(mild), "ECC corrects memory errors", listing(mild),
-                    "watch the count; a rising one announces a failing card")
-        )  # fmt: skip
-    return found
+
+
+def _counted(gpus: tuple[Device, ...], name: str) -> list[tuple[str, str]]:
+    word = name.removeprefix("ecc_")
+    return [(gpu.id, f"{n:.0f} {word}") for gpu in gpus if (n := gpu.number(name) or 0) > 0]
 
 
 def ecc_mode(topology: Topology) -> list[Finding]:
     """Like GPUs with and without ECC differ in memory size and bandwidth."""
     found = []
     for group in likes(topology):
-        modes = [
-            (g.id, "ECC on" if g.get("ecc") else "ECC off")
-            for g in group
-            if g.get("ecc") is not None
-        ]
+        known = [gpu for gpu in group if gpu.get("ecc") is not None]
+        modes = [(gpu.id, "ECC on" if gpu.get("ecc") else "ECC off") for gpu in known]
         if len({mode for _, mode in modes}) > 1:
-            found.append(
-                Finding("ecc-mode-differs", 0.06, _ids(modes), "like GPUs differ in their ECC mode", listing(modes),
-                        "set the same on all: nvidia-smi -e 1, then reset")
-            )  # fmt: skip
+            remedy = "set the same on all: nvidia-smi -e 1, then reset"
+            found += grouped(
+                "ecc-mode-differs", 0.06, modes, "like GPUs differ in their ECC mode", remedy
+            )
     return found
 
 
@@ -64,44 +64,41 @@ def fabric(topology: Topology) -> list[Finding]:
     """An NVSwitch machine without its fabric has no NVLink at all, and CUDA does not start."""
     bad = []
     for gpu in topology.gpus:
-        state, status = (
-            str(gpu.get("fabric_state") or ""),
-            str(gpu.get("fabric_status") or "success"),
-        )
+        state = str(gpu.get("fabric_state") or "")
+        status = str(gpu.get("fabric_status") or "success")
         if state in ("not started", "in progress"):
             bad.append((gpu.id, f"fabric {state}"))
         elif state == "completed" and status != "success":
             bad.append((gpu.id, f"fabric registration: {status}"))
-    if not bad:
-        return []
-    return [
-        Finding("nvswitch-fabric", 1.0, _ids(bad), "the NVSwitch fabric is not up", listing(bad),
-                "start nvidia-fabricmanager, of the driver's own version, and look into its log")
-    ]  # fmt: skip
+    remedy = "start nvidia-fabricmanager, of the driver's own version, and look into its log"
+    return grouped("nvswitch-fabric", 1.0, bad, "the NVSwitch fabric is not up", remedy)
 
 
 def throttling(topology: Topology) -> list[Finding]:
     """Clocks that the driver or the board holds down now."""
-    slow = [
-        (g.id, tuple(map(str, reasons)))
-        for g in topology.gpus
-        if at_work(g) and isinstance(reasons := g.get("throttle"), tuple)
+    board: list[tuple[str, str]] = []
+    driver: list[tuple[str, str]] = []
+    for gpu in topology.gpus:
+        reasons = gpu.get("throttle")
+        if isinstance(reasons, tuple) and reasons and at_work(gpu):
+            hard = any(word in _HARD for word in reasons)
+            (board if hard else driver).append((gpu.id, ", ".join(map(str, reasons))))
+    return [
+        *grouped(
+            "throttled-by-board",
+            0.5,
+            board,
+            "the board holds clocks down",
+            "look at cooling and power supply: the board itself asks for lower clocks",
+        ),
+        *grouped(
+            "throttled",
+            0.1,
+            driver,
+            "the driver holds clocks down",
+            "raise the power limit (nvidia-smi -pl) or cool better, if the rating allows",
+        ),
     ]
-    slow = [(id, reasons) for id, reasons in slow if reasons]
-    found = []
-    for hard in (True, False):
-        rows = [(id, ", ".join(r)) for id, r in slow if any(word in _HARD for word in r) is hard]
-        if rows:
-            remedy = (
-                "look at cooling and power supply: the board itself asks for lower clocks"
-                if hard
-                else "raise the power limit (nvidia-smi -pl) or cool better, if the rating allows"
-            )
-            found.append(
-                Finding("throttled-by-board" if hard else "throttled", 0.5 if hard else 0.1, _ids(rows),
-                        "GPUs run below their clocks", listing(rows), remedy)
-            )  # fmt: skip
-    return found
 
 
 def clocks(topology: Topology) -> list[Finding]:
@@ -149,20 +146,14 @@ def _clock(group: list[Device], what: str) -> Finding | None:
 
 
 def power_limits(topology: Topology) -> list[Finding]:
-    """A limit below the one the board was shipped with, or other than its peers'."""
-    low = [
-        (g.id, f"{limit:.0f} of {default:.0f} W")
-        for g in topology.gpus
-        if (limit := g.number("power_limit_w"))
-        and (default := g.number("power_default_w"))
-        and limit < default * 0.99
-    ]
-    if not low:
-        return []
-    return [
-        Finding("power-limit-lowered", 0.05, _ids(low), "power limits below the default", listing(low),
-                "nvidia-smi -pl, unless the limit is meant")
-    ]  # fmt: skip
+    """A limit below the one that the board was shipped with."""
+    low = []
+    for gpu in topology.gpus:
+        limit, default = gpu.number("power_limit_w"), gpu.number("power_default_w")
+        if limit and default and limit < default * (1 - _SAME):
+            low.append((gpu.id, f"{limit:.0f} of {default:.0f} W"))
+    remedy = "nvidia-smi -pl, unless the limit is meant"
+    return grouped("power-limit-lowered", 0.05, low, "power limits below the default", remedy)
 
 
 def models(topology: Topology) -> list[Finding]:
@@ -176,10 +167,6 @@ def models(topology: Topology) -> list[Finding]:
         Finding("mixed-models", 0.04, tuple(id for id, _ in rows if id not in {g.id for g in most}),
                 f"{len(groups)} GPU models in one machine", listing(rows), "keep a job within one model")
     ]  # fmt: skip
-
-
-def _ids(rows: list[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(id for id, _ in rows))
 
 
 GPU_RULES = (memory_errors, ecc_mode, fabric, throttling, clocks, power_limits, models)

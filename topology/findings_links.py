@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from topology.finding import Finding, at_work, likes, listing
+from topology.finding import Finding, at_work, grouped, likes, listing
 from topology.infer import complete
 from topology.model import Device, Kind, Level, LinkKind, Topology
 from topology.rates import pcie
@@ -19,40 +19,33 @@ _P2P_WORDS = {
 
 
 def pcie_width(topology: Topology) -> list[Finding]:
-    """Lanes below what the device can do: lost for good until somebody reseats the card."""
-    rows, narrow, harm = [], [], 0.0
+    """Lanes below what the device can do: lost for good until somebody reseats or moves the card."""
+    lost: list[tuple[str, str]] = []
+    narrow: list[tuple[str, str]] = []
+    share = 0.0
     for device in _pcie_devices(topology):
         width, most = device.number("pcie_width"), device.number("pcie_width_max")
         port = device.number("port_width_max")
         if not width or not most or width >= most:
             continue
-        harm = max(harm, 1 - width / most)
+        share = max(share, 1 - width / most)
+        said = f"x{width:.0f} of x{most:.0f}"
         if port and width >= port:
-            narrow.append(
-                (
-                    device.id,
-                    f"x{width:.0f} of x{most:.0f}, the port {device.get('port_busid')} has no more",
-                )
-            )
+            narrow.append((device.id, f"{said}, the port {device.get('port_busid')} has no more"))
         else:
-            rows.append((device.id, f"x{width:.0f} of x{most:.0f}"))
-    found = []
-    if rows:
-        found.append(
-            Finding("pcie-width", harm, _ids(rows), "PCIe links trained below their width", listing(rows),
-                    "reseat the card or riser, look for a slot that shares lanes, then for a bent pin")
-        )  # fmt: skip
-    if narrow:
-        found.append(
-            Finding("pcie-slot-width", harm, _ids(narrow), "slots narrower than their cards", listing(narrow),
-                    "move the card to a slot with all of its lanes")
-        )  # fmt: skip
-    return found
+            lost.append((device.id, said))
+    reseat = "reseat the card or riser, look for a slot that shares lanes, then for a bent pin"
+    move = "move the card to a slot with all of its lanes"
+    return [
+        *grouped("pcie-width", share, lost, "PCIe links trained below their width", reseat),
+        *grouped("pcie-slot-width", share, narrow, "slots narrower than their cards", move),
+    ]
 
 
 def pcie_generation(topology: Topology) -> list[Finding]:
     """A generation below what device and port agree on, in a device that is not merely idle."""
-    rows, harm = [], 0.0
+    rows: list[tuple[str, str]] = []
+    share = 0.0
     for device in _pcie_devices(topology):
         gen, most = device.number("pcie_gen"), device.number("pcie_gen_max")
         port = device.number("port_gen_max")
@@ -61,84 +54,78 @@ def pcie_generation(topology: Topology) -> list[Finding]:
         most = min(most, port) if port else most
         if gen < most:
             rows.append((device.id, f"gen{gen:.0f} of gen{most:.0f}"))
-            harm = max(harm, 1 - pcie(int(gen), 1) / pcie(int(most), 1))
-    if not rows:
-        return []
-    return [
-        Finding("pcie-generation", harm, _ids(rows), "PCIe links trained below their generation", listing(rows),
-                "set the slot's link speed in the BIOS, reseat the card, try without the riser")
-    ]  # fmt: skip
+            share = max(share, 1 - pcie(int(gen), 1) / pcie(int(most), 1))
+    remedy = "set the slot's link speed in the BIOS, reseat the card, try without the riser"
+    summary = "PCIe links trained below their generation"
+    return grouped("pcie-generation", share, rows, summary, remedy)
 
 
 def pcie_unlike(topology: Topology) -> list[Finding]:
     """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
     found = []
     for group in likes(topology):
-        said = [
-            (gpu, pcie(int(gen), int(width)))
+        rates = {
+            gpu: pcie(int(gen), int(width))
             for gpu in group
             if (gen := gpu.number("pcie_gen_max")) and (width := gpu.number("pcie_width_max"))
-        ]
-        best = max((rate for _, rate in said), default=0.0)
-        less = [(gpu, rate) for gpu, rate in said if rate < best]
-        if less:
-            rows = [
-                (g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g, _ in said
-            ]
-            found.append(
-                Finding("pcie-slots-differ", 1 - min(rate for _, rate in less) / best,
-                        tuple(gpu.id for gpu, _ in less), "like GPUs in unlike slots", listing(rows),
-                        "move the GPU to a slot like the others'")
-            )  # fmt: skip
+        }
+        best, worst = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
+        if worst == best:
+            continue
+        said = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
+        less = tuple(gpu.id for gpu, rate in rates.items() if rate < best)
+        summary, remedy = "like GPUs in unlike slots", "move the GPU to a slot like the others'"
+        harm = 1 - worst / best
+        found.append(Finding("pcie-slots-differ", harm, less, summary, listing(said), remedy))
     return found
 
 
 def nvlinks(topology: Topology) -> list[Finding]:
-    """NVLinks that are down, or fewer or slower than those of like GPUs."""
+    """NVLinks that are down, or fewer or slower than those of like GPUs; and their errors."""
     found = []
     for group in likes(topology) or [list(topology.gpus)]:
-        counts = [(gpu, _links(topology, gpu)) for gpu in group]
-        known = [(gpu, n) for gpu, n in counts if n is not None]
-        most = max((n for _, n in known), default=0)
-        few = [(gpu, n) for gpu, n in known if n < most]
-        down = [(gpu, numbers) for gpu, n in known if n and (numbers := gpu.get("nvlinks_down"))]
-        if few or down:
-            ids = tuple(dict.fromkeys(gpu.id for gpu, _ in (*few, *down)))
-            least = min([n for _, n in few] + [n for gpu, n in known if gpu.id in ids], default=0)
-            total = max(
-                [most]
-                + [
-                    n + len(d)
-                    for gpu, n in known
-                    if isinstance(d := gpu.get("nvlinks_down"), tuple)
-                ]
-            )
-            evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known)
-            evidence += "".join(f"; {gpu.id}: links {numbers} down" for gpu, numbers in down)
-            found.append(
-                Finding("nvlink-down", min(1.0, 1 - least / total), ids, "NVLinks are down, or fewer than on like GPUs",
-                        evidence, "reset the GPUs; on NVSwitch machines look at nvidia-fabricmanager's log; "
-                        "reseat the NVLink bridge; have the baseboard checked")
-            )  # fmt: skip
-        rates = [(gpu.id, rate) for gpu in group if (rate := gpu.number("nvlink_rate"))]
-        top = max((rate for _, rate in rates), default=0.0)
-        slow = tuple(id for id, rate in rates if rate < top * 0.99)
-        if slow:
-            found.append(
-                Finding("nvlink-slow", 1 - min(rate for _, rate in rates) / top, slow, "NVLinks slower than on like GPUs",
-                        listing((id, f"{rate / 1e9:g} GB/s") for id, rate in rates), "reset the GPUs, then the machine")
-            )  # fmt: skip
-    wrong = [
-        (g.id, f"{n:.0f} errors")
-        for g in topology.gpus
-        if (n := g.number("nvlink_errors") or 0) > 0
+        found += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
+    wrong = [(g.id, f"{n:.0f} errors") for g in topology.gpus if (n := g.number("nvlink_errors"))]
+    remedy = "clear the counters, run a load, read again; links whose count rises are failing"
+    return found + grouped("nvlink-errors", 0.05, wrong, "NVLinks had to repeat or recover", remedy)
+
+
+def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
+    known = {gpu: n for gpu in group if (n := _links(topology, gpu)) is not None}
+    # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
+    down = {
+        gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
+    }
+    full = max((n + len(down.get(gpu, ())) for gpu, n in known.items()), default=0)
+    most = max(known.values(), default=0)
+    hurt = {gpu: n for gpu, n in known.items() if n < most or gpu in down}
+    if not hurt:
+        return []
+    evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known.items())
+    for gpu, numbers in down.items():
+        evidence += f"; {gpu.id}: link {', '.join(map(str, numbers))} down"
+    return [
+        Finding(
+            "nvlink-down",
+            1 - min(hurt.values()) / full,
+            tuple(gpu.id for gpu in hurt),
+            "NVLinks are down, or fewer than on like GPUs",
+            evidence,
+            "reset the GPUs; on NVSwitch machines look into nvidia-fabricmanager's log; reseat the "
+            "NVLink bridge; have the baseboard checked",
+        )
     ]
-    if wrong:
-        found.append(
-            Finding("nvlink-errors", 0.05, _ids(wrong), "NVLinks had to repeat or recover", listing(wrong),
-                    "clear the counters, run a load, read again; links whose count rises are failing")
-        )  # fmt: skip
-    return found
+
+
+def _nvlink_rates(group: list[Device]) -> list[Finding]:
+    rates = {gpu.id: rate for gpu in group if (rate := gpu.number("nvlink_rate"))}
+    top = max(rates.values(), default=0.0)
+    slow = tuple(id for id, rate in rates.items() if rate < top * 0.99)
+    if not slow:
+        return []
+    evidence = listing((id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items())
+    summary, remedy = "NVLinks slower than on like GPUs", "reset the GPUs, then the machine"
+    return [Finding("nvlink-slow", 1 - min(rates.values()) / top, slow, summary, evidence, remedy)]
 
 
 def _links(topology: Topology, gpu: Device) -> int | None:
@@ -169,13 +156,14 @@ def p2p(topology: Topology) -> list[Finding]:
             rows.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
         elif any(topology.pair(x, y, "p2p_access") is False for x, y in ((a, b), (b, a))):
             rows.append((f"{a}-{b}", "no peer access for CUDA"))
-    if not rows:
-        return []
-    return [
-        Finding("p2p-refused", 0.5, _ids(rows), "no P2P where the path would allow it", listing(rows),
-                "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS "
-                "(above 4G decoding, resizable BAR), and at the virtual machine's settings")
-    ]  # fmt: skip
+    return grouped(
+        "p2p-refused",
+        0.5,
+        rows,
+        "no P2P where the path would allow it",
+        "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS "
+        "(above 4G decoding, resizable BAR), and at the virtual machine's settings",
+    )
 
 
 def redirected(topology: Topology) -> list[Finding]:
@@ -189,18 +177,22 @@ def redirected(topology: Topology) -> list[Finding]:
             acs.append((gpu.id, f"ACS redirects at {', '.join(ports)}"))
         if str(gpu.get("iommu") or "").startswith("DMA"):
             translated.append((gpu.id, f"IOMMU domain {gpu.get('iommu')}"))
-    found = []
-    if acs:
-        found.append(
-            Finding("acs", 0.5, _ids(acs), "PCIe ACS sends P2P through the root complex", listing(acs),
-                    "turn ACS off in the BIOS, or clear its control bits with setpci after each boot")
-        )  # fmt: skip
-    if translated:
-        found.append(
-            Finding("iommu", 0.4, _ids(translated), "the IOMMU translates, which slows or forbids P2P",
-                    listing(translated), "boot with iommu=pt (intel_iommu=on iommu=pt), or off")
-        )  # fmt: skip
-    return found
+    return [
+        *grouped(
+            "acs",
+            0.5,
+            acs,
+            "PCIe ACS sends P2P through the root complex",
+            "turn ACS off in the BIOS, or clear its control bits with setpci after each boot",
+        ),
+        *grouped(
+            "iommu",
+            0.4,
+            translated,
+            "the IOMMU translates, which slows or forbids P2P",
+            "boot with iommu=pt (intel_iommu=on iommu=pt), or off",
+        ),
+    ]
 
 
 def far_from_nic(topology: Topology) -> list[Finding]:
@@ -267,10 +259,6 @@ def _is_rdma(nic: Device) -> bool:
 
 def _pcie_devices(topology: Topology) -> list[Device]:
     return [d for d in topology.devices if d.kind in (Kind.GPU, Kind.NIC, Kind.BRIDGE)]
-
-
-def _ids(rows: list[tuple[str, str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(id for id, _ in rows))
 
 
 LINK_RULES = (

@@ -88,6 +88,8 @@ class Graph:
 
     def _nvlink(self, a: str, b: str) -> tuple[Hop, ...]:
         mine, theirs = self._adjacent.get(a, {}), self._adjacent.get(b, {})
+        if self.topology.pair(a, b, "nvlinks") == 0:
+            return ()
         if b in mine and mine[b].kind == "nvlink":
             return (mine[b],)
         shared = [s for s in mine if s in theirs and self.topology.device(s).kind is Kind.SWITCH]

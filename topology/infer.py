@@ -184,16 +184,27 @@ def _with_links(topology: Topology) -> Topology:
     ports = {
         g: max(nvlink_ports(v if isinstance(v := sm[g], int) else None), most[g]) for g in gpus
     }
-    if all(total[gpu] <= ports[gpu] for gpu in gpus):
-        links = tuple(
-            Link(LinkKind.NVLINK, a, b, INFERRED, count=n) for (a, b), n in counts.items()
-        )
-        return replace(topology, links=(*topology.links, *links))
-    # More links than a GPU has: they are shared, so there is a switch in between.
-    switch = Device("NVS0", Kind.SWITCH, 0, facts=(Fact("inferred", True, INFERRED),))
-    links = tuple(
-        Link(LinkKind.NVLINK, gpu, switch.id, INFERRED, count=most[gpu])
-        for gpu in gpus
-        if most[gpu]
+    links: list[Link] = []
+    switches: list[Device] = []
+    for island in groups(
+        [gpu for gpu in gpus if total[gpu]], lambda a, b: _count(counts, a, b) > 0
+    ):
+        inside = [(a, b) for a, b in combinations(island, 2) if _count(counts, a, b)]
+        whole = len(inside) == len(island) * (len(island) - 1) // 2
+        if whole and any(total[gpu] > ports[gpu] for gpu in island):
+            # More links than a GPU has: they are shared, so there is a switch in between.
+            fact = Fact("inferred", True, INFERRED)
+            switch = Device(f"NVS{len(switches)}", Kind.SWITCH, len(switches), facts=(fact,))
+            switches.append(switch)
+            links += [Link(LinkKind.NVLINK, gpu, switch.id, INFERRED, most[gpu]) for gpu in island]
+        else:
+            links += [
+                Link(LinkKind.NVLINK, a, b, INFERRED, _count(counts, a, b)) for a, b in inside
+            ]
+    return replace(
+        topology, devices=(*topology.devices, *switches), links=(*topology.links, *links)
     )
-    return replace(topology, devices=(*topology.devices, switch), links=(*topology.links, *links))
+
+
+def _count(counts: dict[tuple[str, str], int], a: str, b: str) -> int:
+    return counts.get((a, b), 0) or counts.get((b, a), 0)

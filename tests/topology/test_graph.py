@@ -88,6 +88,16 @@ def test_shared_nvlinks_mean_a_switch_and_private_ones_do_not() -> None:
     assert len(direct.links) == 6
 
 
+def test_islands_have_switches_of_their_own() -> None:
+    """Rule: two NVLink islands do not become one, and the way between them is the tree's."""
+    rows = ["X NV18 NV18 SYS SYS SYS", "NV18 X NV18 SYS SYS SYS", "NV18 NV18 X SYS SYS SYS"]
+    rows += ["SYS SYS SYS X NV18 NV18", "SYS SYS SYS NV18 X NV18", "SYS SYS SYS NV18 NV18 X"]
+    topology = _matrix("\n".join(rows))
+    assert len(complete(topology).of(Kind.SWITCH)) == 2
+    assert {hop.kind for hop in topology.route("GPU0", "GPU2")} == {"nvlink"}
+    assert "nvlink" not in {hop.kind for hop in topology.route("GPU0", "GPU3")}
+
+
 def test_bandwidths_are_those_nccl_plans_with() -> None:
     """Rule: width x rate / 80 for PCIe, counts times the generation's rate for NVLink."""
     assert rates.pcie(3, 16) == 12e9

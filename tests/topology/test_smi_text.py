@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from topology.errors import ProbeError
 from topology.model import Kind, Topology
-from topology.sources import smi_nvlink, smi_p2p, smi_topo
+from topology.sources import recognise, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
@@ -37,15 +37,20 @@ WINDOWS = SPACES.replace("\n", "\r\n")
 FUSED = SPACES.replace("PXB     PIX", "PXBPIX").replace("CPU Affinity ", "CPUAffinity")
 SPACED_LABELS = SPACES.replace("GPU0 ", "GPU 0 ").replace("GPU1 ", "GPU 1 ")
 REPORT = "GPU 0: NVIDIA X (UUID: GPU-1)\nGPU 1: NVIDIA X (UUID: GPU-2)\n\n" + SPACES
+BOLD = MARKDOWN.replace(" GPU0   |", " **GPU0** |").replace(" GPU1   |", " `GPU1` |")
+DRAWN = MARKDOWN.replace("|", "│").replace("-│-", "─┼─")
+HTML = f"<pre>{SPACES}</pre>"
 DIALECTS = {
     "raw": RAW, "spaces": SPACES, "markdown": MARKDOWN, "prompt": PROMPT, "logged": LOGGED, "quoted": QUOTED,
-    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT, "twice": SPACES + "\n" + SPACES,
+    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT, "bold": BOLD, "drawn": DRAWN, "html": HTML,
+    "twice": SPACES + "\n" + SPACES,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_dialect_is_the_same_machine(name: str) -> None:
     """Rule: layout does not matter; words, names and affinities do."""
+    assert "smi_topo" in recognise.recognise(DIALECTS[name])
     topology = smi_topo.parse(DIALECTS[name])
     assert topology.matrix() == (("X", "PXB", "PIX"), ("PXB", "X", "PXB"), ("PIX", "PXB", "X"))
     assert [nic.name for nic in topology.nics] == ["mlx5_7"]
@@ -80,6 +85,8 @@ def test_affinity_columns_may_be_blank_lists_or_the_gpus_own_node() -> None:
     ]
     guest = _two("SYS", columns, "\t\t\t\tN/A").device("GPU0")
     assert guest.facts == ()
+    older = _two("NV2", "\tCPU Affinity\tNUMA Affinity", "\t0-31\t\t1").device("GPU0")
+    assert [older.get(f) for f in ("cpu_affinity", "numa_affinity")] == ["0-31", "1"]
     sparse = _two("SYS", columns, "\t0-0,8-8\t\t\tN/A").device("GPU0")
     assert [sparse.get(f) for f in ("cpu_affinity", "numa_affinity")] == ["0-0,8-8", None]
 
@@ -185,6 +192,15 @@ GPU 3: NVIDIA A (UUID: GPU-3)
     assert [first.get(f) for f in ("nvlinks", "nvlinks_down", "nvlink_rate")] == [2, (1,), 12.5e9]
     assert (second.get("nvlinks"), third.get("nvlinks"), fourth.get("nvlinks")) == (0, 0, None)
     assert fourth.get("nvlink_errors") == 7
+
+
+def test_nvlink_status_without_uuid_is_read_and_prose_is_not() -> None:
+    """Rule: a GPU's line without UUID counts where links follow it, and nowhere else."""
+    text = (
+        "GPU 5: fell off the bus\n\nGPU 0: NVIDIA B200\n Link 0: Active\n Link 1: (Not Supported)\n"
+    )
+    (gpu,) = smi_nvlink.parse(text).gpus
+    assert (gpu.id, gpu.uuid, gpu.get("nvlinks"), gpu.get("nvlink_rate")) == ("GPU0", None, 1, None)
 
 
 @pytest.mark.parametrize(

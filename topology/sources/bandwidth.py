@@ -5,7 +5,6 @@ Devices are numbered in CUDA's order there; bus ids, where the log has them, joi
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from topology.busid import canonical
 from topology.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.draft import Draft
-from topology.sources.text import bounded, lines
+from topology.sources.text import bounded, lines, loaded
 
 NAME = "bandwidth"
 MAX_GPUS = 1024
@@ -122,8 +121,8 @@ def _table(draft: Draft, matrix: _Matrix, rows: list[str], at: int) -> int:
 
 
 def _json(draft: Draft, text: str, skipped: int) -> None:
+    document = loaded(NAME, text, skipped)
     try:
-        document = json.loads(text)
         cases = document["nvbandwidth"]["testcases"]
         tables = [
             (matrix, case["bandwidth_matrix"])
@@ -142,9 +141,7 @@ def _json(draft: Draft, text: str, skipped: int) -> None:
             ):
                 raise ProbeError(NAME, f"the matrix of {matrix.fact} is not square")
             _state(draft, matrix, columns, cells)
-    except json.JSONDecodeError as error:
-        raise ProbeError(NAME, f"not JSON: {error.msg}", error.lineno + skipped) from None
-    except (RecursionError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProbeError(NAME, f"not nvbandwidth's JSON: {type(error).__name__} {error}") from None
 
 

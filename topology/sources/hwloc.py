@@ -167,7 +167,8 @@ class _Reader:
         function.names = tuple(d.get("name") for d in (*rdma, *net) if d.get("name"))
         model = next((m for d in devices if (m := _infos(d).get("GPUModel"))), None)
         facts = function.facts
-        facts["model"] = model or _infos(node).get("PCIDevice")
+        facts["model"] = model
+        facts["pci_name"] = _infos(node).get("PCIDevice")
         facts["net_names"] = function.names or None
         facts["guid"] = next((g for d in rdma if (g := _infos(d).get("NodeGUID"))), None)
         speed = node.get("pci_link_speed")

@@ -23,6 +23,10 @@ _SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
 _COLUMNS = re.compile(
     r"(?P<cpu>CPU\s*Affinity)|(?P<numa>NUMA\s*Affinity)|(?P<gpu>GPU\s*NUMA\s*ID)", re.I
 )
+_TAG = re.compile(r"</?[a-z]{1,10}>|\*\*|`")
+_DRAWN = str.maketrans(
+    {**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═┼╪╬├┤╞╡╠╣┌┐└┘┬┴╔╗╚╝╦╩", "-")}
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def find(source: str, lines: list[str], words: str) -> list[Matrix]:
     Raises ProbeError, with the line, for a matrix that starts and then breaks off or has a foreign
     word, and when there is none at all.
     """
+    lines = [plain(line) for line in lines]
     found, at = [], 0
     while at < len(lines):
         header = _header(lines, at, words)
@@ -83,7 +88,7 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
     first = _FIRST.search(line)
     if first is None:
         return None
-    labels = re.split(r"[\s|]+", line[first.start() :].split("\0")[0].strip(" \t|"))
+    labels = re.split(r"[\s|,;]+", line[first.start() :].split("\0")[0].strip(" \t|,;"))
     following = next((n for n in range(at + 1, len(lines)) if not _rule(lines[n])), None)
     if following is None or not all(_LABEL.fullmatch(label) for label in labels):
         return None
@@ -94,6 +99,11 @@ def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str
     return None if foreign else (tuple(labels), line)
 
 
+def plain(line: str) -> str:
+    """The line without what documents put around words: emphasis, tags, drawn tables."""
+    return _TAG.sub(" ", line).translate(_DRAWN)
+
+
 def _rule(line: str) -> bool:
     """Whether a line holds nothing but blanks and a table's rules."""
     return not line.strip(" \t|-:+=")
@@ -102,7 +112,7 @@ def _rule(line: str) -> bool:
 def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None:
     """What stands before the label, the words after it, and what follows; None if it is no row."""
     line = _SPACED.sub(r"\1\2", line)
-    cell = re.compile(rf"[\s|]+((?:{words})+)(?=[\s|]|$)")
+    cell = re.compile(rf"[\s|,;]+((?:{words})+)(?=[\s|,;]|$)")
     for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):
         found, at = [], start.end()
         while match := cell.match(line, at):

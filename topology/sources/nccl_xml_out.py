@@ -10,7 +10,7 @@ from topology.infer import complete
 from topology.model import Device, Kind, LinkKind, Topology
 from topology.sources.cpulist import mask, members
 
-_SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
+_SPEEDS: dict[object, str] = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 
 
 def dump(topology: Topology) -> str:
@@ -98,15 +98,19 @@ class _Writer:
             self.invented += 1
             busid = f"ffff:ff:{self.invented // 8:02x}.{self.invented % 8}"
         gen = device.get("pcie_gen_max") or device.get("pcie_gen")
+        width = device.get("pcie_width_max") or device.get("pcie_width")
+        vendor = str(device.get("vendor"))
+        # NCCL looks up what a GPU or NIC lacks, but wants both attributes of a switch; it takes the
+        # empty speed for gen3 and width 0 for 16, as in cloud providers' files.
+        speed = "" if device.kind is Kind.BRIDGE else None
+        lanes = 0 if device.kind is Kind.BRIDGE else None
         return {
             "busid": busid,
             "class": device.get("pci_class") or kind,
-            "vendor": value if str(value := device.get("vendor")).startswith("0x") else None,
+            "vendor": vendor if vendor.startswith("0x") else None,
             "device": device.get("pci_device"),
-            "link_speed": f"{_SPEEDS[gen]} GT/s PCIe"
-            if isinstance(gen, int) and gen in _SPEEDS
-            else None,
-            "link_width": device.get("pcie_width_max") or device.get("pcie_width"),
+            "link_speed": f"{_SPEEDS[gen]} GT/s PCIe" if gen in _SPEEDS else speed,
+            "link_width": width or lanes,
         }
 
     def _gpu(self, gpu: Device, depth: int) -> list[str]:
@@ -159,13 +163,13 @@ def _net_name(nic: Device) -> str:
 
 
 def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:
-    rate = nic.number("net_rate")
+    rate, guid = nic.number("net_rate"), str(nic.get("guid"))
     return {
         "name": name,
         "dev": nic.index,
         "speed": round(rate * 8 / 1e6) if rate else None,
         "port": port,
-        "guid": nic.get("guid"),
+        "guid": guid if guid.startswith("0x") else None,
         "gdr": _flag(nic.get("gdr")),
     }
 

@@ -16,7 +16,7 @@ from topology.model import Kind, Level, LinkKind, Topology
 from topology.sources.cpulist import listed
 from topology.sources.draft import Draft
 from topology.sources.nvml_ask import NAME, P2P, ask
-from topology.sources.text import bounded
+from topology.sources.text import loaded
 
 #: nvmlGpuTopologyLevel_t; INTERNAL is two GPUs on one board, which nvidia-smi prints as PIX.
 _LEVELS = {0: Level.PIX, 10: Level.PIX, 20: Level.PXB, 30: Level.PHB, 40: Level.NODE, 50: Level.SYS}
@@ -57,12 +57,7 @@ def snapshot() -> str:
 
 def parse(text: str) -> Topology:
     """Read a snapshot. Raises ProbeError with the line, or with the entry, that is not one."""
-    try:
-        document = json.loads(bounded(NAME, text))
-    except json.JSONDecodeError as error:
-        raise ProbeError(NAME, f"not JSON: {error.msg}", error.lineno) from None
-    except (RecursionError, ValueError) as error:
-        raise ProbeError(NAME, f"not JSON that can be read: {error}") from None
+    document = loaded(NAME, text)
     if not isinstance(document, dict) or document.get("busbar_nvml") != 1:
         raise ProbeError(NAME, "no 'busbar_nvml': 1, so this is no snapshot of NVML")
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from topology.errors import ProbeError
 from topology.model import Device, Fact, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
-from topology.sources.text import bounded
+from topology.sources.text import loaded
 
 NAME = "json"
 VERSION = 1
@@ -39,12 +39,7 @@ def dump(topology: Topology) -> str:
 
 def parse(text: str) -> Topology:
     """Read our JSON. Raises ProbeError naming the line, or the entry and what is wrong with it."""
-    try:
-        document = json.loads(bounded(NAME, text))
-    except json.JSONDecodeError as error:
-        raise ProbeError(NAME, f"not JSON: {error.msg}", error.lineno) from None
-    except (RecursionError, ValueError) as error:
-        raise ProbeError(NAME, f"not JSON that can be read: {error}") from None
+    document = loaded(NAME, text)
     if not isinstance(document, dict) or KEY not in document:
         raise ProbeError(NAME, f"no {KEY!r} key: this is not a topology that Busbar wrote")
     if document[KEY] != VERSION:

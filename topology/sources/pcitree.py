@@ -75,7 +75,7 @@ def place(
         draft.state(
             ids[busid], pci_class=function.pci_class or None, vendor=function.vendor or None
         )
-        draft.state(ids[busid], **function.facts, **_port(functions, function))
+        draft.state(ids[busid], **_link_facts(functions, function))
     return ids
 
 
@@ -98,19 +98,27 @@ def _switches(
             upstream = functions.get(busid)
             if upstream is not None:
                 draft.state(id, vendor=upstream.vendor or None)
-                draft.state(id, **upstream.facts, **_port(functions, upstream))
+                draft.state(id, **_link_facts(functions, upstream))
         parent = id
     return parent
 
 
-def _port(functions: Mapping[str, Function], function: Function) -> dict[str, Value | None]:
-    """What the port says that a function plugs into; none for devices inside the root complex."""
+def _link_facts(functions: Mapping[str, Function], function: Function) -> dict[str, Value | None]:
+    """A function's facts beside those of the port that it plugs into.
+
+    The kernel states what the device itself can do; what it and the port agree on is the lower of
+    the two. Devices inside the root complex have no port.
+    """
+    facts = dict(function.facts)
     port = functions.get(function.bridges[-1]) if function.bridges else None
     if port is None:
-        return {}
-    return {
+        return facts
+    own, other = facts.get("pcie_gen_max"), port.facts.get("pcie_gen_max")
+    if isinstance(own, int) and isinstance(other, int):
+        facts |= {"pcie_gen_device_max": own, "pcie_gen_max": min(own, other)}
+    return facts | {
         "port_busid": port.busid,
-        "port_gen_max": port.facts.get("pcie_gen_max"),
+        "port_gen_max": other,
         "port_width_max": port.facts.get("pcie_width_max"),
         "port_acs": port.facts.get("acs"),
     }

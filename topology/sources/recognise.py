@@ -8,6 +8,7 @@ import re
 from topology.errors import ProbeError
 from topology.merge import merge
 from topology.model import Topology
+from topology.sources.matrix_text import plain
 from topology.sources.text import bounded, lines
 
 #: Formats that read a machine by themselves, most trusted first; the name is what users write.
@@ -32,13 +33,13 @@ _DOCUMENTS: tuple[tuple[str, str], ...] = (
 )
 #: Formats that are lines of text, several of which may stand in one report.
 _SECTIONS: tuple[tuple[str, str], ...] = (
-    ("smi_topo", r"\bGPU ?[0-9]+[ \t|]+(?:X[ \t|]+)?(?:NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC|PSB)"),
-    ("smi_p2p", r"\bGPU ?[0-9]+[ \t|]+(?:X[ \t|]+)?(?:OK|CNS|GNS|TNS|DR|NS|U)(?!\w)"),
-    ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: "),
+    ("smi_topo", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC|PSB)"),
+    ("smi_p2p", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:OK|CNS|GNS|TNS|DR|NS|U)(?!\w)"),
+    ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: |\bLink [0-9]+: (?:[0-9.]+ GB/s|<inactive>)"),
     ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
 )
-#: One GPU alone has no pair to say anything of.
-_ALONE = r"\bGPU ?[0-9]+[ \t|]+X(?:\s|$)"
+#: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser tells.
+_ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
 
 
 def recognise(text: str) -> tuple[str, ...]:
@@ -51,9 +52,9 @@ def recognise(text: str) -> tuple[str, ...]:
     for name, mark in _DOCUMENTS:
         if re.search(mark, text):
             return (name,)
-    plain = "\n".join(lines("text", text))
-    found = tuple(name for name, mark in _SECTIONS if re.search(mark, plain))
-    if not found and re.search(_ALONE, plain):
+    rows = "\n".join(plain(line) for line in lines("text", text))
+    found = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
+    if not found and re.search(_ALONE, rows):
         found = ("smi_topo",)
     if found:
         return found

@@ -12,10 +12,13 @@ from topology.sources.text import lines
 
 NAME = "nvlink"
 _GPU = re.compile(r"\bGPU ([0-9]{1,4}): (.+?) \(UUID: ([^)\s]+)\)")
+#: Some paste without the UUID; such a line counts only where a link or its absence follows.
+_BARE_GPU = re.compile(r"\bGPU ([0-9]{1,4}): ([^:]+?)()\s*")
 _LINK = re.compile(r"\bLink ([0-9]{1,3})\s*[:,]\s*(\S.*?)\s*$")
 _SPEED = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) GB/s")
 _ERRORS = re.compile(r"[A-Za-z ]*Errors: ([0-9]{1,18})")
 _DOWN = re.compile(r"<?(?:inactive|disabled|down)>?", re.I)
+_UP = re.compile(r"<?(?:active|enabled|up)>?", re.I)
 _NONE = re.compile(r"all links are inactive", re.I)
 _LACKS = re.compile(r"does not have or support Nvlink", re.I)
 
@@ -42,11 +45,19 @@ def parse(text: str) -> Topology:
     draft = Draft(NAME)
     gpus: dict[str, _Gpu] = {}
     gpu: _Gpu | None = None
-    for number, line in enumerate(lines(NAME, text), 1):
-        if head := _GPU.search(line):
+    rows = lines(NAME, text)
+    for number, line in enumerate(rows, 1):
+        if head := _GPU.search(line) or _bare(rows, number):
             index = int(head[1])
             if f"GPU{index}" not in draft.devices:
-                draft.add(f"GPU{index}", Kind.GPU, index, name=head[2], uuid=head[3], model=head[2])
+                draft.add(
+                    f"GPU{index}",
+                    Kind.GPU,
+                    index,
+                    name=head[2],
+                    uuid=head[3] or None,
+                    model=head[2],
+                )
             gpu = gpus.setdefault(f"GPU{index}", _Gpu(f"GPU{index}"))
         elif gpu is not None and (_NONE.search(line) or _LACKS.search(line)):
             gpu.stated = True
@@ -63,6 +74,12 @@ def parse(text: str) -> Topology:
     return draft.build()
 
 
+def _bare(rows: list[str], number: int) -> re.Match[str] | None:
+    head = _BARE_GPU.fullmatch(rows[number - 1].strip())
+    after = rows[number] if head and number < len(rows) else ""
+    return head if any(mark.search(after) for mark in (_LINK, _NONE, _LACKS)) else None
+
+
 def _state(gpu: _Gpu, number: int, said: str, line: int) -> None:
     if speed := _SPEED.fullmatch(said):
         rate = float(speed[1]) * 1e9
@@ -70,12 +87,16 @@ def _state(gpu: _Gpu, number: int, said: str, line: int) -> None:
             gpu.up[number] = rate
         else:
             gpu.down.add(number)
+    elif _UP.fullmatch(said):
+        gpu.up[number] = 0.0
     elif _DOWN.fullmatch(said):
         gpu.down.add(number)
     elif errors := _ERRORS.fullmatch(said):
         gpu.errors = (gpu.errors or 0) + int(errors[1])
     elif not re.match(
-        r"(?:.* is supported: (?:true|false)|Remote Device|.*(?:Tx|Rx)\S*:|Version)", said
+        r"(?:\(?Not supported\)?$|.* is supported: (?:true|false)|Remote Device|.*(?:Tx|Rx)\S*:|Version)",
+        said,
+        re.I,
     ):
         raise ProbeError(NAME, f"link {number} is in a state unknown here: {said[:60]!r}", line)
 
@@ -83,7 +104,7 @@ def _state(gpu: _Gpu, number: int, said: str, line: int) -> None:
 def _conclude(draft: Draft, gpu: _Gpu) -> None:
     if gpu.up or gpu.down or gpu.stated:
         draft.state(gpu.id, nvlinks=len(gpu.up), nvlinks_down=tuple(sorted(gpu.down)) or None)
-    if gpu.up:
+    if any(gpu.up.values()):
         # The slowest stands for all; a link that trained lower is what matters.
-        draft.state(gpu.id, nvlink_rate=min(gpu.up.values()))
+        draft.state(gpu.id, nvlink_rate=min(rate for rate in gpu.up.values() if rate))
     draft.state(gpu.id, nvlink_errors=gpu.errors)

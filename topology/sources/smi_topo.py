@@ -62,11 +62,11 @@ def parse(text: str) -> Topology:
 
 def _devices(draft: Draft, matrix: Matrix, legend: dict[str, str]) -> dict[str, str]:
     ids: dict[str, str] = {}
-    counts = {Kind.GPU: 0, Kind.NIC: 0, Kind.DIRECT: 0}
+    counts = {Kind.GPU: 0, Kind.NIC: 0, Kind.DIRECT: 0, Kind.MIG: 0}
     for label in matrix.labels:
-        numbered = re.fullmatch(r"(GPU|NIC|DD)([0-9]{1,6})", label)
+        numbered = re.fullmatch(r"(GPU|NIC|DD|MIG)([0-9]{1,6})", label)
         word, digits = numbered.groups() if numbered else ("NIC", "")
-        kind = {"GPU": Kind.GPU, "NIC": Kind.NIC, "DD": Kind.DIRECT}[word]
+        kind = {"GPU": Kind.GPU, "NIC": Kind.NIC, "DD": Kind.DIRECT, "MIG": Kind.MIG}[word]
         index = int(digits) if digits else counts[kind]
         counts[kind] = max(counts[kind], index + 1)
         name = legend.get(label, "" if numbered else label)
@@ -86,9 +86,11 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
     if "|" in text:
         values = [cell.strip() for cell in text.strip().strip("|").split("|")]
     elif "\t" in text.lstrip(" "):
-        # nvidia-smi sets the GPU's NUMA id off by an empty column.
+        # nvidia-smi sets its last column off by an empty one: the GPU's NUMA id, or before there was
+        # such a column the NUMA affinity.
         values = [cell.strip() for cell in text.lstrip(" ").removeprefix("\t").split("\t")]
-        values = [*values[:2], next((v for v in values[2:] if v), "")]
+        last = len(matrix.columns) - 1
+        values = [*values[:last], next((v for v in values[last:] if v), "")]
     else:
         values = text.split()
         if 0 < len(values) < len(matrix.columns):

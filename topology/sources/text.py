@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 from topology.errors import ProbeError
 
@@ -30,3 +32,13 @@ def lines(source: str, text: str) -> list[str]:
     if long is not None:
         raise ProbeError(source, f"a line of more than {MAX_LINE} characters", long)
     return found
+
+
+def loaded(source: str, text: str, skipped: int = 0) -> Any:
+    """Return what a JSON text holds. Raises ProbeError; ``skipped`` lines stand before the text."""
+    try:
+        return json.loads(bounded(source, text))
+    except json.JSONDecodeError as error:
+        raise ProbeError(source, f"not JSON: {error.msg}", error.lineno + skipped) from None
+    except (RecursionError, ValueError) as error:
+        raise ProbeError(source, f"not JSON that can be read: {error}") from None
