@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -30,6 +31,10 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; return its exit status: 0, 1 where check found something, 2 for bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show an arrow shows a question mark instead of a traceback.
+            stream.reconfigure(errors="replace")
     try:
         name = argv[0] if argv and argv[0] in _COMMANDS else ""
         status = _COMMANDS[name](argv[1:] if name else argv)
@@ -136,7 +141,8 @@ def _write(name: str, text: str) -> None:
 
 def _check(argv: Sequence[str]) -> int:
     parser = _parser(
-        "check", "State what costs performance, worst first. Exit status 0 clean, 1 findings, 2 bad."
+        "check",
+        "State what costs performance, worst first. Exit status 0 clean, 1 findings, 2 bad.",
     )
     parser.add_argument("--json", action="store_true", help="findings as JSON")
     args = parser.parse_args(argv)

@@ -56,7 +56,8 @@ class Graph:
         tree = tuple(
             self._branch(device)
             for device in self.topology.devices
-            if device.parent is not None and device.kind not in (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
+            if device.parent is not None
+            and device.kind not in (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
         )
         numas = self.topology.of(Kind.NUMA)
         mesh = tuple(self._between(a, b) for i, a in enumerate(numas) for b in numas[i + 1 :])

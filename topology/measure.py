@@ -77,7 +77,9 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
             value = topology.pair(fact.a, fact.b, name)
             if isinstance(value, int | float):
                 low, high = (
-                    bound if isinstance(bound := topology.pair(fact.a, fact.b, key), float) else value
+                    bound
+                    if isinstance(bound := topology.pair(fact.a, fact.b, key), float)
+                    else value
                     for key in (f"{name}_low", f"{name}_high")
                 )
                 found[fact.a, fact.b] = Estimate(float(value), float(low), float(high))

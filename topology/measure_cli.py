@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from topology.errors import ProbeError
 from topology.measure import QUANTITIES, matrix
@@ -22,10 +23,16 @@ _MOST = 1 << 30
 def options(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``measure``."""
     parser.add_argument(
-        "--isolated", action="store_true", help="one pair at a time instead of disjoint pairs at once"
+        "--isolated",
+        action="store_true",
+        help="one pair at a time instead of disjoint pairs at once",
     )
     parser.add_argument(
-        "--bytes", type=_size, default=1 << 20, metavar="N", help="a bandwidth message (default: 1M)"
+        "--bytes",
+        type=_size,
+        default=1 << 20,
+        metavar="N",
+        help="a bandwidth message (default: 1M)",
     )
     parser.add_argument(
         "--repetitions", type=_count, default=30, metavar="N", help="windows timed (default: 30)"
@@ -65,6 +72,7 @@ def run(
     machine, trouble = None, None
     if comm.rank == 0:
         try:
+            _writable(args.output)
             machine = gather()
         except ProbeError as error:
             trouble = error
@@ -83,6 +91,12 @@ def run(
             whole = merge([measured, machine])
         _report(args, whole, write)
     return 0
+
+
+def _writable(name: str | None) -> None:
+    """Refuse, before anything is measured, an output that could not be written after it."""
+    if name and name != "-" and not Path(name).resolve().parent.is_dir():
+        raise ProbeError(name, "cannot be written: no such folder")
 
 
 def _only_measured(topology: Topology) -> Topology:

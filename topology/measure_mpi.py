@@ -102,7 +102,9 @@ def measure(
         comm.Barrier()
         for a, b in together:
             if rank in (a, b):
-                _pair(_Side(comm, rank == a, b if rank == a else a, *buffers), settings, table, a, b)
+                _pair(
+                    _Side(comm, rank == a, b if rank == a else a, *buffers), settings, table, a, b
+                )
         comm.Barrier()
     whole = np.zeros_like(table)
     comm.Reduce(table, whole, root=0)
@@ -175,9 +177,7 @@ def _timed(action: Callable[[], None], warmup: int, repetitions: int) -> list[fl
     return samples
 
 
-def _pair(
-    side: _Side, settings: Settings, table: npt.NDArray[np.float64], a: int, b: int
-) -> None:
+def _pair(side: _Side, settings: Settings, table: npt.NDArray[np.float64], a: int, b: int) -> None:
     """Measure one pair; each end writes what it has timed into its own table."""
     data = WINDOW * settings.nbytes
     trips = _timed(side.round_trip, settings.warmup, settings.latency_repetitions)

@@ -26,9 +26,9 @@ def as_topology(measured: Measured, settings: Settings) -> Topology:
         if place.numa is not None:
             parent = f"NUMA{place.numa}{'' if only else f'@{host}'}"
             devices.setdefault(parent, Device(parent, Kind.NUMA, place.numa, parent=host))
-        facts = (Fact("cpu_affinity", place.cpus, SOURCE),) if place.cpus else ()
+        near = (Fact("cpu_affinity", place.cpus, SOURCE),) if place.cpus else ()
         id = f"RANK{rank}"
-        devices[id] = Device(id, Kind.RANK, rank, parent=parent, facts=facts)
+        devices[id] = Device(id, Kind.RANK, rank, parent=parent, facts=near)
     pairs = [
         PairFact(f"RANK{a}", f"RANK{b}", Fact(f"{name}{part}", value, SOURCE))
         for name in QUANTITIES

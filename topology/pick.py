@@ -4,7 +4,8 @@ Up to 16 GPUs to choose from, every set of k is looked at and its order is exact
 dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for all-to-all.
 Above, a beam search (``topology.placement.bounded``). Sets rank by the bandwidth that link rates
 promise, with links shared as the pattern shares them; equal ones by the classes of ways they use
-(fewest of the worst), by the NUMA nodes they span, GPU models they mix, distance to a NIC, and index.
+(fewest of the worst), by the NUMA nodes they span, GPU models they mix, what ``check`` has found about
+their GPUs, distance to a NIC, and index.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import groupby
 from math import isinf
 
 from topology.errors import ProbeError
+from topology.findings import check
 from topology.model import Device, Kind, Topology
 from topology.placement.grid import Grid, best_grid, groups
 from topology.placement.load import Bottleneck, Links
@@ -49,7 +51,7 @@ class Pick:
     ways: tuple[tuple[str, str, Way], ...]
     grid: Grid | None
     groups: tuple[tuple[str, ...], ...]
-    tie: tuple[tuple[int, ...], int, int, int]
+    tie: tuple[tuple[int, ...], int, int, float, int]
 
     @property
     def assumed(self) -> bool:
@@ -143,9 +145,7 @@ def pick(
     )
 
 
-def _tiers(
-    ways: Ways, links: Links, rated: list[_Rated], objective: Objective
-) -> tuple[Tier, ...]:
+def _tiers(ways: Ways, links: Links, rated: list[_Rated], objective: Objective) -> tuple[Tier, ...]:
     """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
     found = []
     for _, rows in groupby(rated, key=lambda row: (row[0], row[2].weight)):
@@ -157,7 +157,7 @@ def _tiers(
     return tuple(found)
 
 
-_Tie = tuple[tuple[int, ...], int, int, int]
+_Tie = tuple[tuple[int, ...], int, int, float, int]
 _Rated = tuple[float, _Tie, Candidate]
 
 
@@ -211,6 +211,11 @@ class _Homes:
         self.numa = [getattr(tree.ancestor(id, Kind.NUMA), "id", None) for id in ways.ids]
         gpus = [topology.device(id) for id in ways.ids]
         self.model = [gpu.get("model") or gpu.name or None for gpu in gpus]
+        self.harm = dict.fromkeys(ways.ids, 0.0)
+        for finding in check(topology):
+            for id in set(finding.subjects) & set(ways.ids):
+                self.harm[id] += finding.harm
+        self.ids = ways.ids
         self.nic = [
             min(
                 (
@@ -224,12 +229,13 @@ class _Homes:
         ]
 
     def tie(self, candidate: Candidate) -> _Tie:
-        """The classes of ways, NUMA nodes spanned, models mixed, levels to the NICs."""
+        """The classes of ways, NUMA nodes spanned, models mixed, harm found, levels to the NICs."""
         members = candidate.order
         return (
             candidate.weight,
             len({self.numa[at] for at in members}),
             len({self.model[at] for at in members}),
+            round(sum(self.harm[self.ids[at]] for at in members), 9),
             sum(int(self.nic[at]) for at in members),
         )
 

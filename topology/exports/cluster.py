@@ -21,7 +21,9 @@ def gres_conf(topology: Topology) -> str:
     """One line a GPU: its device file, the cores near it and its NVLinks to every other (-1 itself)."""
     _need_gpus(topology)
     cores = core_numbers(topology)
-    lines = ["# File= supposes that /dev/nvidiaN is GPU N of nvidia-smi; compare with nvidia-smi -q"]
+    lines = [
+        "# File= supposes that /dev/nvidiaN is GPU N of nvidia-smi; compare with nvidia-smi -q"
+    ]
     if not cores:
         lines.append("# Cores= are the CPU numbers of the source; Slurm wants core numbers")
     for gpu in topology.gpus:
@@ -66,9 +68,7 @@ def k8s_labels(topology: Topology) -> str:
     _need_gpus(topology)
     gpus = topology.gpus
     models = sorted({_model(gpu) for gpu in gpus} - {""})
-    cells = {
-        topology.relation(a.id, b.id).text for n, a in enumerate(gpus) for b in gpus[n + 1 :]
-    }
+    cells = {topology.relation(a.id, b.id).text for n, a in enumerate(gpus) for b in gpus[n + 1 :]}
     numas = topology.graph.topology.of(Kind.NUMA)
     labels = {
         "gpu.count": str(len(gpus)),

@@ -28,12 +28,14 @@ def shares(topology: Topology, order: tuple[str, ...]) -> list[list[int]]:
         text = affinity(topology, id)
         cpus = members(text) if text else None
         if not cpus:
-            reason = f"no source says which CPUs are near {id}; add sysfs or a topo -m with CPU Affinity"
+            reason = (
+                f"no source says which CPUs are near {id}; add sysfs or a topo -m with CPU Affinity"
+            )
             raise ProbeError("export", reason)
         near.setdefault(tuple(cpus), []).append(rank)
     found: list[list[int]] = [[] for _ in order]
-    for cpus, ranks in near.items():
-        for run in _units(topology, set(cpus)):
+    for shared, ranks in near.items():
+        for run in _units(topology, set(shared)):
             each, extra = divmod(len(run), len(ranks))
             start = 0
             for place, rank in enumerate(ranks):

@@ -31,8 +31,7 @@ def sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
                 counts[ranks[a][b]] += 1
         return tuple(reversed(counts))
 
-    # Every device's own best set is kept to the end, so that a good start is never crowded out.
-    beam = {(a,) for a in range(size)}
+    beam: set[tuple[int, ...]] = {(a,) for a in range(size)}
     for _ in range(k - 1):
         grown: dict[tuple[int, ...], tuple[int, ...]] = {}
         for chosen in beam:

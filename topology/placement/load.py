@@ -94,7 +94,7 @@ def ring_flows(order: Sequence[int]) -> list[Flow]:
 
 
 def pair_flows(order: Sequence[int]) -> list[Flow]:
-    """Both directions between the first and the second, the third and the fourth, …"""
+    """Both directions between the first and the second, the third and the fourth, and so on."""
     pairs = list(zip(order[::2], order[1::2], strict=True))
     return [*pairs, *((b, a) for a, b in pairs)]
 

@@ -29,7 +29,8 @@ def weights(ranks: Sequence[Sequence[int]], hops: int) -> Masks:
         fit += 1
     table = np.array(ranks, dtype=np.int64)
     spare = max(0, int(table.max(initial=0)) + 1 - fit)
-    return np.power(np.int64(base), np.maximum(table - spare, 0))
+    powers: Masks = np.power(np.int64(base), np.maximum(table - spare, 0))
+    return powers
 
 
 def by_size(n: int, k: int) -> list[Masks]:
@@ -76,9 +77,7 @@ def _lowest(n: int) -> Masks:
     return low
 
 
-def _trace(
-    masks: Masks, last: Masks, back: npt.NDArray[np.int8], k: int
-) -> npt.NDArray[np.int8]:
+def _trace(masks: Masks, last: Masks, back: npt.NDArray[np.int8], k: int) -> npt.NDArray[np.int8]:
     orders = np.zeros((len(masks), k), dtype=np.int8)
     here, left = last.astype(np.int64), masks.copy()
     for place in reversed(range(k)):

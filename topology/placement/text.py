@@ -67,12 +67,20 @@ def _details(pick: Pick, objective: Objective) -> list[str]:
     if pick.pairs:
         lines.append(f"  pairs: {' '.join(short(pair) for pair in pick.pairs)}")
     if pick.rings and len(set(pick.rings)) > 1:
-        lines.append(f"  disjoint rings: {' '.join(short(ring) for ring in pick.rings)}")
+        lines.append(f"  rings side by side: {_rings(pick)}")
     if pick.grid is not None:
         lines.append(f"  torus: {_grid(pick.grid)}")
     if len(pick.groups) > 1:
         lines.append(f"  groups: {' '.join(short(group) for group in pick.groups)}")
     return lines
+
+
+def _rings(pick: Pick) -> str:
+    """``[0,1,2,3] x3 [0,2,1,3]``: rings that are there several times, on links of their own, once."""
+    counts: dict[tuple[str, ...], int] = {}
+    for ring in pick.rings:
+        counts[ring] = counts.get(ring, 0) + 1
+    return " ".join(f"{short(ring)}{f' x{n}' if n > 1 else ''}" for ring, n in counts.items())
 
 
 def _grid(grid: Grid) -> str:
@@ -85,13 +93,13 @@ def _grid(grid: Grid) -> str:
 
 
 def _uses(pick: Pick) -> str:
-    """``3 × NV2, 1 × NV1``: the ways of the pattern, each pair once."""
+    """``3 x NV2, 1 x NV1``: the ways of the pattern, each pair once."""
     counts: dict[str, int] = {}
     pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
     for way in sorted(pairs.values(), key=lambda way: way.key):
         name = way.text if way.p2p else f"{way.text} without P2P"
         counts[name] = counts.get(name, 0) + 1
-    return ", ".join(f"{n} × {name}" for name, n in counts.items())
+    return ", ".join(f"{n} x {name}" for name, n in counts.items())
 
 
 def _tier(tier: Tier) -> str:

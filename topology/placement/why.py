@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from topology.findings import check
 from topology.graph import Hop
 from topology.pick import Objective, Pick, Ranking
 from topology.placement.orders import EXACT_LIMIT, count_rings
@@ -43,7 +44,10 @@ def reasons(ranking: Ranking) -> tuple[str, ...]:
     """Why the first pick is first, what bounds it, and what the next best kind of set would cost."""
     best = ranking.picks[0]
     if len(best.gpus) == 1:
-        return ("one GPU talks to none; nearness to a NIC and its index decided",)
+        return (
+            "one GPU talks to none: what check finds, nearness to a NIC and the index decided",
+            *_warnings(ranking.pool, best),
+        )
     found = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
     if ranking.objective is Objective.RING and len(best.gpus) >= 3:
         found += _nvlink_rings(ranking.pool, best)
@@ -59,15 +63,18 @@ def _counted(pick: Pick) -> Counter[Way]:
 
 
 def _class(way: Way) -> Way:
-    return Way(way.text, way.bandwidth, way.level, way.nvlinks, way.p2p, ())
+    """The way without what the pattern does not care about, so that alike ones count as one."""
+    level = None if way.nvlinks else way.level
+    return Way(way.text, way.bandwidth, level, way.nvlinks, way.p2p, ())
 
 
 def _uses(pick: Pick, objective: Objective) -> str:
     counted = sorted(_counted(pick).items(), key=lambda item: item[0].key)
     if len(counted) == 1:
         way, number = counted[0]
-        return f"{_all(number)} {_PATTERN[objective]}: {way.words}" if number > 1 else way.words
-    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} × {way.words}" for way, n in counted)
+        one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {way.words}"
+        return f"{_all(number)} {_PATTERN[objective]}: {way.words}" if number > 1 else one
+    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {way.words}" for way, n in counted)
 
 
 def _all(number: int) -> str:
@@ -83,8 +90,9 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
         found.append(
-            f"{len(pick.rings)} ring(s) that share no NVLink, both directions, {rate(per_link)} each: "
-            f"{rate(pick.busbw)}; one ring alone {rate(pick.single)}"
+            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on NVLinks "
+            f"of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
+            f"one ring alone, one way: {rate(pick.single)}"
         )
     elif objective is Objective.ALL_TO_ALL:
         found.append(f"every flow gets {rate(pick.single)}, times {len(pick.gpus) - 1} peers")
@@ -106,7 +114,8 @@ def _nvlink_rings(ways: Ways, best: Pick) -> list[str]:
     found = []
     if len(masks) > 1:
         held = int((counts > 0).sum())
-        found.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
+        if held < len(masks):
+            found.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
     if not here:
         found.append("no order of these GPUs stays on NVLink")
     elif here < orders:
@@ -135,10 +144,10 @@ def _versus(best: Pick, other: Pick) -> str:
     if more:
         way = more[-1]
         pair = next((a, b) for a, b, w in other.ways if _class(w) == way)
-        what = f" {theirs[way]} × {way.words} ({pair[0]}–{pair[1]})"
+        what = f" {theirs[way]} x {way.words} ({pair[0]}-{pair[1]})"
     if round(other.busbw / 1e6) != round(best.busbw / 1e6):
         fewer = (
-            f"; {len(other.rings)} disjoint ring(s) instead of {len(best.rings)}"
+            f"; {len(other.rings)} of {len(best.rings)} rings side by side"
             if len(other.rings) != len(best.rings)
             else ""
         )
@@ -151,6 +160,11 @@ def _warnings(ways: Ways, best: Pick) -> list[str]:
     gpus = [ways.topology.device(id) for id in best.gpus]
     models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
     found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
+    found += [
+        f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: {finding.summary}"
+        for finding in check(ways.topology)
+        if set(best.gpus) & set(finding.subjects) and finding.code != "mixed-models"
+    ]
     mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]
     if mig:
         found.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")

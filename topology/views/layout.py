@@ -134,11 +134,11 @@ def _width(bandwidth: float, fastest: float) -> float:
 
 def _link(a: str, b: str, facts: dict[str, object]) -> str:
     if facts["kind"] == "memory":
-        return f"{a} – {b}: inside the node"
+        return f"{a} - {b}: inside the node"
     count = f" x{facts['count']}" if facts["kind"] in ("pcie", "nvlink") else ""
     guess = " (assumed)" if facts["assumed"] else ""
     rate = float(str(facts["bandwidth"])) / 1e9
-    return f"{a} – {b}: {facts['kind']}{count}, {rate:.1f} GB/s one way{guess}"
+    return f"{a} - {b}: {facts['kind']}{count}, {rate:.1f} GB/s one way{guess}"
 
 
 def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]:

@@ -31,9 +31,7 @@ def text(topology: Topology, width: int = 80) -> str:
     return "\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n"
 
 
-def _lines(
-    topology: Topology, devices: tuple[Device, ...]
-) -> list[tuple[str, tuple[Device, ...]]]:
+def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
     """Lines with what hangs below them: one a device, but one for all like cores and caches."""
     found: list[tuple[str, tuple[Device, ...]]] = []
     folded: set[tuple[Kind, str]] = set()
@@ -56,7 +54,7 @@ def _below(topology: Topology, devices: tuple[Device, ...]) -> tuple[Device, ...
 
 
 def _together(alike: tuple[Device, ...]) -> str:
-    """``4 × L2 cache  512 KiB each, CPUs 0-3``."""
+    """``4 x L2 cache  512 KiB each, CPUs 0-3``."""
     first = alike[0]
     name = f"{first.name} cache" if first.kind is Kind.CACHE else "core"
     sizes = {device.get("size") for device in alike}
@@ -65,4 +63,4 @@ def _together(alike: tuple[Device, ...]) -> str:
     cpus = {cpu for device in alike for cpu in members(str(device.get("cpus") or "")) or ()}
     if cpus:
         words.append(f"CPUs {listed(cpus)}")
-    return f"{len(alike)} × {name}  {', '.join(words)}".rstrip()
+    return f"{len(alike)} x {name}  {', '.join(words)}".rstrip()
