@@ -23,9 +23,11 @@ QUANTITIES: dict[str, bool] = {"latency": False, "bandwidth": True, "bandwidth_b
 
 def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
     """Return the rounds, pairs as (lower, higher): size - 1 rounds if size is even, size if odd."""
+    if size < 2:
+        return ()
     seats = list(range(size)) + [-1] * (size % 2)
     found = []
-    for _ in range(max(0, len(seats) - 1)):
+    for _ in range(len(seats) - 1):
         half = len(seats) // 2
         met = zip(seats[:half], reversed(seats[half:]), strict=True)
         found.append(tuple(sorted((min(p), max(p)) for p in met if -1 not in p)))

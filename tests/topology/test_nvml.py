@@ -18,23 +18,7 @@ from topology.model import Kind, LinkKind, Topology
 from topology.sources import nvml, sysfs
 
 from . import mock_nvml
-
-Loaded = tuple[dict[str, Any], Topology]
-
-
-@pytest.fixture(scope="module", params=mock_nvml.MACHINES)
-def machine(
-    request: pytest.FixtureRequest, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Loaded:
-    """A description and the map that NVML (and sysfs, where the description has it) gives of it."""
-    described = mock_nvml.description(request.param)
-    topology = nvml.parse(
-        mock_nvml.snapshot(nvml_library, described, tmp_path_factory.mktemp("machine"))
-    )
-    if "sysfs" in described:
-        topology = merge([topology, sysfs.parse(described["sysfs"])])
-    return described, topology
-
+from .conftest import Loaded
 
 def test_matrix_is_the_expected_one(machine: Loaded) -> None:
     """Rule: levels and NVLinks come through ctypes as the machine has them."""

@@ -56,7 +56,7 @@ def title(device: Device) -> str:
     names = device.get("net_names")
     listed = [str(name) for name in names] if isinstance(names, tuple) else []
     words = [device.id, str(device.get("model") or ""), device.name, *listed]
-    return " ".join(dict.fromkeys(word for word in words if word))
+    return " ".join(dict.fromkeys(w for w in words if w == device.id or w not in device.id))
 
 
 def summary(topology: Topology, device: Device) -> str:
@@ -73,16 +73,24 @@ def summary(topology: Topology, device: Device) -> str:
         value = device.get(name)
         if value is not None:
             words.append(f"CPUs {value}" if name == "cpus" else shown(name, value))
-    peers = [
-        f"{other.id} x{topology.nvlinks(device.id, other.id)}"
-        for other in topology.gpus
-        if device.kind is Kind.GPU
-        and other.id != device.id
-        and topology.nvlinks(device.id, other.id)
-    ]
-    if peers:
-        words.append(f"NVLink {', '.join(peers)}")
+    if device.kind is Kind.GPU:
+        words += _peers(topology, device)
     return ", ".join(words)
+
+
+def _peers(topology: Topology, gpu: Device) -> list[str]:
+    """``NVLink x12 to every GPU``, or each peer with its links where they differ."""
+    counts = {
+        other.id: topology.nvlinks(gpu.id, other.id)
+        for other in topology.gpus
+        if other.id != gpu.id
+    }
+    if not any(counts.values()):
+        return []
+    if len(counts) > 1 and len(set(counts.values())) == 1:
+        return [f"NVLink x{next(iter(counts.values()))} to every GPU"]
+    listed = ", ".join(f"{id} x{count}" for id, count in counts.items() if count)
+    return [f"NVLink to {listed}"]
 
 
 def everything(device: Device) -> list[str]:

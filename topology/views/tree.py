@@ -10,7 +10,12 @@ from topology.views.facts import shown, summary, title
 
 
 def text(topology: Topology, width: int = 80) -> str:
-    """Return the tree, wrapped at ``width`` columns; devices without a place stand at the top level."""
+    """Return the tree, wrapped at ``width`` columns.
+
+    What no source says of the way up from a GPU or NIC is inferred from relations, as for routing,
+    and marked so.
+    """
+    topology = topology.graph.topology
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
@@ -44,7 +49,8 @@ def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, t
             folded.add(key)
             found.append((_together(alike), _below(topology, alike)))
         else:
-            line = f"{title(device)}  {summary(topology, device)}".rstrip()
+            rest = "inferred" if device.get("inferred") else summary(topology, device)
+            line = f"{title(device)}  {rest}".rstrip()
             found.append((line, _below(topology, (device,))))
     return found
 
