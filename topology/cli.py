@@ -15,6 +15,7 @@ from typing import NoReturn
 from topology.errors import ProbeError
 from topology.gather import gather
 from topology.model import Topology
+from topology.views.plain import plain
 
 CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         return status
     except ProbeError as error:
         if _rank() == 0:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
         return BAD
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at exit must not complain either.
@@ -84,7 +85,7 @@ def _gathered(args: argparse.Namespace) -> Topology:
         raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before --from")
     topology, notes = gather(args.files)
     for note in notes:
-        sys.stderr.write(f"note: {note}\n")
+        sys.stderr.write(f"note: {plain(note)}\n")
     if topology.gaps and not args.files:
         gaps = len(topology.gaps)
         sys.stderr.write(f"note: {gaps} question(s) without an answer here; --json lists them\n")

@@ -60,7 +60,12 @@ class Graph:
             and device.kind not in (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
         )
         numas = self.topology.of(Kind.NUMA)
-        mesh = tuple(self._between(a, b) for i, a in enumerate(numas) for b in numas[i + 1 :])
+        mesh = tuple(
+            self._between(a, b)
+            for i, a in enumerate(numas)
+            for b in numas[i + 1 :]
+            if self._host(a) == self._host(b)
+        )
         return (*tree, *mesh, *(self._link(link) for link in self.topology.links))
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:
@@ -133,7 +138,12 @@ class Graph:
             return None
         others = (self.topology.device(id) for id in (b, *above_b))
         other = next((d for d in others if d.kind is Kind.NUMA), None)
-        return None if other is None or other.id == here else self._between(device, other)
+        if other is None or other.id == here or self._host(other) != self._host(device):
+            return None
+        return self._between(device, other)
+
+    def _host(self, device: Device) -> Device | None:
+        return self.topology.ancestor(device.id, Kind.HOST)
 
     def _climb(self, id: str) -> list[Hop]:
         device = self.topology.device(id)

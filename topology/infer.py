@@ -144,9 +144,14 @@ def _with_tree(topology: Topology) -> Topology:
     if not loose:
         return topology
     builder = _Builder(topology, {device.id for device in topology.devices})
-    hosts = topology.of(Kind.HOST)
-    top = hosts[0].id if hosts else "HOST"
+    hosts = [host.id for host in topology.of(Kind.HOST) if host.parent is None]
+    top = hosts[0] if hosts else "HOST"
     if not hosts:
+        top = next(
+            id
+            for n in range(len(builder.taken) + 1)
+            if (id := f"HOST{n or ''}") not in builder.taken
+        )
         builder.taken.add(top)
         builder.added.append(Device(top, Kind.HOST, facts=(Fact("inferred", True, INFERRED),)))
     levels = (

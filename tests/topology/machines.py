@@ -45,11 +45,7 @@ def stated(levels: dict[tuple[int, int], str], size: int) -> Topology:
 def field_report() -> Topology:
     """The 7-GPU machine: PIX inside [0,1,2] and [3,4,5,6], PHB across."""
     return stated(
-        {
-            (a, b): "PIX" if (a < 3) == (b < 3) else "PHB"
-            for a in range(7)
-            for b in range(a + 1, 7)
-        },
+        {(a, b): "PIX" if (a < 3) == (b < 3) else "PHB" for a in range(7) for b in range(a + 1, 7)},
         7,
     )
 
@@ -73,9 +69,7 @@ def switched(shape: Sequence[Sequence[int]], nvlinks: int = 0) -> Topology:
             devices.append(Device(switch, Kind.BRIDGE, parent=f"NUMA{numa}", facts=facts))
             for _ in range(gpus):
                 index = sum(device.kind is Kind.GPU for device in devices)
-                devices.append(
-                    Device(f"GPU{index}", Kind.GPU, index, parent=switch, facts=facts)
-                )
+                devices.append(Device(f"GPU{index}", Kind.GPU, index, parent=switch, facts=facts))
                 if nvlinks:
                     links.append(
                         Link(LinkKind.NVLINK, f"GPU{index}", "NVS0", SOURCE, nvlinks, version=4)

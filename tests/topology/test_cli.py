@@ -140,7 +140,9 @@ def test_export_takes_the_choice_of_pick(
     assert "CUDA_VISIBLE_DEVICES=4,5,6,7\n" in capsys.readouterr().out
     for name, entry in EXPORTS.items():
         status = cli.main(["export", name, "--from", str(path)])
-        assert status == (2 if name in ("nccl-xml", "rankfile", "mpich", "slurm") else 0), entry.about
+        assert status == (2 if name in ("nccl-xml", "rankfile", "mpich", "slurm") else 0), (
+            entry.about
+        )
         capsys.readouterr()
 
 

@@ -143,7 +143,9 @@ def test_drawings_escape_names(name: str) -> None:
     """Rule: a device's name is text in DOT and GraphML, never markup."""
     topology = Topology((Device("GPU0", Kind.GPU, 0, name=name),))
     dot = export("dot", topology, ())
-    assert dot.count("\n") == 4 + len(topology.graph.hops) + len(topology.graph.topology.devices) - 1
+    assert (
+        dot.count("\n") == 4 + len(topology.graph.hops) + len(topology.graph.topology.devices) - 1
+    )
     label = re.search(r'"GPU0" \[label="((?:[^"\\]|\\.)*)"\];', dot)
     assert label is not None
     try:

@@ -122,7 +122,7 @@ def test_a_slow_pair_is_marked_and_only_that(
 ) -> None:
     """Rule: a pair worse than its class by more than noise and margin is marked, no other is."""
     a, b = sorted(data.draw(st.permutations(range(size)))[:2])
-    value = {pair: 10.0 for pair in combinations(range(size), 2)}
+    value = dict.fromkeys(combinations(range(size), 2), 10.0)
     value[a, b] *= factor if more_is_better else 1 / factor
     cells = {
         (f"RANK{x}", f"RANK{y}"): Estimate(v, v * (1 - noise), v * (1 + noise))

@@ -13,12 +13,12 @@ import pytest
 
 from topology.errors import ProbeError
 from topology.findings import check
-from topology.merge import merge
-from topology.model import Kind, LinkKind, Topology
-from topology.sources import nvml, sysfs
+from topology.model import Kind, LinkKind
+from topology.sources import nvml
 
 from . import mock_nvml
 from .conftest import Loaded
+
 
 def test_matrix_is_the_expected_one(machine: Loaded) -> None:
     """Rule: levels and NVLinks come through ctypes as the machine has them."""

@@ -60,7 +60,9 @@ def test_dgx_1v_sets_with_nvlink_rings_come_first() -> None:
     expected = {ids(*chosen) for chosen in combinations(range(8), 4) if holds_ring(chosen)}
     assert len(expected) == 8
     assert {best.gpus for best in ranking.picks[:8]} == expected
-    assert all(best.bottleneck and best.bottleneck.hop.kind == "nvlink" for best in ranking.picks[:8])
+    assert all(
+        best.bottleneck and best.bottleneck.hop.kind == "nvlink" for best in ranking.picks[:8]
+    )
     assert "8 of 70 sets of 4 hold a ring of NVLinks" in reasons(ranking)
 
 
@@ -109,7 +111,9 @@ def test_ranking_is_whole_and_in_order(shape: list[list[int]], data: st.DataObje
     topology = switched(shape)
     size = len(topology.gpus)
     objective = data.draw(st.sampled_from(Objective))
-    k = data.draw(st.integers(1, size).filter(lambda k: objective is not Objective.PAIRS or k % 2 == 0))
+    k = data.draw(
+        st.integers(1, size).filter(lambda k: objective is not Objective.PAIRS or k % 2 == 0)
+    )
     ranking = pick(topology, k, objective, most=100)
     sets = [chosen.gpus for chosen in ranking.picks]
     assert sorted(sets) == sorted(combinations([gpu.id for gpu in topology.gpus], k))
@@ -147,9 +151,7 @@ def test_more_than_sixteen_are_searched_with_a_bound() -> None:
 
 def with_facts(topology: Topology, facts: dict[str, tuple[Fact, ...]]) -> Topology:
     """The topology with more said of some devices."""
-    devices = tuple(
-        replace(d, facts=(*d.facts, *facts.get(d.id, ()))) for d in topology.devices
-    )
+    devices = tuple(replace(d, facts=(*d.facts, *facts.get(d.id, ()))) for d in topology.devices)
     return replace(topology, devices=devices)
 
 

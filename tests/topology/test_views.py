@@ -20,6 +20,7 @@ from topology.sources.recognise import parse
 from topology.sources.text import lines
 from topology.views import findings as findings_view
 from topology.views import layout, matrix, picture, tree
+from topology.views.plain import plain
 
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched
@@ -40,12 +41,20 @@ def test_matrix_text_reads_back_the_same(shape: list[list[int]], underline: bool
 
 def test_matrix_is_nvidia_smis_to_the_letter(samples: Path) -> None:
     """Rule: for today's dialect, what we print of a raw capture is that capture."""
-    names = ["8x_h200_10nic_glm", "8x_rtx4090_NODE_PHB_SYS_6plus2", "8x_rtx6000pro_asus_esc8000a_raw"]
+    names = [
+        "8x_h200_10nic_glm",
+        "8x_rtx4090_NODE_PHB_SYS_6plus2",
+        "8x_rtx6000pro_asus_esc8000a_raw",
+    ]
     for name in names:
         raw = (samples / "topo-m" / f"{name}.txt").read_text()
         theirs = raw.split("\n", 1)[1] if raw.startswith("# source") else raw
         ours = matrix.text(parse(theirs), underline=True).splitlines()
-        rows = [row.rstrip() for row in theirs.splitlines() if re.match(r"\t?(\x1b\[4m)?(GPU|NIC)[0-9]", row)]
+        rows = [
+            row.rstrip()
+            for row in theirs.splitlines()
+            if re.match(r"\t?(\x1b\[4m)?(GPU|NIC)[0-9]", row)
+        ]
         assert rows
         assert [row.rstrip() for row in ours][: len(rows)] == rows
 
@@ -63,9 +72,19 @@ def test_any_map_has_all_views(topology: Topology) -> None:
     """Rule: matrix, CSV and tree of any map are text; CSV has a row a device."""
     assert isinstance(matrix.text(topology), str)
     rows = list(csv.reader(io.StringIO(matrix.as_csv(topology))))
-    assert [row[0] for row in rows[1:]] == [end.id for end in topology.endpoints]
+    assert [row[0] for row in rows[1:]] == [plain(end.id) for end in topology.endpoints]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert tree.text(topology, 40).startswith("machine")
+
+
+@given(topologies(), st.integers(40, 160))
+@settings(max_examples=60)
+def test_no_view_writes_terminal_commands(topology: Topology, width: int) -> None:
+    """Rule: a name in a file that someone sent cannot move the cursor or colour the screen."""
+    shown = [matrix.text(topology), tree.text(topology, width), matrix.as_csv(topology)]
+    shown.append(findings_view.text(topology, check(topology), width))
+    for text in shown:
+        assert all(c.isprintable() or c in "\n\t" for c in text)
 
 
 def test_tree_shows_every_device_once(machine: Loaded) -> None:
@@ -106,6 +125,15 @@ def test_picture_places_neighbours_together(shape: list[list[int]]) -> None:
     for edge in drawing.edges:
         assert edge.points[0] in (places[edge.a], places[edge.b])
         assert 0 < edge.width <= 7
+
+
+@given(topologies())
+@settings(max_examples=60)
+def test_any_map_is_drawn(topology: Topology) -> None:
+    """Rule: a picture of whatever map has a place for both ends of every line."""
+    drawing = layout.draw(topology)
+    places = {node.id for node in drawing.nodes}
+    assert all({edge.a, edge.b} <= places for edge in drawing.edges)
 
 
 def test_wider_lines_are_faster_links() -> None:
@@ -155,7 +183,12 @@ def test_findings_are_worst_first_with_remedies(machine: Loaded) -> None:
     shown = findings_view.text(topology, found, 80)
     flat = " ".join(shown.split())
     for finding in found:
-        for part in (finding.summary, ", ".join(finding.subjects), finding.evidence, finding.remedy):
+        for part in (
+            finding.summary,
+            ", ".join(finding.subjects),
+            finding.evidence,
+            finding.remedy,
+        ):
             assert " ".join(part.split()) in flat
     assert not found or shown.index(found[0].code) == min(shown.index(f.code) for f in found)
     assert found or "no findings" in shown

@@ -35,6 +35,8 @@ def network(topology: Topology) -> nx.Graph:
             facts = {"label": label(device), "kind": device.kind.value}
             graph.add_node(device.id, **facts, busid=device.busid or "")
     for hop in links.hops:
+        if hop.a not in graph or hop.b not in graph:
+            continue
         graph.add_edge(
             hop.a,
             hop.b,

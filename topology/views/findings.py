@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from topology.finding import Finding
 from topology.model import Topology
+from topology.views.plain import plain
 
 
 def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
@@ -14,7 +15,7 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
     sources = ", ".join(topology.sources) or "no source"
     if not found:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
-        return f"no findings: {what}, as far as {sources} can tell\n"
+        return plain(f"no findings: {what}, as far as {sources} can tell\n")
     lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
     for place, finding in enumerate(found, 1):
         lines += _wrapped(f"{place}. ", f"{finding.summary}  [{finding.code}]", width)
@@ -26,7 +27,7 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
             if body:
                 lines += _wrapped(f"   {head + ':':10}", body, width)
         lines.append("")
-    return "\n".join(lines[:-1]) + "\n"
+    return plain("\n".join(lines[:-1]) + "\n")
 
 
 def _wrapped(head: str, body: str, width: int) -> list[str]:

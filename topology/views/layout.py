@@ -79,6 +79,7 @@ def draw(topology: Topology) -> Drawing:
             _link(a, b, facts),
         )
         for a, b, facts in graph.edges(data=True)
+        if a in layers and b in layers
     )
     return Drawing(nodes, edges, wide, deep)
 

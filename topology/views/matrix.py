@@ -7,6 +7,7 @@ import io
 
 from topology.exports.cpus import affinity
 from topology.model import Device, Kind, Topology
+from topology.views.plain import plain
 
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _UNDERLINE = ("\x1b[4m", "\x1b[0m")
@@ -35,7 +36,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         return ""
     columns = _columns(topology)
     on, off = _UNDERLINE if underline else ("", "")
-    header = "\t".join([*(end.id for end in ends), *columns])
+    header = plain("\t".join([*(end.id for end in ends), *columns]))
     lines = [f"\t{on}{header}{off}"]
     cells = topology.matrix()
     for end, row in zip(ends, cells, strict=True):
@@ -44,11 +45,11 @@ def text(topology: Topology, underline: bool = False) -> str:
         if len(tail) == len(_COLUMNS):
             # nvidia-smi has one tab too many before the last column, and NICs have it empty.
             tail.insert(2, "")
-        lines.append("\t".join([end.id, *shown, *tail]))
+        lines.append(plain("\t".join([end.id, *shown, *tail])))
     legend = _LEGEND
     if any("?" in row for row in cells):
         legend += "  ?    = No source says\n"
-    return "\n".join(lines) + "\n" + legend + _nic_legend(topology)
+    return "\n".join(lines) + "\n" + legend + plain(_nic_legend(topology))
 
 
 def as_csv(topology: Topology) -> str:
@@ -57,9 +58,9 @@ def as_csv(topology: Topology) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     ends = topology.endpoints
-    writer.writerow(["", *(end.id for end in ends), *(column.strip() for column in columns)])
+    writer.writerow(["", *(plain(end.id) for end in ends), *columns])
     for end, row in zip(ends, topology.matrix(), strict=True):
-        writer.writerow([end.id, *row, *_tail(topology, end, columns)])
+        writer.writerow(map(plain, [end.id, *row, *_tail(topology, end, columns)]))
     return out.getvalue()
 
 

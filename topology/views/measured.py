@@ -6,6 +6,7 @@ from statistics import median
 
 from topology.measure import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
 from topology.model import Topology
+from topology.views.plain import plain
 
 #: Title, factor from the inner unit, and how many digits, by quantity.
 _SHOWN = {
@@ -28,7 +29,7 @@ def text(topology: Topology) -> str:
             parts.append(_matrix(topology, name, cells, found))
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, found)] if found else []
-    return "\n".join(parts)
+    return plain("\n".join(parts))
 
 
 def _ids(topology: Topology, cells: dict[tuple[str, str], Estimate]) -> list[str]:

@@ -7,6 +7,7 @@ import io
 from topology.model import Device, Kind, Topology
 from topology.sources.cpulist import listed, members
 from topology.views.facts import shown, summary, title
+from topology.views.plain import plain
 
 
 def text(topology: Topology, width: int = 80) -> str:
@@ -33,7 +34,7 @@ def text(topology: Topology, width: int = 80) -> str:
         grow(root, switches)
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, legacy_windows=False).print(root)
-    return "\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n"
+    return plain("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
 
 
 def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
