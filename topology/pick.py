@@ -10,10 +10,12 @@ their GPUs, distance to a NIC, and index.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import groupby
 from math import isinf
+from typing import NamedTuple
 
 from topology.errors import ProbeError
 from topology.findings import check
@@ -21,13 +23,15 @@ from topology.model import Device, Kind, Topology
 from topology.placement.grid import Grid, best_grid, groups
 from topology.placement.load import Bottleneck, Links
 from topology.placement.orders import EXACT_LIMIT
-from topology.placement.packing import disjoint_rings, most_rings
+from topology.placement.packing import Counts, disjoint_rings, most_rings
 from topology.placement.search import FLOWS, Candidate, Objective, best_order, candidates
 from topology.placement.ways import Way, Ways
 
 __all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
 
 MAX_TIERS = 10
+#: Above so many sets the rings side by side are searched for greedily only.
+MANY = 1000
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def pick(
     rated = _rated(ways, links, found, objective, k)
     if not rated:
         raise ProbeError("pick", f"nothing connects any {k} of these GPUs; add a source that does")
-    rated.sort(key=lambda row: (-row[0], row[1], row[2].members))
+    rated.sort(key=lambda row: (-row.busbw, row.tie, row.candidate.members))
     picks = [_pick(ways, links, row, objective) for row in rated[:most]]
     return Ranking(
         tuple(picks),
@@ -148,9 +152,9 @@ def pick(
 def _tiers(ways: Ways, links: Links, rated: list[_Rated], objective: Objective) -> tuple[Tier, ...]:
     """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
     found = []
-    for _, rows in groupby(rated, key=lambda row: (row[0], row[2].weight)):
+    for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
         tier = list(rows)
-        sets = tuple(tuple(ways.ids[at] for at in row[2].members) for row in tier)
+        sets = tuple(tuple(ways.ids[at] for at in row.candidate.members) for row in tier)
         found.append(Tier(_pick(ways, links, tier[0], objective), sets))
         if len(found) == MAX_TIERS:
             break
@@ -158,7 +162,17 @@ def _tiers(ways: Ways, links: Links, rated: list[_Rated], objective: Objective) 
 
 
 _Tie = tuple[tuple[int, ...], int, int, float, int]
-_Rated = tuple[float, _Tie, Candidate]
+_Rings = tuple[tuple[int, ...], ...]
+_NONE: _Rings = ()
+
+
+class _Rated(NamedTuple):
+    """A candidate with what ranks it, and its rings side by side as positions."""
+
+    busbw: float
+    tie: _Tie
+    candidate: Candidate
+    rings: _Rings
 
 
 def _low(text: str | None) -> str:
@@ -176,21 +190,30 @@ def _rated(
 ) -> list[_Rated]:
     home = _Homes(ways)
     if k == 1:
-        return [(0.0, home.tie(candidate), candidate) for candidate in found]
+        return [_Rated(0.0, home.tie(candidate), candidate, ()) for candidate in found]
     single = links.rates([FLOWS[objective](candidate.order) for candidate in found])
     share = k - 1 if objective is Objective.ALL_TO_ALL else 1
-    return [
-        (max(float(rate) * share, packed), home.tie(candidate), candidate)
-        for rate, candidate in zip(single, found, strict=True)
-        for packed in [_packed(ways, candidate.members)[0] if objective is Objective.RING else 0.0]
-        if rate > 0
-    ]
+    # Like sets have like wires: most of many searches are answered by an earlier one.
+    search = cache(partial(disjoint_rings, thorough=len(found) <= MANY))
+    rated = []
+    for rate, candidate in zip(single.tolist(), found, strict=True):
+        if rate > 0:
+            packed, rings = 0.0, _NONE
+            if objective is Objective.RING and 3 <= k <= EXACT_LIMIT:
+                packed, rings = _packed(ways, candidate.members, search)
+            busbw = max(rate * share, packed)
+            rated.append(_Rated(busbw, home.tie(candidate), candidate, rings))
+    return rated
 
 
-def _packed(ways: Ways, members: tuple[int, ...]) -> tuple[float, tuple[tuple[int, ...], ...]]:
+def _packed(
+    ways: Ways, members: tuple[int, ...], search: Callable[[Counts], _Rings]
+) -> tuple[float, _Rings]:
     """Bytes per second, and the rings as positions, of rings over NVLinks that share none of them."""
-    counts = [[ways.direct_nvlinks(i, j) if i != j else 0 for j in members] for i in members]
-    if not 3 <= len(members) <= EXACT_LIMIT or not most_rings(counts):
+    counts = tuple(
+        tuple(ways.direct_nvlinks(i, j) if i != j else 0 for j in members) for i in members
+    )
+    if not most_rings(counts):
         return 0.0, ()
     rate = min(
         ways.between(i, j).bandwidth / n
@@ -198,8 +221,8 @@ def _packed(ways: Ways, members: tuple[int, ...]) -> tuple[float, tuple[tuple[in
         for n, j in zip(row, members, strict=True)
         if n
     )
-    rings = disjoint_rings(counts)
-    return 2 * len(rings) * rate, tuple(tuple(members[at] for at in ring) for ring in rings)
+    rings = tuple(tuple(members[at] for at in ring) for ring in search(counts))
+    return 2 * len(rings) * rate, rings
 
 
 class _Homes:
@@ -241,12 +264,11 @@ class _Homes:
 
 
 def _pick(ways: Ways, links: Links, rated: _Rated, objective: Objective) -> Pick:
-    busbw, tie, candidate = rated
+    busbw, tie, candidate, rings = rated
     pattern, members = candidate.order, candidate.members
     order = pattern if objective is Objective.RING else best_order(ways, members, Objective.RING)
     flows = FLOWS[objective](pattern) if len(members) > 1 else []
     bottleneck = links.bottleneck(flows)
-    packed = _packed(ways, members)[1] if objective is Objective.RING else ()
     name = ways.ids.__getitem__
     pairs = zip(pattern[::2], pattern[1::2], strict=False)
     return Pick(
@@ -256,7 +278,7 @@ def _pick(ways: Ways, links: Links, rated: _Rated, objective: Objective) -> Pick
         0.0 if isinf(busbw) else busbw,
         bottleneck.rate if bottleneck else 0.0,
         bottleneck,
-        tuple(tuple(map(name, ring)) for ring in packed),
+        tuple(tuple(map(name, ring)) for ring in rings),
         tuple((name(a), name(b), ways.between(a, b)) for a, b in flows),
         best_grid(ways, links, order) if len(order) >= 4 else None,
         groups(ways, order),
