@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from topology.errors import ProbeError
 from topology.measure import QUANTITIES, matrix
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources import own_json
+from topology.sources.cpulist import members
 from topology.views import measured as view
+from topology.views.plain import plain
+
+if TYPE_CHECKING:
+    from topology.measure_mpi import Place
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_MOST = 1 << 30
+_MOST = 1 << 28
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +50,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 def _size(word: str) -> int:
     match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", word)
     size = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not 1 <= size <= _MOST:
-        raise argparse.ArgumentTypeError(f"{word!r} is no size from 1 to 1G, such as 64K")
+    if not 8 <= size <= _MOST:
+        raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
     return size
 
 
@@ -89,8 +95,22 @@ def run(
         # A machine that cannot be the one of the ranks says nothing of them.
         with suppress(ProbeError):
             whole = merge([measured, machine])
+        for host, ranks, cpus in crowded(found.places):
+            sys.stderr.write(f"note: {ranks} ranks share {cpus} CPUs of {plain(host)}: what is ")
+            sys.stderr.write("measured there is the scheduler as well\n")
         _report(args, whole, write)
     return 0
+
+
+def crowded(places: Sequence[Place]) -> list[tuple[str, int, int]]:
+    """Hosts with more ranks than CPUs that these ranks may use: (host, ranks, CPUs)."""
+    found = []
+    for host in dict.fromkeys(place.host for place in places):
+        here = [place for place in places if place.host == host]
+        cpus = {cpu for place in here for cpu in members(place.cpus) or ()}
+        if 0 < len(cpus) < len(here):
+            found.append((host, len(here), len(cpus)))
+    return found
 
 
 def _writable(name: str | None) -> None:

@@ -95,7 +95,8 @@ def measure(
     schedule = isolated(rounds(size)) if settings.alone else rounds(size)
     table = np.zeros((len(QUANTITIES), size, size, 3))
     large = max(settings.nbytes, SMALL)
-    buffers = [np.zeros(large, dtype=np.uint8), np.zeros(large, dtype=np.uint8)]
+    # Messages under way at once must not arrive in one place; they may well leave from one.
+    buffers = [np.zeros(large, dtype=np.uint8), np.zeros(WINDOW * large, dtype=np.uint8)]
     for done, together in enumerate(schedule):
         if rank == 0:
             progress(done, len(schedule))
@@ -153,13 +154,17 @@ class _Side:
             _wait([self.comm.Isend(self.out, self.peer) for _ in range(WINDOW)])
             self.comm.Recv(self.back[:1], self.peer, _ANSWER)
         else:
-            _wait([self.comm.Irecv(self.back, self.peer) for _ in range(WINDOW)])
+            _wait(self._coming())
             self.comm.Send(self.out[:1], self.peer, _ANSWER)
 
     def both(self) -> None:
         """WINDOW messages each way at once."""
-        coming = [self.comm.Irecv(self.back, self.peer) for _ in range(WINDOW)]
+        coming = self._coming()
         _wait([*coming, *(self.comm.Isend(self.out, self.peer) for _ in range(WINDOW))])
+
+    def _coming(self) -> list[Any]:
+        parts = np.split(self.back, WINDOW)
+        return [self.comm.Irecv(part, self.peer) for part in parts]
 
 
 def _wait(requests: list[Any]) -> None:
@@ -179,7 +184,7 @@ def _timed(action: Callable[[], None], warmup: int, repetitions: int) -> list[fl
 
 def _pair(side: _Side, settings: Settings, table: npt.NDArray[np.float64], a: int, b: int) -> None:
     """Measure one pair; each end writes what it has timed into its own table."""
-    data = WINDOW * settings.nbytes
+    data = WINDOW * max(settings.nbytes, SMALL)
     trips = _timed(side.round_trip, settings.warmup, settings.latency_repetitions)
     for forth in (True, False):
         sending = side.first is forth

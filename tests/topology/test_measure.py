@@ -27,6 +27,7 @@ from topology.measure import (
     rounds,
     slow,
 )
+from topology.measure_cli import crowded
 from topology.measure_mpi import Measured, Place, Settings
 from topology.measured_map import as_topology
 from topology.merge import merge
@@ -89,6 +90,12 @@ def test_ranks_are_classed_by_what_they_share() -> None:
     assert kind_of_pair(topology, "RANK0", "RANK1") == "same host"
     assert kind_of_pair(topology, "RANK2", "RANK3") == "same NUMA node"
     assert kind_of_pair(topology, "RANK0", "RANK2") == "network"
+
+
+def test_more_ranks_than_cpus_is_said() -> None:
+    """Rule: only a host whose ranks share fewer CPUs than they are is named."""
+    places = (*cluster(), *[Place("c", "0-1", 0)] * 3, Place("d", "", None), Place("d", "", None))
+    assert crowded(places) == [("c", 3, 2)]
 
 
 def test_measured_map_is_saved_whole() -> None:
