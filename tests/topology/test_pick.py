@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import combinations, permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,11 @@ from topology.model import PairFact, Topology
 from topology.pick import Objective, Ranking, available, pick
 from topology.placement.text import as_json, text
 from topology.placement.why import reasons
+from topology.sources.recognise import parse
 
 from .conftest import Loaded
 from .machines import DGX_1V, dgx_1v, field_report, shapes, switched
+from .test_model import topologies
 
 GB = 1e9
 
@@ -200,3 +203,36 @@ def test_pairs_without_peer_access_rank_last() -> None:
     ranking = pick(replace(topology, pairs=(refused,)), 2)
     assert ranking.picks[-1].gpus == ids(0, 1)
     assert "without P2P" in text(ranking)
+
+
+@given(topologies(), st.integers(-1, 7), st.sampled_from(Objective))
+def test_any_map_is_picked_from_or_refused(
+    topology: Topology, k: int, objective: Objective
+) -> None:
+    """Rule: whatever the map, there is a ranking that can be told, or a ProbeError."""
+    try:
+        ranking = pick(topology, k, objective)
+    except ProbeError as error:
+        assert error.reason
+    else:
+        assert text(ranking, 60)
+        assert as_json(ranking)
+
+
+def test_every_sample_is_picked_from(samples: Path) -> None:
+    """Rule: every public text with GPUs gives a best pair, an order of all, and every view of it."""
+    seen = 0
+    for path in sorted(samples.glob("*/*")):
+        try:
+            topology = parse(path.read_text(errors="replace"))
+        except ProbeError:
+            continue  # graph dumps, and texts that the parsers refuse for good reason
+        size = len(topology.gpus)
+        if size < 2:
+            continue
+        seen += 1
+        for k in {2, size}:
+            best = pick(topology, k).picks[0]
+            assert len(set(best.order)) == k, path.name
+            assert best.busbw > 0, path.name
+    assert seen >= 30

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,18 @@ def test_any_map_is_drawn(topology: Topology) -> None:
     drawing = layout.draw(topology)
     places = {node.id for node in drawing.nodes}
     assert all({edge.a, edge.b} <= places for edge in drawing.edges)
+
+
+def test_switches_in_the_tree_are_drawn_below() -> None:
+    """Rule: an NVSwitch that sysfs sees behind a bridge of its own still stands below the GPUs."""
+    topology = switched([[2]], nvlinks=6)
+    bridge = Device("SW9", Kind.BRIDGE, parent="NUMA0")
+    devices = tuple(
+        replace(d, parent="SW9") if d.kind is Kind.SWITCH else d for d in topology.devices
+    )
+    drawing = layout.draw(replace(topology, devices=(*devices, bridge)))
+    height = {node.id: node.y for node in drawing.nodes}
+    assert height["NVS0"] < height["GPU0"] < height["SW9"]
 
 
 def test_wider_lines_are_faster_links() -> None:

@@ -88,8 +88,8 @@ def _columns(topology: Topology, layers: dict[str, int]) -> dict[str, float]:
     """The place of every device from left to right, a box being 1 wide."""
     import networkx as nx
 
-    inner = {topology.device(id).parent for id in layers}
     switches = [switch.id for switch in topology.of(Kind.SWITCH)]
+    inner = {topology.device(id).parent for id in layers if id not in switches}
     ends = [id for id in layers if id not in inner and id not in switches]
     row = nx.multipartite_layout(nx.empty_graph(ends), {0: ends}, "horizontal", scale=1)
     found = {id: (x + 1) * (len(ends) - 1) / 2 for id, (x, _) in row.items()}
