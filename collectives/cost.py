@@ -31,8 +31,8 @@ class Cost:
     reduced: float
 
 
-def cost(schedule: Schedule) -> Cost:
-    """The cost of a schedule, placed or in vector form, whose chunks are equal."""
+def cost(schedule: Schedule, spec: Collective) -> Cost:
+    """The cost of a collective's schedule, placed or in vector form, whose chunks are equal."""
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = 0
@@ -43,8 +43,9 @@ def cost(schedule: Schedule) -> Cost:
         np.add.at(got, m.dst, m.count)
         r = every.where(every.reduce)
         np.add.at(added, r.dst, r.count)
+    own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
     volumes = (
-        float(v) / max(1, schedule.nchunks)
+        float(v) / max(1, own)
         for v in (sent.max(), got.max(), sent.sum(), added.max())
     )
     return Cost(steps, *volumes)

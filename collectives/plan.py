@@ -7,7 +7,8 @@ from types import TracebackType
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer
 from collectives.ops import Op, scale
-from collectives.program import Program, lower
+from collectives.lower import lower
+from collectives.program import Program
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers, Transport
