@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collectives.errors import Unsupported
-from collectives.spec import ALIGN_BYTES, Collective, Size
+from collectives.spec import ALIGN_BYTES
 
-__all__ = ["matrix", "size", "spread"]
+__all__ = ["busiest", "matrix", "spread"]
 
 Counts = NDArray[np.int64]
 
@@ -28,8 +28,11 @@ def spread(nranks: int, total_bytes: int, itemsize: int, factor: float = 1.0) ->
         raise Unsupported(f"spread {factor:g} is not between 0 (even) and 1 (by distance)")
     rank = np.arange(nranks)
     distance = (rank[None, :] - rank[:, None]) % nranks
-    weight = distance / (nranks * (nranks - 1) / 2) if nranks > 1 else np.ones((1, 1))
-    nbytes = ((1 - factor) / nranks + factor * weight) * total_bytes
+    if nranks == 1:
+        return np.array([[total_bytes // ALIGN_BYTES * ALIGN_BYTES // itemsize]])
+    even = total_bytes / nranks
+    by_distance = distance * float(total_bytes) / (nranks * (nranks - 1) // 2)
+    nbytes = (1 - factor) * even + factor * by_distance
     return nbytes.astype(np.int64) // ALIGN_BYTES * ALIGN_BYTES // itemsize
 
 
@@ -48,11 +51,6 @@ def matrix(rows: ArrayLike, nranks: int) -> Counts:
     return table[:nranks, :nranks].astype(np.int64)
 
 
-def size(spec: Collective, counts: Counts, nbytes: int, itemsize: int) -> Size:
-    """What the columns show for counts: the busiest rank's bytes, and nccl-tests' per-peer count.
-
-    ``nbytes`` is the size that was asked for, 0 where the counts were given.
-    """
-    busiest = max(counts.sum(axis=0).max(), counts.sum(axis=1).max())
-    asked = spec.size(len(counts), nbytes, itemsize).shown_count
-    return Size(0, int(busiest) * itemsize, asked)
+def busiest(counts: Counts) -> int:
+    """Elements that the busiest rank sends or receives: what nccl-tests' size column stands for."""
+    return int(max(counts.sum(axis=0).max(), counts.sum(axis=1).max()))

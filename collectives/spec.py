@@ -27,7 +27,7 @@ class Unit(Enum):
 
     PART = "one part"
     RANKS = "as many parts as ranks, each rounded down to 16 bytes"
-    TOKEN = "nothing: a part is one element that only says that a rank was there"
+    NOTHING = "nothing: a part is one element, a token that only says that a rank was there"
 
 
 class Size(NamedTuple):
@@ -82,7 +82,7 @@ class Collective:
 
         The count may come to 0 where ``nbytes`` is too small for the ranks.
         """
-        if self.unit is Unit.TOKEN:
+        if self.unit is Unit.NOTHING:
             return Size(1, 0, 0)
         count = nbytes // itemsize
         if self.unit is Unit.RANKS:
