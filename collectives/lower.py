@@ -168,7 +168,9 @@ def _local_now(
         if reduce:
             memory.settle(ids, step.before)
         memory.pending[ids] = _NOTHING
-        step.after.append(Local(memory.span(db, dc, count), memory.span(sb, sc, count), bool(reduce)))
+        step.after.append(
+            Local(memory.span(db, dc, count), memory.span(sb, sc, count), bool(reduce))
+        )
 
 
 def lower(

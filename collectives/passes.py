@@ -63,6 +63,7 @@ def then(*schedules: Schedule) -> Schedule:
         nchunks,
         tuple(step for part in parts for step in part.steps),
         max(part.scratch for part in parts),
+        packed=any(part.packed for part in parts),
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from collectives.layout import Layout
 from collectives.moves import Buffer, Moves, moves
+from collectives.pack import pack
 from collectives.schedule import Schedule, Step
 from collectives.spec import Collective
 
@@ -159,10 +160,11 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     def placed(step: Step) -> Step:
         return Step(lambda rank: placer.step(step.make(rank)))
 
-    return replace(
+    done = replace(
         schedule,
         steps=(local(placer.before), *map(placed, schedule.steps), local(placer.after)),
         scratch=max(map(len, placer.held)),
         held=placer.held,
         vector=False,
     )
+    return pack(done, Layout.of(done, spec, root)) if schedule.packed else done

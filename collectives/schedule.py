@@ -55,6 +55,7 @@ class Step:
 class Schedule:
     """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
 
+    ``packed``: what a pair of ranks exchanges in a step is to travel as one message (`pack`).
     ``scratch`` is the number of scratch slots a rank needs at most; ``vector`` says that the
     schedule is in vector form; ``name`` and ``parameters`` say who made it. ``held``: for every
     rank the vector chunk that each of its scratch slots stands for (see `scratch_chunks`).
@@ -65,6 +66,7 @@ class Schedule:
     steps: tuple[Step, ...]
     scratch: int = 0
     vector: bool = True
+    packed: bool = False
     name: str = ""
     parameters: tuple[tuple[str, object], ...] = field(default=())
     held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)

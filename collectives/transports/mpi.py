@@ -45,9 +45,7 @@ class MpiTransport:
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that arriving messages wait in before they are added."""
         return sum(
-            min(2 * self._segment, r.span.size * itemsize)
-            if not r.late
-            else r.span.size * itemsize
+            min(2 * self._segment, r.span.size * itemsize) if not r.late else r.span.size * itemsize
             for step in program.steps
             for r in step.receives
             if r.other is not None
@@ -200,7 +198,11 @@ class _Binder:
             if len(everything) == 2:
                 a, b = everything
                 return [a.Start, b.Start, a.Wait, b.Wait, *adds]
-            return [partial(start, everything), partial(wait, everything), *adds] if everything else adds
+            return (
+                [partial(start, everything), partial(wait, everything), *adds]
+                if everything
+                else adds
+            )
         # Streams are drained one after the other: two additions into one slot keep their order,
         # and the first may be the one that brings in the rank's own share.
         calls = [partial(start, everything)] if everything else []

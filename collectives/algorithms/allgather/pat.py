@@ -3,7 +3,8 @@
 Every rank's part goes down a binomial tree of its own, all trees being one tree shifted from rank
 to rank, the farthest ranks first: as Bruck's all-gather with its distances turned round, so that
 only single parts travel far. ``aggregate`` bounds how many parts one step carries: what exceeds it
-goes tree edge by tree edge, depth first, so that few parts wait on their way at any time.
+goes tree edge by tree edge, depth first, so that few parts wait on their way at any time. The
+parts of a step travel packed into one message.
 """
 
 from collections.abc import Iterator
@@ -58,4 +59,4 @@ def pat(n: int, aggregate: int | None = None) -> Schedule:
         return Step(make)
 
     steps = [step(distance, come) for distance, come in _rounds(n, aggregate) if come]
-    return Schedule(n, n, tuple(steps))
+    return Schedule(n, n, tuple(steps), packed=True)

@@ -9,7 +9,7 @@ from collectives.schedule import Schedule, Step
 def bruck(n: int) -> Schedule:
     """⌈lg n⌉ steps, each moving about half of a rank's parts: n/2·lg n of them when n is 2^k.
 
-    Scratch holds every part that passes through.
+    They travel packed into one message; scratch holds every part that passes through.
     """
 
     def step(hop: int) -> Step:
@@ -25,4 +25,4 @@ def bruck(n: int) -> Schedule:
         return Step(make)
 
     steps = [step(1 << bit) for bit in range((n - 1).bit_length())]
-    return Schedule(n, n * n, tuple(steps))
+    return Schedule(n, n * n, tuple(steps), packed=True)

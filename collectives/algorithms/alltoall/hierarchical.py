@@ -28,7 +28,6 @@ def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
         to = at + (goal // unit % size - at // unit % size) * unit
         return Step.fixed(moves(at[far], to[far], far))
 
-
     steps = [
         step(level, distance)
         for level in reversed(range(len(sizes)))
