@@ -6,6 +6,9 @@ a send reads from where the data still lies, an addition takes its other operand
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -62,7 +65,7 @@ class _Memory:
         edge = np.isin(ids[1:], self.base) | np.isin(source[1:], self.base)
         breaks = (np.diff(ids) != 1) | (np.diff(source) != 1) | edge
         cuts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(ids)]
-        return [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False) if b > a]
+        return [slice(a, b) for a, b in pairwise(cuts) if b > a]
 
     def where(self, buffer: int, chunk: int, count: int, into: list[Local]) -> tuple[Ids, Span]:
         """Slots and elements where all of a run's data lies in one piece.
@@ -183,6 +186,7 @@ def lower(
     """
     if schedule.vector:
         raise ScheduleError("lower: the schedule is in vector form; place it first")
+    layout = replace(layout, scratch=schedule.scratch_chunks)
     memory = _Memory(layout, rank, elements, in_place)
     steps = [_lower_step(memory, rank, step.moves(rank)) for step in schedule.steps]
     last = ProgramStep()

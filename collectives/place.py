@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def _runs(*columns: Numbers) -> list[slice]:
         return []
     breaks = np.any([np.diff(column) != 1 for column in columns], axis=0)
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(columns[0])]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def _copies(rank: int, source: Buffer, read: Numbers, target: Buffer, write: Numbers) -> Moves:
@@ -133,12 +134,12 @@ class _Placer:
         return _copies(rank, source, read, target, write)
 
     def before(self, rank: int) -> Moves:
-        """``in`` → where the rank works."""
+        """Copies from ``in`` to where the rank works."""
         targets = (Buffer.OUT, Buffer.SCRATCH)
         return Moves.concat(self._between(rank, Buffer.IN, to, True) for to in targets)
 
     def after(self, rank: int) -> Moves:
-        """Where the rank worked → ``out``."""
+        """Copies from where the rank worked to ``out``."""
         sources = (Buffer.IN, Buffer.SCRATCH)
         return Moves.concat(self._between(rank, of, Buffer.OUT, False) for of in sources)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 
 from collectives.layout import Elements, Layout
+from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import Op, scale
-from collectives.lower import lower
 from collectives.program import Program
 from collectives.schedule import Schedule
 from collectives.spec import Collective

@@ -104,10 +104,12 @@ class _Calls:
 
     @property
     def sent(self) -> int:
+        """Bytes sent so far."""
         return self._fired * self._bytes[0]
 
     @property
     def received(self) -> int:
+        """Bytes received so far."""
         return self._fired * self._bytes[1]
 
     def close(self) -> None:
@@ -205,7 +207,7 @@ class _Binder:
             )
         # Streams are drained one after the other: two additions into one slot keep their order,
         # and the first may be the one that brings in the rank's own share.
-        calls = [partial(start, everything)] if everything else []
+        calls: list[Call] = [partial(start, everything)] if everything else []
         calls += [stream.run for stream in streams]
         return [*calls, *([partial(wait, everything)] if everything else []), *adds]
 
@@ -215,7 +217,7 @@ class _Binder:
         staging = [np.empty_like(targets[0]) for _ in range(2)]
         pieces = [staging[i % 2][: len(t)] for i, t in enumerate(targets)]
         requests = [self._receive(piece, receive.peer) for piece in pieces]
-        adds = [
+        adds: list[Call] = [
             partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
         ]
         return _Stream(requests, adds)
@@ -226,7 +228,7 @@ class _Stream:
 
     def __init__(self, requests: list[Any], adds: list[Call]) -> None:
         self._first = requests[:2]
-        starts = [r.Start for r in requests[2:]] + [_nothing, _nothing]
+        starts: list[Call] = [r.Start for r in requests[2:]] + [_nothing, _nothing]
         waits = [request.Wait for request in requests]
         self._pieces = list(zip(waits, adds, starts, strict=True))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.mpi import load_mpi
-from collectives.world import Json
+from collectives.world import How, Json
 
 __all__ = ["MpiWorld"]
 
@@ -57,12 +58,18 @@ class MpiWorld:
         counts = sizes.tolist()
         self.comm.Allgatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
         edges = np.concatenate([[0], np.cumsum(sizes)])
-        return [json.loads(data[a:b].decode()) for a, b in zip(edges, edges[1:], strict=False)]
+        return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
 
-    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `World.maximum`."""
-        result = np.empty_like(values)
-        self.comm.Allreduce(values, result, self.mpi.MAX)
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """See `World.combine`."""
+        result: NDArray[np.float64] = np.array(values)
+        if how == "rank0":
+            self.comm.Bcast(result, root=0)
+            return result
+        op = {"avg": self.mpi.SUM, "min": self.mpi.MIN, "max": self.mpi.MAX}[how]
+        self.comm.Allreduce(values, result, op)
+        if how == "avg":
+            result /= self.size
         return result
 
     def barrier(self) -> None:
@@ -75,7 +82,8 @@ class MpiWorld:
 
     def library(self) -> str:
         """The MPI library's name and version, in one line."""
-        return str(self.mpi.Get_library_version()).splitlines()[0].strip("\0 ")
+        first = str(self.mpi.Get_library_version()).splitlines()[0].strip("\0 ")
+        return " ".join(first.replace("Version:", "").split(",")[0].split())
 
     def threaded(self) -> bool:
         """Whether another thread may send while this one waits."""

@@ -1,8 +1,8 @@
 """Reduce-scatter round a ring, then gather: the scatter-all-gather broadcast, reversed."""
 
-from collectives.passes import rotate, then
 from collectives.algorithms.gather.binomial import binomial
 from collectives.algorithms.reduce_scatter.ring import ring
+from collectives.passes import rotate, then
 from collectives.schedule import Schedule
 
 
