@@ -11,8 +11,8 @@ from bench.sizes import human
 from collectives.cost import cost
 from collectives.dtypes import dtype
 from collectives.layout import Layout
+from collectives.lower import lower
 from collectives.moves import Buffer
-from collectives.program import lower
 from collectives.spec import Collective
 
 __all__ = ["dry_run"]
@@ -39,7 +39,7 @@ def dry_run(
 def _algorithm(
     spec: Collective, options: Options, chosen: Chosen, nranks: int, free: int
 ) -> Iterator[str]:
-    steps = "" if chosen.schedule is None else str(cost(chosen.schedule).steps)
+    steps = "" if chosen.schedule is None else str(cost(chosen.schedule, spec).steps)
     for kind in options.dtypes:
         itemsize = dtype(kind).itemsize
         for size in options.sizes:

@@ -13,10 +13,10 @@ from bench.memory import per_node
 from bench.sizes import human
 from collectives.errors import RankFailure
 from collectives.layout import Layout
+from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
-from collectives.program import lower
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Transport
