@@ -34,9 +34,7 @@ def contenders(
     transport, n = MpiTransport(world), len(source)
     buffers = {Buffer.IN: source, Buffer.OUT: target}
     found: dict[str, Fire] = {
-        "MPI_Allreduce": transport.library(
-            SPEC, buffers, SUM, elements=n, root=0, in_place=False
-        )
+        "MPI_Allreduce": transport.library(SPEC, buffers, SUM, elements=n, root=0, in_place=False)
     }
     for name in names:
         try:
@@ -47,7 +45,9 @@ def contenders(
     return found
 
 
-def rounds(world: MpiWorld, fires: dict[str, Fire], count: int, inner: int) -> dict[str, np.ndarray]:
+def rounds(
+    world: MpiWorld, fires: dict[str, Fire], count: int, inner: int
+) -> dict[str, np.ndarray]:
     """Seconds per firing, maximum over ranks, ``count`` rounds of each in turn."""
     times = {name: np.empty(count) for name in fires}
     for i in range(count):

@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
 from collectives.layout import Elements
-from collectives.moves import Buffer
-from collectives.ops import Op, scale
+from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers
+from collectives.transports.mpi_library import library_calls
 from collectives.worlds.mpi import MpiWorld
 
 __all__ = ["MpiTransport"]
@@ -68,21 +67,10 @@ class MpiTransport:
         in_place: bool,
     ) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
-        if spec.name != "allreduce" or op is None:
-            raise Unsupported(f"no MPI baseline for {spec.name}")
-        source, target = buffers[Buffer.IN], buffers[Buffer.OUT]
-        mpi, kind = self._world.mpi, self._world.type_of(target.dtype)
-        if kind is None:
-            raise Unsupported(f"MPI has no type for {target.dtype.name}, so no library row")
-        operation = {"sum": mpi.SUM, "prod": mpi.PROD, "min": mpi.MIN, "max": mpi.MAX}
-        send = mpi.IN_PLACE if in_place else [source, kind]
-        call = partial(
-            self._world.comm.Allreduce, send, [target, kind], operation.get(op.name, mpi.SUM)
+        calls = library_calls(
+            self._world, spec, buffers, op, elements=elements, root=root, in_place=in_place
         )
-        if op.mean:
-            # MPI has no average: its sum, and our division, as a user would have to do it.
-            return _Calls([call, partial(scale, target, self._world.size)], [], 0, 0)
-        return _Calls([call], [], 0, 0)
+        return _Calls(calls, [], 0, 0)
 
     def clock(self) -> Callable[[], float]:
         """The host's clock."""

@@ -7,17 +7,16 @@ import pytest
 
 from bench.main import main
 from bench.options import Choice, parse, parse_choice
-from collectives.catalogue import algorithms
 from collectives.errors import Unsupported
 
 
 def _parse(*argv: str) -> object:
-    return parse(argv, "allreduce", "title", algorithms("allreduce"))
+    return parse(argv, "allreduce")
 
 
 def test_the_default_is_the_promised_sweep() -> None:
     """Rule: 1 MB to 1 GB by 2, float, sum, both placements, ring and library."""
-    options = parse((), "allreduce", "title", algorithms("allreduce"))
+    options = parse((), "allreduce")
     assert options.sizes == tuple(2**k for k in range(20, 31))
     assert options.algorithms == (Choice("ring"), Choice("library"))
     assert (options.dtypes, options.ops) == (("float",), ("sum",))
@@ -35,7 +34,7 @@ def test_parameters_stand_behind_a_name() -> None:
     [
         ("-A nosuch", "ring, sharded_ps"),
         ("-b 2M -e 1M", "above -e"),
-        ("-b 4 --ranks 2", "one float for each of 2 ranks"),
+        ("-b 4 --ranks 2", "one element of 4 bytes for each of 2 ranks"),
         ("--ranks 6 -A torus:grid=4x4", "4x4 grid does not fit 6"),
         ("--ranks 7 -A torus", "form no grid"),
         ("--ranks 6 -A recursive_doubling", "use tree, or halving_doubling"),

@@ -21,7 +21,18 @@ TIMES = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200)
 def _result(size: int = 1024, algorithm: str = "ring", seconds: float = 1e-3) -> Result:
     half = Sample(times=(seconds,) * 8, iterations=8, wrong=0, sent=size, received=size, total=size)
     return Result(
-        "allreduce", algorithm, "inproc", 4, size, size // 4, "float", "sum", -1, 1.5, half, half
+        "allreduce",
+        algorithm,
+        "inproc",
+        4,
+        size,
+        size // 4,
+        "float",
+        "sum",
+        -1,
+        1.5,
+        out=half,
+        in_place=half,
     )
 
 
@@ -65,7 +76,7 @@ def test_a_row_is_byte_for_byte_nccl_tests() -> None:
     """Rule: the row that nccl-tests' own format strings give for these figures."""
     half = Sample(times=(164.1e-6,), iterations=1, wrong=0)
     result = Result(
-        "allreduce", "ring", "mpi", 4, 1048576, 262144, "float", "sum", -1, 1.5, half, None
+        "allreduce", "ring", "mpi", 4, 1048576, 262144, "float", "sum", -1, 1.5, out=half
     )
     expected = "%12i  %12i  %8s  %6s  %6i" % (1048576, 262144, "float", "sum", -1)  # noqa: UP031
     expected += "  %7s  %6s  %6s  %6g" % (" 164.10", "  6.39", "  9.58", 0.0)  # noqa: UP031
