@@ -36,7 +36,14 @@ def _cell(result: Result | None, base: float | None, placement: str, statistic: 
         return "N/A"
     # Where nothing is moved, as in a barrier, time is all there is to tell.
     figure = bandwidths(result, seconds)[1] / 1e9 if result.size else seconds * 1e6
-    return f"{figure:#.3g}" + ("" if base is None else f" ({base / seconds:.2f}x)")
+    return _short(figure) + ("" if base is None else f" ({_short(base / seconds)}x)")
+
+
+def _short(value: float) -> str:
+    """Three significant digits in at most seven characters."""
+    if value < 0.01:
+        return f"{value:.1e}" if value > 0 else "0.00"
+    return f"{value:.3f}" if value < 0.1 else f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}"
 
 
 def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width: int) -> list[str]:
@@ -70,7 +77,7 @@ def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width
 
 def _wide(name: str) -> int:
     """The width of a column: a figure, its ratio where it has one, and its name."""
-    return max(len(name), 7 if name == "library" else 13)
+    return max(len(name), 7 if name == "library" else 15)
 
 
 def _fitting(names: list[str], width: int) -> tuple[list[str], list[str]]:
