@@ -21,7 +21,7 @@ from collectives.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["main"]
+__all__ = ["main", "summary"]
 
 _MOST_RANKS = 1024
 
@@ -162,7 +162,8 @@ def _table(title: str, *columns: str, text: int = 1) -> Table:
     return table
 
 
-def _summary(collective: str, name: str) -> str:
+def summary(collective: str, name: str) -> str:
+    """What an algorithm says of itself in one line."""
     doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
     return doc[0] if doc else ""
 
@@ -172,7 +173,7 @@ def _list(options: argparse.Namespace) -> int:
     table = _table("", "collective", "algorithm", "cost in brief", text=3)
     for collective in wanted:
         for i, name in enumerate(algorithms(collective)):
-            table.add_row(collective if i == 0 else "", name, _summary(collective, name))
+            table.add_row(collective if i == 0 else "", name, summary(collective, name))
         table.add_section()
     _print(table)
     return 0

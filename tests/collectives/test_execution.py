@@ -63,15 +63,33 @@ def _memory(case: Case, layout: Layout, rank: int) -> tuple[NDArray[Any], NDArra
     return source, source[start : start + sizes[1]]
 
 
-def _carry_out(world: InprocWorld, case: Case) -> None:
+class Judged(NamedTuple):
+    """A case, what goes in and what must come out and travel, rank by rank."""
+
+    case: Case
+    given: list[NDArray[Any]]
+    wanted: list[NDArray[Any]]
+    moved: NDArray[np.int64]
+
+
+def _judge(case: Case) -> Judged:
+    layout = Layout.of(case.schedule, case.what, case.root)
+    operation = op(case.op) if case.what.reduces else op("sum")
+    kind = dtype(case.dtype)
+    given = inputs(layout, case.elements, kind, case.op == "prod")
+    wanted = expected(layout, case.elements, given, operation.ufunc)
+    for vector in wanted if operation.mean else ():
+        scale(vector, layout.nranks)
+    moved = traffic(case.schedule, case.what, case.elements, kind.itemsize, case.root)
+    return Judged(case, given, wanted, moved)
+
+
+def _carry_out(world: InprocWorld, judged: Judged) -> None:
     """One rank's part of a case: twice fired, compared each time."""
+    case = judged.case
+    given, wanted = judged.given[world.rank], judged.wanted[world.rank]
     layout = Layout.of(case.schedule, case.what, case.root)
     operation = op(case.op) if case.what.reduces else None
-    ufunc = np.add if operation is None else operation.ufunc
-    given = inputs(layout, case.elements, dtype(case.dtype), case.op == "prod")
-    wanted = expected(layout, case.elements, given, ufunc)[world.rank]
-    if operation is not None and operation.mean:
-        scale(wanted, world.size)
     source, target = _memory(case, layout, world.rank)
     transport = InprocTransport(world)
     with Plan(
@@ -89,20 +107,21 @@ def _carry_out(world: InprocWorld, case: Case) -> None:
         for _ in range(2):
             if not case.in_place:
                 target[:] = 77
-            source[:] = given[world.rank]
+            source[:] = given
             world.barrier()
             plan()
             assert np.array_equal(target, wanted), f"{case}: rank {world.rank} is wrong"
             if not case.in_place:
-                assert np.array_equal(source, given[world.rank]), f"{case}: the input was changed"
-        moved = traffic(case.schedule, case.what, case.elements, source.itemsize, case.root)
-        assert [plan.sent, plan.received] == (2 * moved[:, world.rank]).tolist(), str(case)
+                assert np.array_equal(source, given), f"{case}: the input was changed"
+        assert [plan.sent, plan.received] == (2 * judged.moved[:, world.rank]).tolist(), str(case)
 
 
 def _all(nranks: int, cases: list[Case]) -> None:
+    everything = [_judge(case) for case in cases]
+
     def body(world: InprocWorld) -> None:
-        for case in cases:
-            _carry_out(world, case)
+        for judged in everything:
+            _carry_out(world, judged)
 
     run(nranks, body, deadline=60)
 
@@ -111,7 +130,7 @@ def _cases(nranks: int) -> Iterator[Case]:
     """Every algorithm, root and placement; sizes, types and operations take turns."""
     # Numbers that have no common divisor, so that in turn all meet all.
     sizes = cycle((1, nranks + 1, 2 * nranks - 1, 5, 37, 0, 64))
-    kinds, operations = cycle((*DTYPES, "half", "int64")), cycle(OPS)
+    kinds, operations = cycle((*DTYPES, "double", "int64")), cycle(OPS)
     for what, name, n, root in all_cases((nranks,)):
         schedule = built(what.name, name, n, root=root)
         if schedule is None:
