@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from bench import launch
 from bench.options import Options, parse
-from collectives.catalogue import algorithms, spec
+from collectives.catalogue import spec
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.spec import Collective
 
@@ -33,43 +34,30 @@ def main(collective: str, argv: Sequence[str]) -> int:
     sign = launch.launched()
     speaks = sign is None or sign.rank == 0
     try:
-        options = parse(argv, collective, spec(collective).title, algorithms(collective))
+        options = parse(argv, collective)
         if options.dry_run:
-            return _dry(spec(collective), options, speaks)
+            return _dry(spec(options.collective), options, speaks)
         if options.transport == "inproc":
             if sign is not None:
                 raise Unsupported("--transport inproc makes its own ranks; run it without mpirun")
-            return _threads(spec(collective), options)
+            return _threads(spec(options.collective), options)
         if options.ranks is not None and sign is None:
             return launch.start(f"bench.{collective}", argv, options.ranks)
-        return _mpi(spec(collective), options)
+        return _mpi(spec(options.collective), options)
     except BusbarError as error:
         if speaks:
             print(f"busbar: {error}", file=sys.stderr)
         return error.exit_status
 
 
-def _check_sizes(spec: Collective, options: Options, nranks: int) -> None:
-    from collectives.dtypes import dtype
-
-    for kind in options.dtypes:
-        least = nranks * dtype(kind).itemsize
-        if min(options.sizes) < least:
-            raise Unsupported(
-                f"{min(options.sizes)} bytes are less than one {kind} for each of {nranks} ranks;"
-                f" use -b {least} or more"
-            )
-    if options.root >= nranks:
-        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
-
-
 def _dry(spec: Collective, options: Options, speaks: bool) -> int:
     from bench.catalogue import choose
     from bench.dry import dry_run
+    from bench.work import rows
 
     sign = launch.launched()
     nranks = sign.size if sign is not None else options.ranks or 1
-    _check_sizes(spec, options, nranks)
+    deque(rows(spec, options, nranks), maxlen=0)  # refuses what is too small
     chosen, notes = choose(spec, options, nranks)
     if speaks:
         for line in dry_run(spec, options, chosen, notes, nranks):
@@ -97,9 +85,11 @@ def _threads(spec: Collective, options: Options) -> int:
 def _mpi(spec: Collective, options: Options) -> int:
     """Ranks as MPI's processes."""
     from bench.watch import catch_signals
+    from collectives.mpi import library_version, load_mpi
     from collectives.worlds.mpi import MpiWorld
 
     try:
+        launch.check_library(library_version(load_mpi(initialize=False)))
         world = MpiWorld()
     except Unavailable:
         if options.transport == "auto" and launch.launched() is None:
@@ -147,15 +137,14 @@ def _session(
 ) -> int:
     from bench.catalogue import choose
     from bench.session import Session
+    from bench.work import rows
 
-    _check_sizes(spec, options, world.size)
+    deque(rows(spec, options, world.size), maxlen=0)  # refuses what is too small
     chosen, notes = choose(spec, options, world.size, library=world.name == "mpi")
+    session = Session(world, transport, library, spec, options, chosen, signals)
     if world.rank == 0:
+        if world.size == 1:
+            notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
         for note in notes:
             print(f"busbar: {note}", file=sys.stderr)
-        if world.size == 1:
-            print(
-                "busbar: with one rank nothing crosses a link: busbw is 0 by definition",
-                file=sys.stderr,
-            )
-    return Session(world, transport, library, spec, options, chosen, signals).run()
+    return session.run()

@@ -19,6 +19,7 @@ from bench.options import Options
 from bench.rows import Bench, Case
 from bench.screen import Screen
 from bench.watch import Watch
+from bench.work import Row, rows
 from collectives.dtypes import dtype
 from collectives.errors import BusbarError, Unsupported
 from collectives.ops import op
@@ -95,9 +96,9 @@ class Session:
     def run(self) -> int:
         """The whole run; gives the exit status."""
         options = self._options
-        rows = len(options.sizes) * len(options.dtypes) * len(options.ops) * len(self._chosen)
+        lines = sum(1 for _ in rows(self._spec, options, self._world.size)) * len(self._chosen)
         cycles = range(options.cycles) if options.cycles else forever()
-        self._screen.start(rows * len(options.placements) * max(1, options.cycles))
+        self._screen.start(lines * len(options.placements) * max(1, options.cycles))
         try:
             # In place a sum grows from one iteration to the next; only the proof's result counts.
             with np.errstate(all="ignore"):
@@ -135,40 +136,38 @@ class Session:
             self._results.append(result)
             self._keep(result)
             self._screen.lines(self._shown(result))
-        rows = self._results[first:]
-        self._screen.lines(footer(rows, banner.program, options.statistic))
+        lines = self._results[first:]
+        self._screen.lines(footer(lines, banner.program, options.statistic))
 
     def _rows(self, chosen: Chosen) -> Iterator[Result]:
-        for kind in self._options.dtypes:
-            for operation in self._options.ops:
-                for size in self._options.sizes:
-                    self._watch.row()
-                    yield self._row(chosen, kind, operation, size)
+        for line in rows(self._spec, self._options, self._world.size):
+            self._watch.row()
+            yield self._row(chosen, line)
 
-    def _row(self, chosen: Chosen, kind: str, operation: str, size: int) -> Result:
+    def _row(self, chosen: Chosen, line: Row) -> Result:
         options, spec = self._options, self._spec
-        element = dtype(kind)
-        elements = size // element.itemsize
-        case = Case(spec, chosen.schedule, element, op(operation), elements, options.root)
+        operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
+        schedule = chosen.schedule(line.root)
+        case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
         for placement in options.placements:
-            self._screen.advance(f"{chosen.label} {size} B {kind} {operation} {placement}")
+            self._screen.advance(f"{chosen.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
-        count = elements
         return Result(
             collective=spec.name,
             algorithm=chosen.label,
             transport=self._transport.name,
             ranks=self._world.size,
-            size=count * element.itemsize,
-            count=count,
-            dtype=kind,
-            op=operation,
-            root=-1,
+            size=line.size,
+            count=line.count,
+            dtype=line.dtype,
+            op=line.op,
+            root=line.shown_root,
             bus_factor=spec.bus_factor(self._world.size),
+            alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=dict(chosen.parameters.items()),
+            parameters=dict(chosen.parameters),
             environment=self._environment,
         )
 
