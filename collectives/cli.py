@@ -262,43 +262,40 @@ def _spans(numbers: list[int]) -> str:
 def _cost(options: argparse.Namespace) -> int:
     name, given = _asked(options)
     nranks = _one(options.ranks)
-    title = f"{nranks} ranks; volumes in units of the collective's own total n"
-    columns = ("steps", "rounds", "total", "busiest out", "busiest in", "reductions")
-    table = _table(title, "collective", "algorithm", *columns, text=2)
-    last = ""
+    tables: dict[str, Table] = {}
     for collective, one in _pairs(options, name):
-        head = collective if collective != last else ""
-        if head:
-            table.add_section()
-            head = _add_bound(table, collective, nranks)
-        last = collective
+        if collective not in tables:
+            tables[collective] = _costs(collective, nranks)
         try:
             schedule = draft(collective, one, nranks, root=options.root, **given)
         except Unsupported as error:
             if name != "all":
                 raise
-            table.add_row(head, one, "-", *[""] * 5)
+            tables[collective].add_row(one, "-", *[""] * 5)
             print(f"collectives: {collective}: {error}", file=sys.stderr)
             continue
         found = cost(schedule, spec(collective))
         volumes = (found.total, found.out, found.into, found.reduced)
-        table.add_row(head, one, str(found.steps), str(found.rounds), *map(_number, volumes))
+        row = (str(found.steps), str(found.rounds), *map(_number, volumes))
+        tables[collective].add_row(one, *row)
     _print(
-        table,
-        "rounds: messages in a row when a port carries one at a time each way",
-        "lower bounds: Chan et al. 2007, for such ports",
+        *tables.values(),
+        "Volumes are in units of the collective's own total n. rounds: messages in a row when a",
+        "port carries one at a time each way; out, in, reductions: the busiest rank's.",
+        "Lower bounds: Chan et al. 2007, for such ports.",
     )
     return 0
 
 
-def _add_bound(table: Table, collective: str, nranks: int) -> str:
-    """A row of lower bounds, where there are; gives what heads the next row."""
+def _costs(collective: str, nranks: int) -> Table:
+    """An empty table of costs, with the lower bounds where there are."""
+    columns = ("steps", "rounds", "total", "out", "in", "reductions")
+    table = _table(f"{collective} on {nranks} ranks", "algorithm", *columns)
     least = bound(collective, nranks)
-    if least is None:
-        return collective
-    volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
-    table.add_row(collective, "lower bound", "", str(least.rounds), "", *volumes)
-    return ""
+    if least is not None:
+        volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
+        table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
+    return table
 
 
 def _number(value: float) -> str:
