@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from bench.options import Choice, Options
-from collectives.catalogue import build, parameters
+from bench.work import check, roots
+from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
 from collectives.errors import Unsupported
 from collectives.layout import Elements
@@ -13,7 +15,7 @@ from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.verify import verify
 
-__all__ = ["Chosen", "choose", "roots"]
+__all__ = ["Chosen", "Job", "jobs"]
 
 
 class Chosen:
@@ -59,39 +61,51 @@ class Chosen:
         return int(sent.max()), int(received.max())
 
 
-def roots(spec: Collective, options: Options, nranks: int) -> range:
-    """The roots to sweep: all for ``-r all``, else the one that was given.
+class Job(NamedTuple):
+    """One collective's sweep: what, how, with which algorithms, and what was left out."""
 
-    Raises Unsupported for a root that is no rank. Where a collective has no root the one given
-    still reaches the algorithms that have one.
+    spec: Collective
+    options: Options
+    chosen: list[Chosen]
+    notes: list[str]
+
+
+def jobs(wanted: Sequence[Options], nranks: int, *, library: bool = True) -> list[Job]:
+    """The sweeps to run on so many ranks, with a note for each that cannot be.
+
+    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
+    or one of several collectives, it is left out with a note. ``library``: whether there is a
+    library to compare with.
     """
-    if options.root is None:
-        return range(nranks) if spec.rooted else range(1)
-    if options.root >= nranks:
-        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
-    return range(options.root, options.root + 1)
+    found: list[Job] = []
+    refused: list[str] = []
+    for options in wanted:
+        job = Job(spec(options.collective), options, [], [])
+        try:
+            check(job.spec, options, nranks)
+            _choose(job, nranks, library)
+        except Unsupported as error:
+            if len(wanted) == 1:
+                raise
+            refused.append(f"left out: {options.collective}: {error}")
+            continue
+        found.append(job)
+    if not found:
+        raise Unsupported(refused[0])
+    found[0].notes.extend(refused)
+    return found
 
 
-def choose(
-    spec: Collective, options: Options, nranks: int, *, library: bool = True
-) -> tuple[list[Chosen], list[str]]:
-    """What to run on so many ranks, and a note for each that cannot be.
-
-    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with
-    ``-A all`` it is left out with a note. ``library``: whether there is a library to compare with.
-    """
-    chosen: list[Chosen] = []
-    notes: list[str] = []
-    for choice in options.algorithms:
+def _choose(job: Job, nranks: int, library: bool) -> None:
+    for choice in job.options.algorithms:
         if choice.name == "library" and not library:
-            notes.append("left out: library, since threads of one process have none")
+            job.notes.append("left out: library, since threads of one process have none")
             continue
         try:
-            chosen.append(Chosen(spec, options, choice, nranks))
+            job.chosen.append(Chosen(job.spec, job.options, choice, nranks))
         except Unsupported as error:
-            if not options.every_algorithm:
+            if not job.options.every_algorithm:
                 raise
-            notes.append(f"left out: {error}")
-    if not chosen:
-        raise Unsupported(notes[0])
-    return chosen, notes
+            job.notes.append(f"left out: {error}")
+    if not job.chosen:
+        raise Unsupported(job.notes[0])

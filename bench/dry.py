@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from bench.catalogue import Chosen
+from bench.catalogue import Chosen, Job
 from bench.memory import SHARE, free_memory
 from bench.options import Options
 from bench.sizes import human
@@ -20,10 +20,9 @@ from collectives.spec import Collective
 __all__ = ["dry_run"]
 
 
-def dry_run(
-    spec: Collective, options: Options, chosen: Sequence[Chosen], notes: Sequence[str], nranks: int
-) -> Iterator[str]:
+def dry_run(job: Job, nranks: int) -> Iterator[str]:
     """The lines to print, for all ranks on this one host."""
+    spec, options, chosen, notes = job
     free = int(free_memory() * SHARE)
     yield f"# dry run: {spec.name} on {nranks} ranks of this host, which has {human(free)} to give"
     yield from (f"# {note}" for note in notes)

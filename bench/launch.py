@@ -98,8 +98,8 @@ def launcher(
     return command, {**env, **extra}
 
 
-def start(module: str, argv: Sequence[str], ranks: int) -> int:
-    """Run ``python -m module argv`` on so many ranks under the launcher; gives its exit status.
+def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
+    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
 
     Raises Unavailable without an MPI or its launcher.
     """
@@ -110,7 +110,7 @@ def start(module: str, argv: Sequence[str], ranks: int) -> int:
             "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
         )
     command, env = launcher(ranks, library, mpirun, os.environ)
-    command += [sys.executable, "-m", module, *argv]
+    command += [sys.executable, "-m", *module, *argv]
     # The terminal's Ctrl-C reaches the launcher too, which ends the ranks; we wait for it.
     process = subprocess.Popen(command, env=env)
     while True:

@@ -18,8 +18,6 @@ from collectives.world import How
 __all__ = ["Choice", "Options", "parse"]
 
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
-# The algorithm that runs beside the library without -A: the first of these that there is.
-_FIRST = ("ring", "binomial", "pairwise", "dissemination", "direct")
 
 
 @dataclass(frozen=True)
@@ -251,8 +249,7 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     if text == "all":
         return (*(Choice(name) for name in known), Choice("library"))
     if text is None:
-        first = next((name for name in _FIRST if name in known), known[0])
-        return (Choice(first), Choice("library"))
+        return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
         if choice.name != "library" and choice.name not in known and "+" not in choice.name:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bench.catalogue import roots
 from bench.options import Options
 from collectives.counts import busiest, matrix, spread
 from collectives.dtypes import dtype
@@ -17,7 +17,7 @@ from collectives.errors import Unsupported
 from collectives.layout import Elements
 from collectives.spec import Collective, Unit
 
-__all__ = ["Row", "read_counts", "rows"]
+__all__ = ["Row", "check", "read_counts", "roots", "rows"]
 
 
 class Row(NamedTuple):
@@ -56,6 +56,19 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
     if len({len(line) for line in table}) > 1 or not table:
         raise Unsupported(f"{path}: the lines must have one number a rank each")
     return matrix(table, nranks)
+
+
+def roots(spec: Collective, options: Options, nranks: int) -> range:
+    """The roots to sweep: all for ``-r all``, else the one that was given.
+
+    Raises Unsupported for a root that is no rank. Where a collective has no root the one given
+    still reaches the algorithms that have one.
+    """
+    if options.root is None:
+        return range(nranks) if spec.rooted else range(1)
+    if options.root >= nranks:
+        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
+    return range(options.root, options.root + 1)
 
 
 def rows(spec: Collective, options: Options, nranks: int) -> Iterator[Row]:
@@ -105,3 +118,8 @@ def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elem
                 f"{wanted} bytes leave nothing for {nranks} ranks; use -b {64 * nranks} or more"
             )
         yield counts.ravel(), most * itemsize, most
+
+
+def check(spec: Collective, options: Options, nranks: int) -> None:
+    """Go through all rows without running one. Raises Unsupported for what cannot be a row."""
+    deque(rows(spec, options, nranks), maxlen=0)
