@@ -6,7 +6,7 @@ from collectives.schedule import Schedule, Step
 
 
 def direct(n: int) -> Schedule:
-    """One step, in which rank r sends chunk d to every rank d. (n−1)/n of the vector each way."""
+    """1 step, in which rank r sends chunk d to every rank d; (n−1)/n of the vector each way."""
 
     def make(rank: int | None) -> Moves:
         src, dst = everyone(n, rank)
