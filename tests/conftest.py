@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from bench.main import main
 
 REPO = Path(__file__).resolve().parent.parent
 LIMIT_S = 120
@@ -93,3 +97,11 @@ def run() -> Run:
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:
     """The command line that runs Python with ``rest`` on so many ranks."""
     return [mpi.mpirun, *mpi.flags, "-n", str(ranks), mpi.python, *rest]
+
+
+def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a benchmark on threads of this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(collective, ["--transport", "inproc", *argv])
+    return status, out.getvalue(), err.getvalue()

@@ -1,7 +1,5 @@
 """Every collective has its door, with nccl-tests' sizes and the library beside it."""
 
-import contextlib
-import io
 import re
 from pathlib import Path
 
@@ -10,20 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.main import listing, main, names
+from bench.main import listing, names
 from bench.options import parse
 from bench.work import read_counts, rows
 from collectives.catalogue import spec
 from collectives.errors import Unsupported
 from tests.bench.test_sweep import ROW
-from tests.conftest import LIMIT_S, Mpi, Run, under
-
-
-def _run(collective: str, *argv: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(collective, ["--transport", "inproc", *argv])
-    return status, out.getvalue(), err.getvalue()
+from tests.conftest import LIMIT_S, Mpi, Run, on_threads, under
 
 
 @pytest.mark.parametrize("collective", names())
@@ -35,7 +26,7 @@ def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: st
         ranks,
         *["-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", "float,bfloat16"],
     ]
-    status, out, err = _run(collective, *argv)
+    status, out, err = on_threads(collective, *argv)
     if collective == "hypercube" and ranks == "3":
         assert status == 2 and "power of two" in err
         return
@@ -48,7 +39,7 @@ def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: st
 
 
 @pytest.mark.parametrize("collective", names())
-def test_there_is_a_module_to_run(collective: str) -> None:
+def test_there_is_a_module_toon_threads(collective: str) -> None:
     """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
     door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
     assert f'door("{collective}")' in door.read_text()
@@ -93,11 +84,11 @@ def test_bus_factors_are_those_of_nccl_tests(collective: str, factor: float) -> 
 
 def test_all_roots_are_swept() -> None:
     """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
-    _, out, _ = _run(
+    _, out, _ = on_threads(
         "broadcast", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "flat", "-r", "all"]
     )
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["0", "1", "2"]
-    _, out, _ = _run(
+    _, out, _ = on_threads(
         "allgather", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
     )
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["-1"]
@@ -108,7 +99,7 @@ def test_counts_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "counts.csv"
     file.write_text("# from rank (line) to rank\n0,5,1\n1000,0,0\n3,3,3\n")
     argv = ["--ranks", "3", "--counts", str(file), "-n", "1", "-A", "pairwise,direct"]
-    status, out, err = _run("alltoallv", *argv)
+    status, out, err = on_threads("alltoallv", *argv)
     assert status == 0, err
     assert "4012" in out and "Out of bounds values : 0 OK" in out
 
@@ -129,7 +120,7 @@ def test_any_counts_file_is_a_matrix_or_one_error(text: str) -> None:
 
 def test_pairs_exchange_between_neighbours() -> None:
     """Rule: --pattern pairs is another specification of the same benchmark."""
-    status, out, _ = _run(
+    status, out, _ = on_threads(
         "sendrecv",
         *["--ranks", "4", "-b", "1K", "-e", "1K", "-n", "1", "-A", "direct", "--pattern", "pairs"],
     )
@@ -150,15 +141,15 @@ def test_compositions_run_by_name() -> None:
         "-A",
         "halving+ring,reduce+broadcast,binomial+flat",
     ]
-    status, out, _ = _run("allreduce", *argv)
+    status, out, _ = on_threads("allreduce", *argv)
     assert status == 0 and out.count("values : 0 OK") == 3
-    status, _, err = _run("allreduce", *["--ranks", "4", "-A", "ring+nosuch"])
+    status, _, err = on_threads("allreduce", *["--ranks", "4", "-A", "ring+nosuch"])
     assert status == 2 and err.count("\n") == 1
 
 
 def test_all_sweeps_a_set_in_one_launch() -> None:
     """Rule: python -m bench all runs every collective that these ranks can have, and says the rest."""
-    status, out, err = _run(
+    status, out, err = on_threads(
         "all",
         *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "all", "--placement", "out"],
     )
@@ -169,7 +160,7 @@ def test_all_sweeps_a_set_in_one_launch() -> None:
 
 def test_a_barrier_shows_time() -> None:
     """Rule: where nothing is moved the closing table shows microseconds."""
-    _, out, _ = _run("barrier", *["--ranks", "2", "-n", "3", "-A", "tree"])
+    _, out, _ = on_threads("barrier", *["--ranks", "2", "-n", "3", "-A", "tree"])
     figure = re.search(r"time in us\n.*tree\n#\s+0\s+(\S+)", out)
     assert figure and float(figure[1]) > 0
 

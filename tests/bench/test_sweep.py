@@ -1,7 +1,5 @@
 """A whole run over threads: tables, records, proof, memory, exit status."""
 
-import contextlib
-import io
 import json
 import re
 import subprocess
@@ -12,25 +10,18 @@ from typing import Any
 import pytest
 
 import bench.session
-from bench.main import main
 from collectives.transports import inproc
-from tests.conftest import REPO
+from tests.conftest import REPO, on_threads
 
 ROW = re.compile(
     r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(-?\d+)" + r"\s+([\d.e+]+|N/A)" * 8 + r"\s*$"
 )
 
 
-def _run(*argv: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main("allreduce", ["--transport", "inproc", *argv])
-    return status, out.getvalue(), err.getvalue()
-
-
 def test_every_algorithm_on_every_type_and_operation() -> None:
     """Rule: -A all -d all -o all on 4 ranks: every row is right, in and out of place."""
-    status, out, err = _run(
+    status, out, err = on_threads(
+        "allreduce",
         *[
             "--ranks",
             "4",
@@ -48,7 +39,7 @@ def test_every_algorithm_on_every_type_and_operation() -> None:
             "all",
             "-o",
             "all",
-        ]
+        ],
     )
     rows = [line for line in out.splitlines() if not line.startswith("#")]
     assert status == 0, err
@@ -60,7 +51,9 @@ def test_every_algorithm_on_every_type_and_operation() -> None:
 
 def test_the_layout_is_that_of_nccl_tests() -> None:
     """Rule: comment lines start with #, rows have nccl-tests' columns in its widths."""
-    _, out, _ = _run(*["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring"])
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring"]
+    )
     lines = out.splitlines()
     head = next(i for i, line in enumerate(lines) if "#wrong" in line)
     assert lines[head].split() == (
@@ -92,14 +85,18 @@ def test_the_layout_is_that_of_nccl_tests() -> None:
 
 def test_per_iteration_columns() -> None:
     """Rule: -I adds i_min i_max i_p99 i_cv% to each half."""
-    _, out, _ = _run(*["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "7", "-A", "ring", "-I"])
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "7", "-A", "ring", "-I"]
+    )
     row = next(line for line in out.splitlines() if not line.startswith("#"))
     assert len(row.split()) == 5 + 2 * 8 and out.count("i_p99") == 2
 
 
 def test_bytes_counted_while_running_are_the_formula() -> None:
     """Rule: the closing table shows 2(P-1)/P for the ring, P-1 for the server, the same total."""
-    _, out, _ = _run(*["--ranks", "4", "-b", "4K", "-e", "4K", "-n", "1", "-A", "ring,ps,library"])
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "4", "-b", "4K", "-e", "4K", "-n", "1", "-A", "ring,ps,library"]
+    )
     tail = out[out.index("bytes moved") :].splitlines()
     figures = {line.split()[1]: [float(x) for x in line.split()[2:]] for line in tail[2:]}
     assert figures == {"ring": [1.5, 1.5, 6.0], "ps": [3.0, 3.0, 6.0]}
@@ -115,7 +112,9 @@ def test_a_wrong_result_is_named_and_fails_the_run(monkeypatch: pytest.MonkeyPat
             self._buffers[1][3] = 77.0
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", broken)
-    status, out, err = _run(*["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"])
+    status, out, err = on_threads(
+        "allreduce", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
     assert status == 1 and "FAILED" in out
     assert re.search(r"rank 1: out\[3\] is 77.0, expected \d", err)
 
@@ -129,14 +128,18 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
         self.sent += 8
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", twice)
-    status, _, err = _run(*["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"])
+    status, _, err = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
     assert status == 1 and "counted 1032 bytes out" in err and "schedule says 1024" in err
 
 
 def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
     monkeypatch.setattr(bench.session, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
-    status, out, _ = _run(*["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"])
+    status, out, _ = on_threads(
+        "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
+    )
     rows = {line.split()[0]: line for line in out.splitlines() if ROW.match(line)}
     assert status == 0
     assert "N/A" not in rows["131072"]
@@ -149,7 +152,9 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     """Rule: --out and -J hold every row with its raw times, and only the allowed environment."""
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
     argv = [x for f in files for x in ("--out", str(f))] + ["-J", str(tmp_path / "n.json")]
-    status, _, _ = _run(*["--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring"], *argv)
+    status, _, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring"], *argv
+    )
     lines = [json.loads(line) for line in files[0].read_text().splitlines()]
     assert status == 0 and len(lines) == 2 and lines == json.loads(files[1].read_text())
     first = lines[0]
@@ -163,8 +168,9 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_said_and_costs_no_row() -> None:
     """Rule: when a result file cannot be written any more, measuring goes on; exit status 1."""
-    status, out, err = _run(
-        *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "1", "-A", "ring", "-J", "/dev/full"]
+    status, out, err = on_threads(
+        "allreduce",
+        *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "1", "-A", "ring", "-J", "/dev/full"],
     )
     assert status == 1 and "No space left" in err and err.count("\n") == 1
     assert sum(bool(ROW.match(line)) for line in out.splitlines()) == 3
@@ -172,14 +178,18 @@ def test_a_full_disk_is_said_and_costs_no_row() -> None:
 
 def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
     """Rule: --dry-run shows steps, memory and predicted bytes for every row."""
-    status, out, _ = _run(*["--ranks", "16", "-b", "1M", "-e", "2M", "--dry-run", "-A", "ring"])
+    status, out, _ = on_threads(
+        "allreduce", *["--ranks", "16", "-b", "1M", "-e", "2M", "--dry-run", "-A", "ring"]
+    )
     line = out.splitlines()[3].split()
     assert status == 0 and line[:2] == ["ring", "30"] and line[-4:-2] == ["1966080", "B"]
 
 
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
     """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
-    status, out, err = _run(*["--ranks", "1", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"])
+    status, out, err = on_threads(
+        "allreduce", *["--ranks", "1", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
     row = next(line for line in out.splitlines() if ROW.match(line))
     assert status == 0 and float(row.split()[7]) == 0 and "0 by definition" in err
 
