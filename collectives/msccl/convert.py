@@ -42,10 +42,11 @@ class _Ways(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """A message on its way: where it is read, and which vector chunk it is."""
+    """A message on its way: where it is read, which vector chunk it is, and on which connection."""
 
     booking: Booking
     chunk: int
+    connection: tuple[int, int, int]
 
 
 class _Converter:
@@ -67,6 +68,8 @@ class _Converter:
         self.holds = [-1] * self.memory.size
         self.free: dict[int, int] = {}
         self.flying: dict[int, _Flight] = {}
+        # The last move of each connection: messages keep their order.
+        self.latest: dict[tuple[int, int, int], int] = {}
 
     def run(self) -> Schedule:
         first = self._begin()
@@ -132,17 +135,22 @@ class _Converter:
         self.slots.append((gpu, Buffer.SCRATCH, len(self.room[gpu]) - 1))
         return len(self.slots) - 1
 
-    def _move(self, read: Booking, write: int, reduce: bool = False) -> None:
+    def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
         if self.ways.copied:
             self._save(read, write)
         (src, *source), (dst, *target) = self.slots[read.slot], self.slots[write]
-        self.levels.add(read, write, reduce=reduce, local=src == dst)
         self.moves.append(Move(src, dst, Slot(*source), Slot(*target), reduce))
+        return self.levels.add(read, write, reduce=reduce, local=src == dst, behind=behind)
 
     def _save(self, read: Booking, write: int) -> None:
         """Copy what messages still carry out of a slot that is about to change."""
-        carried = [(v, f) for v, f in self.flying.items() if f.booking.slot == write]
-        carried = [(v, f) for v, f in carried if f.booking is not read]
+        if all(booking is read for booking in self.levels.booked(write)):
+            return
+        carried = [
+            (v, flight)
+            for v, flight in self.flying.items()
+            if flight.booking.slot == write and flight.booking is not read
+        ]
         if not carried:
             return
         gpu, chunk = self.slots[write][0], carried[0][1].chunk
@@ -152,7 +160,7 @@ class _Converter:
         self.moves.append(Move(gpu, gpu, Slot(*source[1:]), Slot(*target[1:])))
         for v, flight in carried:
             self.levels.release(flight.booking)
-            self.flying[v] = _Flight(self.levels.book(copy), chunk)
+            self.flying[v] = flight._replace(booking=self.levels.book(copy))
 
     def _do(self, v: int, node: Node) -> None:
         does = node.step.operation
@@ -170,11 +178,15 @@ class _Converter:
         if message and does.reads and into != own:
             self._move(self.levels.book(own), into)
         if message:
-            self._move(message.booking, into, reduce=does.reads)
+            line = message.connection
+            self.latest[line] = self._move(
+                message.booking, into, reduce=does.reads, behind=self.latest.get(line, -1)
+            )
         elif into != own:
             self._move(self.levels.book(own), into, reduce=does.adds)
         if does.sends:
-            self.flying[v] = _Flight(self.levels.book(into), chunk)
+            line = (node.gpu, node.send, node.chan)
+            self.flying[v] = _Flight(self.levels.book(into), chunk, line)
 
 
 def _proven(schedule: Schedule, where: Layout) -> Schedule:

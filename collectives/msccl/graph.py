@@ -24,13 +24,18 @@ _FIFO = {"LL": 8, "LL128": 8, "Simple": 2}
 
 
 class Node(NamedTuple):
-    """Chunk ``piece`` of a step, in file order the ``number``-th of its threadblock."""
+    """Chunk ``piece`` of a step, in file order the ``number``-th of its threadblock.
+
+    ``send`` and ``chan`` are the threadblock's: what it sends goes there.
+    """
 
     gpu: int
     tb: int
     number: int
     piece: int
     step: Step
+    send: int
+    chan: int
 
     def __str__(self) -> str:
         return f"gpu {self.gpu}, threadblock {self.tb}, step {self.number} ({self.step.type})"
@@ -121,7 +126,7 @@ class _Builder:
             held = []
             for piece in range(max(1, step.cnt)):
                 v = len(self.graph.nodes)
-                self.graph.nodes.append(Node(gpu.id, tb.id, number, piece, step))
+                self.graph.nodes.append(Node(gpu.id, tb.id, number, piece, step, tb.send, tb.chan))
                 self.graph.before.append([last] if last >= 0 else [])
                 self.graph.column.append(column)
                 self.graph.row.append(row)

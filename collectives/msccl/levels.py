@@ -29,7 +29,7 @@ class _Slot:
     booked: list[Booking] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(eq=False)
 class Booking:
     """A read of a slot as it was at one moment, by a move that comes later."""
 
@@ -65,10 +65,17 @@ class Levels:
         """Forget a booking whose move will read elsewhere."""
         self._slot(booking.slot).booked.remove(booking)
 
-    def add(self, read: Booking, write: int, *, reduce: bool, local: bool) -> int:
-        """The next move: it reads what was booked and writes a slot. Gives its number."""
+    def add(
+        self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1
+    ) -> int:
+        """The next move: it reads what was booked and writes a slot. Gives its number.
+
+        ``behind``: a move that it must not overtake, or -1.
+        """
         me = len(self.edges)
         self.edges.append([(u, 1) for u in read.after])
+        if behind >= 0:
+            self.edges[me].append((behind, 0))
         for later, adds in read.overwritten:
             self.edges[later].append((me, 0 if adds and not local else 1))
         self.release(read)

@@ -12,7 +12,7 @@ from collectives.moves import Buffer
 from collectives.msccl.graph import Node
 from collectives.msccl.model import BUFFERS, Algorithm
 
-__all__ = ["COLLECTIVES", "Memory", "layout"]
+__all__ = ["COLLECTIVES", "Memory", "layout", "nchunksperloop"]
 
 # The format's names for collectives, and ours.
 COLLECTIVES: Mapping[str, str] = MappingProxyType(
@@ -46,6 +46,11 @@ def layout(algorithm: Algorithm) -> Layout:
     what = spec(COLLECTIVES[algorithm.coll])
     scale = algorithm.ngpus if what.name in _PER_RANK else 1
     return Layout(what, algorithm.ngpus, algorithm.nchunksperloop * scale, algorithm.root)
+
+
+def nchunksperloop(where: Layout) -> int:
+    """What the format calls the chunks of a layout: the converse of `layout`."""
+    return where.nchunks // (where.nranks if where.spec.name in _PER_RANK else 1)
 
 
 class Memory:
