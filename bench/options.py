@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bench.sizes import parse_size, sweep
+from collectives import catalogue
 from collectives.dtypes import DTYPES
 from collectives.errors import Unsupported
 from collectives.ops import OPS
@@ -40,10 +41,13 @@ class Options:
     factor: float | None
     step: int | None
     algorithms: tuple[Choice, ...]
+    collective: str
     every_algorithm: bool = False
     dtypes: tuple[str, ...] = ("float",)
     ops: tuple[str, ...] = ("sum",)
-    root: int = 0
+    root: int | None = 0
+    counts: Path | None = None
+    spread: float = 1.0
     iterations: int | None = None
     warmup: int = 1
     budget: float = 2.0
@@ -72,25 +76,10 @@ def _show(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _value(text: str) -> object:
-    """A parameter's value: a number, or numbers joined by x."""
-    parts = text.split("x")
-    if not all(part.isdigit() for part in parts):
-        raise Unsupported(f"{text!r} is no number and no grid such as 4x4")
-    numbers = tuple(int(part) for part in parts)
-    return numbers[0] if len(numbers) == 1 else numbers
-
-
 def parse_choice(text: str) -> Choice:
     """``double_tree:segments=4`` as a Choice. Raises Unsupported for anything malformed."""
-    name, *settings = text.strip().split(":")
-    pairs = []
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not (key and equals and value):
-            raise Unsupported(f"-A {text}: write parameters as name:key=value")
-        pairs.append((key, _value(value)))
-    return Choice(name, tuple(pairs))
+    name, given = catalogue.parse(text.strip())
+    return Choice(name, tuple(given.items()))
 
 
 def _integer(low: int, what: str) -> Callable[[str], int]:
@@ -155,10 +144,10 @@ def _build(collective: str, title: str) -> _Parser:
     add(
         "-r",
         "--root",
-        type=_integer(0, "as root"),
+        type=_root,
         default=0,
         metavar="RANK",
-        help="root, where an algorithm has one (default 0)",
+        help="root, where there is one, or all (default 0)",
     )
     add(
         "-a",
@@ -191,6 +180,22 @@ def _build(collective: str, title: str) -> _Parser:
         metavar="NAMES",
         help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
     )
+    if collective == "sendrecv":
+        add(
+            "--pattern",
+            choices=("ring", "pairs"),
+            default="ring",
+            help="to the next rank, or between ranks 0-1, 2-3 … (default ring)",
+        )
+    if collective == "alltoallv":
+        add("--counts", type=Path, metavar="FILE.csv", help="elements from rank (row) to rank")
+        add(
+            "--spread",
+            type=float,
+            default=1.0,
+            metavar="F",
+            help="0 even to 1 by distance, as nccl-tests (default 1)",
+        )
     add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
     add("--transport", choices=("auto", "mpi", "inproc"), default="auto", help="default auto")
     add("--placement", choices=("out", "in", "both"), default="both", help="default both")
@@ -239,38 +244,51 @@ def _names(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def _choices(text: str | None, algorithms: Sequence[str]) -> tuple[Choice, ...]:
+def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
+    known = catalogue.algorithms(collective)
     if text == "all":
-        return (*(Choice(name) for name in algorithms), Choice("library"))
+        return (*(Choice(name) for name in known), Choice("library"))
     if text is None:
-        first = "ring" if "ring" in algorithms else algorithms[0]
-        return (Choice(first), Choice("library"))
+        return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        if choice.name != "library" and choice.name not in algorithms:
-            known = ", ".join([*algorithms, "library", "all"])
-            raise Unsupported(f"no algorithm {choice.name!r}; there are: {known}")
+        if choice.name != "library" and choice.name not in known and "+" not in choice.name:
+            raise Unsupported(
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
+            )
     return chosen
 
 
-def parse(argv: Sequence[str], collective: str, title: str, algorithms: Sequence[str]) -> Options:
+def _grid(text: str) -> tuple[int, ...]:
+    parts = text.split("x")
+    if len(parts) < 2 or not all(part.isdigit() for part in parts):
+        raise Unsupported(f"--grid {text}: write a grid such as 4x4")
+    return tuple(int(part) for part in parts)
+
+
+def _root(text: str) -> int | None:
+    """A rank, or None for all."""
+    return None if text == "all" else _integer(0, "as root")(text)
+
+
+def parse(argv: Sequence[str], collective: str) -> Options:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong.
 
     ``--help`` prints and leaves through SystemExit, as argparse does.
     """
-    given = _build(collective, title).parse_args(argv)
+    given = _build(collective, catalogue.spec(collective).title).parse_args(argv)
     step = None if given.stepbytes is None else parse_size(given.stepbytes)
     if step is not None and given.stepfactor is not None:
         raise Unsupported("-f and -i exclude each other; give one of them")
+    if getattr(given, "pattern", "ring") == "pairs":
+        collective = "sendrecv_pairs"
     low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
-    grid = None if given.grid is None else _value(given.grid)
-    if grid is not None and not isinstance(grid, tuple):
-        raise Unsupported(f"--grid {given.grid}: write a grid such as 4x4")
     return Options(
         sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),
         factor=given.stepfactor,
         step=step,
-        algorithms=_choices(given.algorithm, algorithms),
+        algorithms=_choices(given.algorithm, collective),
+        collective=collective,
         every_algorithm=given.algorithm == "all",
         dtypes=_names(given.datatype, DTYPES, "data type"),
         ops=_names(given.op, OPS, "operation"),
@@ -287,7 +305,9 @@ def parse(argv: Sequence[str], collective: str, title: str, algorithms: Sequence
         per_iteration=given.per_iter,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
-        grid=grid,
+        grid=None if given.grid is None else _grid(given.grid),
+        counts=getattr(given, "counts", None),
+        spread=getattr(given, "spread", 1.0),
         ranks=given.ranks,
         dry_run=given.dry_run,
         nccl_json=given.output_file,

@@ -27,6 +27,7 @@ __all__ = [
     "parameters",
     "parse",
     "spec",
+    "usual",
 ]
 
 _HERE = Path(__file__).parent
@@ -37,6 +38,10 @@ _COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
     "broadcast": (("scatter", "allgather"),),
     "reduce": (("reduce_scatter", "gather"),),
 }
+
+
+# The first of these that a collective has is the one to run where none is named.
+_USUAL = ("ring", "binomial", "pairwise", "dissemination", "direct")
 
 
 def _modules(folder: Path) -> list[str]:
@@ -104,6 +109,8 @@ def _stages(collective: str, name: str) -> list[tuple[str, str]]:
         algorithm(collective, name)
         return [(collective, name)]
     forms = _COMPOSED.get(spec(collective).name, ())
+    if tuple(names) in forms:  # the collectives' own names: their usual algorithms
+        return [(stage, usual(stage)) for stage in names]
     for form in forms:
         if len(form) == len(names) and all(
             one in algorithms(stage) for stage, one in zip(form, names, strict=True)
@@ -115,6 +122,12 @@ def _stages(collective: str, name: str) -> list[tuple[str, str]]:
         " + ".join(f"{stage} ({', '.join(algorithms(stage))})" for stage in form) for form in forms
     )
     raise Unsupported(f"{collective}: no composition {name!r}; there are: {known}")
+
+
+def usual(collective: str) -> str:
+    """The algorithm that is run where none is named."""
+    known = algorithms(collective)
+    return next((name for name in _USUAL if name in known), known[0])
 
 
 def compositions(collective: str) -> list[str]:

@@ -21,7 +21,7 @@ from collectives.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["main"]
+__all__ = ["main", "summary"]
 
 _MOST_RANKS = 1024
 
@@ -162,7 +162,8 @@ def _table(title: str, *columns: str, text: int = 1) -> Table:
     return table
 
 
-def _summary(collective: str, name: str) -> str:
+def summary(collective: str, name: str) -> str:
+    """What an algorithm says of itself in one line."""
     doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
     return doc[0] if doc else ""
 
@@ -172,7 +173,7 @@ def _list(options: argparse.Namespace) -> int:
     table = _table("", "collective", "algorithm", "cost in brief", text=3)
     for collective in wanted:
         for i, name in enumerate(algorithms(collective)):
-            table.add_row(collective if i == 0 else "", name, _summary(collective, name))
+            table.add_row(collective if i == 0 else "", name, summary(collective, name))
         table.add_section()
     _print(table)
     return 0
@@ -261,43 +262,40 @@ def _spans(numbers: list[int]) -> str:
 def _cost(options: argparse.Namespace) -> int:
     name, given = _asked(options)
     nranks = _one(options.ranks)
-    title = f"{nranks} ranks; volumes in units of the collective's own total n"
-    columns = ("steps", "rounds", "total", "busiest out", "busiest in", "reductions")
-    table = _table(title, "collective", "algorithm", *columns, text=2)
-    last = ""
+    tables: dict[str, Table] = {}
     for collective, one in _pairs(options, name):
-        head = collective if collective != last else ""
-        if head:
-            table.add_section()
-            head = _add_bound(table, collective, nranks)
-        last = collective
+        if collective not in tables:
+            tables[collective] = _costs(collective, nranks)
         try:
             schedule = draft(collective, one, nranks, root=options.root, **given)
         except Unsupported as error:
             if name != "all":
                 raise
-            table.add_row(head, one, "-", *[""] * 5)
+            tables[collective].add_row(one, "-", *[""] * 5)
             print(f"collectives: {collective}: {error}", file=sys.stderr)
             continue
         found = cost(schedule, spec(collective))
         volumes = (found.total, found.out, found.into, found.reduced)
-        table.add_row(head, one, str(found.steps), str(found.rounds), *map(_number, volumes))
+        row = (str(found.steps), str(found.rounds), *map(_number, volumes))
+        tables[collective].add_row(one, *row)
     _print(
-        table,
-        "rounds: messages in a row when a port carries one at a time each way",
-        "lower bounds: Chan et al. 2007, for such ports",
+        *tables.values(),
+        "Volumes are in units of the collective's own total n. rounds: messages in a row when a",
+        "port carries one at a time each way; out, in, reductions: the busiest rank's.",
+        "Lower bounds: Chan et al. 2007, for such ports.",
     )
     return 0
 
 
-def _add_bound(table: Table, collective: str, nranks: int) -> str:
-    """A row of lower bounds, where there are; gives what heads the next row."""
+def _costs(collective: str, nranks: int) -> Table:
+    """An empty table of costs, with the lower bounds where there are."""
+    columns = ("steps", "rounds", "total", "out", "in", "reductions")
+    table = _table(f"{collective} on {nranks} ranks", "algorithm", *columns)
     least = bound(collective, nranks)
-    if least is None:
-        return collective
-    volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
-    table.add_row(collective, "lower bound", "", str(least.rounds), "", *volumes)
-    return ""
+    if least is not None:
+        volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
+        table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
+    return table
 
 
 def _number(value: float) -> str:

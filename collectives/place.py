@@ -8,7 +8,6 @@ are local and mostly never happen: `collectives.lower` reads from where the data
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -153,17 +152,18 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     if not schedule.vector:
         return schedule
     placer = _Placer(schedule, Layout.of(schedule, spec, root))
-    every = range(schedule.nranks)
-
-    def local(of: Callable[[int], Moves]) -> Step:
-        return Step(lambda rank: Moves.concat(of(r) for r in (every if rank is None else (rank,))))
+    copies = [
+        Moves.concat(of(rank) for rank in range(schedule.nranks))
+        for of in (placer.before, placer.after)
+    ]
+    before, after = ([Step.fixed(m)] if len(m) else [] for m in copies)
 
     def placed(step: Step) -> Step:
         return Step(lambda rank: placer.step(step.make(rank)))
 
     done = replace(
         schedule,
-        steps=(local(placer.before), *map(placed, schedule.steps), local(placer.after)),
+        steps=(*before, *map(placed, schedule.steps), *after),
         scratch=max(map(len, placer.held)),
         held=placer.held,
         vector=False,

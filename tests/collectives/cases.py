@@ -50,7 +50,9 @@ def inputs(
     """Every rank's ``in``; small whole numbers whose reductions are exact, no two ranks alike."""
     random = np.random.default_rng(layout.nranks * 1000 + layout.nchunks)
     return [
-        random.integers(1, 3 if prod else 6, layout.elements(rank, Buffer.IN, elements)).astype(dtype)
+        random.integers(1, 3 if prod else 6, layout.elements(rank, Buffer.IN, elements)).astype(
+            dtype
+        )
         for rank in range(layout.nranks)
     ]
 

@@ -17,7 +17,7 @@ def recursive_doubling(n: int) -> Schedule:
 
     def step(distance: int) -> Step:
         def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.array([rank, rank ^ distance])
+            r = np.arange(n) if rank is None else np.unique([rank, rank ^ distance])
             return moves(r, r ^ distance, 0, reduce=True)
 
         return Step(make)

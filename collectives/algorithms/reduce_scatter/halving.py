@@ -14,7 +14,7 @@ def halving(n: int) -> Schedule:
 
     def step(half: int) -> Step:
         def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.array([rank, rank ^ half])
+            r = np.arange(n) if rank is None else np.unique([rank, rank ^ half])
             # The partner's half of the chunks that both are still responsible for.
             theirs = (r ^ half) & ~(half - 1)
             return moves(r, r ^ half, theirs, count=half, reduce=True)
