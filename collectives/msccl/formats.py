@@ -1,0 +1,60 @@
+"""The table of formats that schedules are written in, each a function to named files' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from collectives.layout import Layout
+from collectives.msccl.chakra import chakra
+from collectives.msccl.export import export
+from collectives.msccl.goal import goal
+from collectives.msccl.traffic import turns
+from collectives.msccl.write import write
+from collectives.schedule import Schedule
+
+__all__ = ["FORMATS", "Order"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """A schedule and how to write it.
+
+    ``nbytes``: the collective's size, for formats that state one. ``in_place``: the placement, for
+    formats that know it; None is every placement that there is.
+    """
+
+    schedule: Schedule
+    layout: Layout
+    nbytes: int
+    in_place: bool | None = None
+    proto: str = "Simple"
+    channels: int = 1
+    ns_per_byte: float = 0.0
+
+
+def _msccl(order: Order) -> dict[str, bytes]:
+    made = export(
+        order.schedule,
+        order.layout,
+        in_place=order.in_place,
+        proto=order.proto,
+        channels=order.channels,
+    )
+    return {"": write(made)}
+
+
+def _goal(order: Order) -> dict[str, bytes]:
+    return {"": goal(turns(order.schedule, order.layout, order.nbytes), order.ns_per_byte)}
+
+
+def _chakra(order: Order) -> dict[str, bytes]:
+    traces = chakra(turns(order.schedule, order.layout, order.nbytes))
+    return {f".{rank}.et": trace for rank, trace in enumerate(traces)}
+
+
+# What a format's files are called after the name that was asked for, with their bytes.
+FORMATS: Mapping[str, Callable[[Order], dict[str, bytes]]] = MappingProxyType(
+    {"chakra": _chakra, "goal": _goal, "msccl": _msccl}
+)
