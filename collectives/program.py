@@ -68,8 +68,12 @@ class Local(NamedTuple):
 
 @dataclass
 class ProgramStep:
-    """One step of one rank: ``before``, then all messages at once, then ``after``."""
+    """One step of one rank: ``before``, then all messages at once, then ``after``.
 
+    ``number`` is the schedule's own count of steps, the same for all ranks.
+    """
+
+    number: int = 0
     before: list[Local] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     receives: list[Receive] = field(default_factory=list)
@@ -205,8 +209,8 @@ def _aliases(layout: Layout, rank: int) -> dict[tuple[int, int], tuple[int, int]
     }
 
 
-def _lower_step(state: _Lowering, m: Moves) -> ProgramStep:
-    step = ProgramStep()
+def _lower_step(state: _Lowering, number: int, m: Moves) -> ProgramStep:
+    step = ProgramStep(number)
     rows = m.table.T.tolist()
     local = [row for row in rows if row[0] == row[1]]
     sent = _send(state, [row for row in rows if row[0] == state.rank != row[1]], step)
@@ -289,8 +293,8 @@ def lower(
     if schedule.vector:
         raise ScheduleError("lower: the schedule is in vector form; place it first")
     state = _Lowering(schedule, layout, rank, elements, in_place)
-    steps = [_lower_step(state, step.moves(rank)) for step in schedule.steps]
-    last = ProgramStep()
+    steps = [_lower_step(state, i, step.moves(rank)) for i, step in enumerate(schedule.steps)]
+    last = ProgramStep(len(steps))
     state.settle(Buffer.OUT, 0, len(state.edges[Buffer.OUT]) - 1, last.after)
     sizes = {b: int(e[-1]) for b, e in state.edges.items()}
     used = _scratch_used(steps)
