@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ DTYPES = tuple(_NUMPY)
 
 
 @cache
-def dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+def dtype(name: str) -> np.dtype[Any]:
     """The NumPy type of that name; bfloat16 comes from ml_dtypes.
 
     Raises Unsupported with the list of names.
@@ -36,5 +37,6 @@ def dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
     if name == "bfloat16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(_NUMPY[name])

@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
     buffer: Buffer
     chunk: int
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]
 
 
 class Move(NamedTuple):
@@ -58,8 +58,16 @@ class Moves:
     def of(cls, items: Iterable[Move]) -> Moves:
         """Columns from single moves, in their order."""
         rows = [
-            (m.src, m.dst, m.from_slot.buffer, m.from_slot.chunk, m.to_slot.buffer)
-            + (m.to_slot.chunk, m.from_slot.count, m.reduce)
+            (
+                m.src,
+                m.dst,
+                m.from_slot.buffer,
+                m.from_slot.chunk,
+                m.to_slot.buffer,
+                m.to_slot.chunk,
+                m.from_slot.count,
+                m.reduce,
+            )
             for m in items
         ]
         return cls(np.array(rows, np.int32).reshape(-1, len(_COLUMNS)).T)
@@ -79,45 +87,48 @@ class Moves:
                 src, dst, Slot(Buffer(sb), sc, count), Slot(Buffer(db), dc, count), bool(reduce)
             )
 
+    def _column(self, i: int) -> Column:
+        return np.asarray(self.table[i], np.int32)
+
     @property
     def src(self) -> Column:
         """Sending ranks."""
-        return self.table[0]
+        return self._column(0)
 
     @property
     def dst(self) -> Column:
         """Receiving ranks."""
-        return self.table[1]
+        return self._column(1)
 
     @property
     def src_buffer(self) -> Column:
         """Buffers read."""
-        return self.table[2]
+        return self._column(2)
 
     @property
     def src_chunk(self) -> Column:
         """First chunks read."""
-        return self.table[3]
+        return self._column(3)
 
     @property
     def dst_buffer(self) -> Column:
         """Buffers written."""
-        return self.table[4]
+        return self._column(4)
 
     @property
     def dst_chunk(self) -> Column:
         """First chunks written."""
-        return self.table[5]
+        return self._column(5)
 
     @property
     def count(self) -> Column:
         """Chunks moved."""
-        return self.table[6]
+        return self._column(6)
 
     @property
     def reduce(self) -> NDArray[np.bool_]:
         """Whether the destination gains the source instead of becoming it."""
-        return self.table[7] != 0
+        return np.not_equal(self._column(7), 0)
 
     def replace(self, **columns: ArrayLike) -> Moves:
         """The same moves with some columns (by name) exchanged."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
 
@@ -40,7 +42,7 @@ def op(name: str) -> Op:
     return _OPS[name]
 
 
-def scale(array: np.ndarray, nranks: int) -> None:  # type: ignore[type-arg]
+def scale(array: NDArray[Any], nranks: int) -> None:
     """Divide sums by the rank count, in place: how ``avg`` ends; integers are rounded down."""
     if array.dtype.kind in "iu":
         np.floor_divide(array, nranks, out=array)

@@ -9,6 +9,7 @@ data still lies.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ def _runs(*columns: Numbers) -> list[slice]:
         return []
     breaks = np.any([np.diff(column) != 1 for column in columns], axis=0)
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(columns[0])]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def _copies(rank: int, source: Buffer, read: Numbers, target: Buffer, write: Numbers) -> Moves:
@@ -77,7 +78,7 @@ class _Placer:
         )
 
     def before(self, rank: int) -> Moves:
-        """in → where the rank works, for every chunk that is touched or wanted."""
+        """Copies from ``in`` to where the rank works, for every chunk that is touched or wanted."""
         have = self.layout.chunks(rank, Buffer.IN)
         needed = self.touched[rank].copy()
         needed[self.layout.chunks(rank, Buffer.OUT)] = True

@@ -6,13 +6,14 @@ What goes through here is JSON, never pickled objects, and never timed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Json", "World"]
+__all__ = ["How", "Json", "World"]
 
+How = Literal["rank0", "avg", "min", "max"]
 Json = Any
 
 
@@ -26,7 +27,7 @@ class World(Protocol):
 
     @property
     def rank(self) -> int:
-        """This rank's number."""
+        """The number of the rank that asks."""
         ...
 
     @property
@@ -47,8 +48,8 @@ class World(Protocol):
         """Every rank's value, in rank order, on every rank."""
         ...
 
-    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Element by element the largest of all ranks' arrays, on every rank."""
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """Element by element rank 0's value, or the avg, min or max of all ranks', on every rank."""
         ...
 
     def barrier(self) -> None:

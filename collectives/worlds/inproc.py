@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import BusbarError, RankFailure
-from collectives.world import Json
+from collectives.world import How, Json
 
 __all__ = ["InprocWorld", "Mailbox", "run"]
 
@@ -78,9 +78,14 @@ class InprocWorld:
         """See `World.gather`."""
         return [json.loads(str(text)) for text in self._exchange(json.dumps(value))]
 
-    def maximum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `World.maximum`."""
-        return np.asarray(np.max(np.stack(self._exchange(values)), axis=0))  # type: ignore[call-overload]
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """See `World.combine`."""
+        stack = np.stack([np.asarray(v) for v in self._exchange(values.copy())])
+        if how == "rank0":
+            return np.asarray(stack[0])
+        if how == "avg":
+            return np.asarray(stack.mean(axis=0))
+        return np.asarray(stack.min(axis=0) if how == "min" else stack.max(axis=0))
 
     def barrier(self) -> None:
         """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""

@@ -1,4 +1,4 @@
-"""Recursive doubling: exchange whole vectors with ranks at distance 1, 2, 4, …"""
+"""Recursive doubling: exchange whole vectors with ranks at distance 1, 2, 4, …."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from collectives.schedule import Schedule, Step
 
 
 def recursive_doubling(n: int) -> Schedule:
-    """lg n steps; lg n vectors each way. Raises Unsupported unless n is a power of two."""
+    """Lg n steps; lg n vectors each way. Raises Unsupported unless n is a power of two."""
     if n & (n - 1):
         raise Unsupported(
             f"recursive_doubling needs a power of two of ranks, not {n};"

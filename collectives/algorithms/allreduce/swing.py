@@ -12,7 +12,6 @@ from collectives.moves import Moves, moves
 from collectives.passes import reverse, then
 from collectives.schedule import Schedule, Step
 
-
 Ranks = NDArray[np.int64]
 
 

@@ -1,0 +1,103 @@
+"""Launchers: what the environment says of one, the right flags for one, and the wrong one found out.
+
+A process started by the launcher of another MPI believes that it is alone. Every such process
+would measure itself and print a table; that is refused here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.errors import Unavailable, Unsupported
+from collectives.mpi import load_mpi
+
+__all__ = ["Launched", "check_world", "launched", "launcher", "start"]
+
+# (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
+# variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
+# SLURM_PROCID with more than one task.
+_SIGNS = (
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("MPICH (Hydra)", "PMI_RANK", "PMI_SIZE"),
+    ("PALS", "PALS_RANKID", "PALS_SIZE"),
+    ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+class Launched(NamedTuple):
+    """What the environment says about the launcher that started this process."""
+
+    by: str
+    rank: int
+    size: int
+
+
+def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
+    """The launcher of this process, or None when it was started by hand."""
+    for by, rank, size in _SIGNS:
+        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
+            return Launched(by, int(env[rank]), int(env[size]))
+    return None
+
+
+def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
+    sign = launched(env)
+    if sign is not None and sign.size != size:
+        raise Unsupported(
+            f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
+            f" ({library}) sees {size}: the launcher belongs to another MPI; use the mpirun that"
+            f" comes with the library, {_beside() or 'in the bin folder of its installation'}"
+        )
+
+
+def _beside() -> str | None:
+    """The mpirun of this Python's own environment."""
+    found = Path(sys.prefix) / "bin" / "mpirun"
+    return str(found) if found.exists() else shutil.which("mpirun")
+
+
+def launcher(
+    ranks: int, library: str, mpirun: str, env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The start of a command line for so many ranks on this host, and what its environment needs.
+
+    ``library`` is the MPI library's version text: Open MPI refuses root and more ranks than cores
+    unless told otherwise.
+    """
+    extra: dict[str, str] = {}
+    command = [mpirun, "-n", str(ranks)]
+    if "Open MPI" in library:
+        command.insert(1, "--oversubscribe")
+        if os.geteuid() == 0:
+            extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return command, {**env, **extra}
+
+
+def start(module: str, argv: Sequence[str], ranks: int) -> int:
+    """Run ``python -m module argv`` on so many ranks under the launcher; gives its exit status.
+
+    Raises Unavailable without an MPI or its launcher.
+    """
+    library = str(load_mpi(initialize=False).Get_library_version())
+    mpirun = _beside()
+    if mpirun is None:
+        raise Unavailable(
+            "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
+        )
+    command, env = launcher(ranks, library, mpirun, os.environ)
+    command += [sys.executable, "-m", module, *argv]
+    # The terminal's Ctrl-C reaches the launcher too, which ends the ranks; we wait for it.
+    process = subprocess.Popen(command, env=env)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue

@@ -1,0 +1,121 @@
+"""The timing loop: barrier, clock, plan, clock; nothing but the collective is between the clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from collectives.world import How, World
+from reports.statistics import relative_width
+
+__all__ = ["Timed", "Timing", "Watcher", "measure"]
+
+# A median is good enough when its 95 % interval is this near, relative to it.
+PRECISE = 0.02
+FEWEST = 5
+
+
+class Watcher(Protocol):
+    """Is told how far this rank has come, so that a stuck row can be explained."""
+
+    def arrived(self, iteration: int) -> None:
+        """This rank stands at the start of an iteration."""
+        ...
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How to time: see the options of the same names in `bench.options`."""
+
+    warmup: int = 1
+    iterations: int | None = None
+    budget: float = 2.0
+    timing: str = "each"
+    across: How = "max"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Seconds of each iteration, combined over ranks, and what ended the row."""
+
+    times: tuple[float, ...]
+    iterations: int
+    stopped: str
+
+
+def measure(
+    plan: Callable[[], None],
+    world: World,
+    clock: Callable[[], float],
+    rules: Timing,
+    watcher: Watcher,
+) -> Timed:
+    """Time a plan on all ranks together. All ranks must call this alike; all get the same result.
+
+    Every iteration starts behind a barrier. Without a fixed number, iterations go on in batches
+    until the 95 % interval of the median is within 2 % or the budget is spent, never fewer than 5.
+    """
+    for _ in range(rules.warmup):
+        watcher.arrived(-1)
+        plan()
+    if rules.timing == "loop":
+        return _loop(plan, world, clock, rules, watcher)
+    times: list[float] = []
+    begin = clock()
+    batch = rules.iterations or FEWEST
+    while True:
+        fresh = np.empty(batch)
+        for i in range(batch):
+            watcher.arrived(len(times) + i)
+            world.barrier()
+            start = clock()
+            plan()
+            fresh[i] = clock() - start
+        times += world.combine(fresh, rules.across).tolist()
+        stopped = _verdict(times, clock() - begin, rules)
+        # One rank decides for all: their clocks may not agree on the budget.
+        stopped, batch = world.broadcast([stopped, _next_batch(times, clock() - begin, rules)])
+        if stopped:
+            return Timed(tuple(times), len(times), stopped)
+
+
+def _verdict(times: list[float], spent: float, rules: Timing) -> str:
+    if rules.iterations is not None:
+        return "iterations"
+    if relative_width(times) <= PRECISE:
+        return "precise"
+    return "budget" if spent >= rules.budget else ""
+
+
+def _next_batch(times: list[float], spent: float, rules: Timing) -> int:
+    """As many iterations again as there were, but not past the budget, as far as one can tell."""
+    each = spent / max(1, len(times))
+    left = (rules.budget - spent) / each if each > 0 else 1
+    return max(1, min(len(times), int(left), 1000))
+
+
+def _loop(
+    plan: Callable[[], None],
+    world: World,
+    clock: Callable[[], float],
+    rules: Timing,
+    watcher: Watcher,
+) -> Timed:
+    """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
+    n = rules.iterations
+    if n is None:
+        start = clock()
+        plan()
+        once = float(world.combine(np.array([clock() - start]), "max")[0])
+        n = int(world.broadcast(max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))))
+    watcher.arrived(0)
+    world.barrier()
+    start = clock()
+    for _ in range(n):
+        plan()
+    spent = np.array([(clock() - start) / n])
+    stopped = "iterations" if rules.iterations is not None else "budget"
+    return Timed(tuple(world.combine(spent, rules.across).tolist()), n, stopped)

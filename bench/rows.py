@@ -1,0 +1,220 @@
+"""One row and placement on one rank: memory, buffers, plan, times, proof of the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.data import Inputs, Wrong
+from bench.measure import Timed, Timing, Watcher, measure
+from bench.memory import per_node
+from bench.sizes import human
+from collectives.errors import RankFailure
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.ops import Op
+from collectives.plan import Plan, memory
+from collectives.program import lower
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+from collectives.transport import Action, Array, Transport
+from collectives.world import World
+from reports.record import Sample
+
+__all__ = ["Bench", "Case", "WrongResult"]
+
+
+class WrongResult(RankFailure):
+    """A result is wrong; the message names rank, index, got and expected."""
+
+    exit_status = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run: ``schedule`` is None for the library's own collective."""
+
+    spec: Collective
+    schedule: Schedule | None
+    dtype: np.dtype[Any]
+    op: Op | None
+    elements: int
+    root: int
+
+
+class Bench:
+    """Measures cases on one rank of a world; every method must be called by all ranks alike."""
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        rules: Timing,
+        watcher: Watcher,
+        *,
+        check: bool,
+        budget: list[int],
+    ) -> None:
+        """``budget``: bytes that each node may take in all."""
+        self._world, self._transport = world, transport
+        self._rules, self._watcher, self._check = rules, watcher, check
+        self._budget = budget
+        self._arena: dict[Buffer, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+
+    def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
+        """Measure one placement. The second value names the first wrong element, if any."""
+        layout = self._layout(case)
+        refusal = self._refusal(case, layout, in_place)
+        if refusal:
+            return Sample(skipped=refusal), ""
+        source, target = self._buffers(case, layout, in_place)
+        inputs = Inputs(layout, case.dtype, case.op, case.elements)
+        inputs.fill(self._world.rank, source)
+        action = self._action(case, source, target, in_place)
+        try:
+            timed = measure(
+                action, self._world, self._transport.clock(), self._rules, self._watcher
+            )
+            before = action.sent, action.received
+            wrong = self._prove(action, inputs, source, target, in_place)
+            moved = action.sent - before[0], action.received - before[1]
+        finally:
+            action.close()
+        return self._record(case, timed, wrong, moved)
+
+    def _layout(self, case: Case) -> Layout:
+        chunks = case.spec.parts(self._world.size)
+        if case.schedule is not None:
+            chunks = case.schedule.nchunks
+        return Layout(case.spec, self._world.size, chunks, case.root)
+
+    def _need(self, case: Case, layout: Layout, in_place: bool) -> int:
+        rank, size = self._world.rank, case.dtype.itemsize
+        if case.schedule is not None:
+            program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
+            return memory(program, self._transport, size, in_place)
+        own = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+        # Libraries take a temporary vector of their own for large reductions.
+        return (max(own) + (max(own) if in_place else sum(own))) * size
+
+    def _refusal(self, case: Case, layout: Layout, in_place: bool) -> str:
+        needs = self._world.gather(self._need(case, layout, in_place))
+        ranks = per_node([1] * self._world.size, self._world.nodes)
+        for node, need in per_node(needs, self._world.nodes).items():
+            free = self._budget[node]
+            if need > free:
+                return (
+                    f"{ranks[node]} ranks x {human(need / ranks[node])} = {human(need)} on node"
+                    f" {node}, which has {human(free)} to give; it would fit with sizes up to"
+                    f" {human(_fitting(case, self._world.size, need, free))} or with"
+                    f" {max(1, ranks[node] * free // need)} of these ranks on the node"
+                )
+        return ""
+
+    def _take(self, buffer: Buffer, nbytes: int) -> None:
+        held = self._arena.get(buffer)
+        if held is None or held.size < nbytes:
+            self._arena.pop(buffer, None)
+            del held  # the old memory goes before the new is asked for
+            self._arena[buffer] = self._transport.allocate(nbytes)
+
+    def _buffers(self, case: Case, layout: Layout, in_place: bool) -> tuple[Array, Array]:
+        counts = [
+            layout.elements(self._world.rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)
+        ]
+        size = case.dtype.itemsize
+        if not in_place:
+            for buffer, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True):
+                self._take(buffer, n * size)
+            source, target = (
+                self._arena[b][: n * size].view(case.dtype)
+                for b, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True)
+            )
+            target.view(np.uint8)[:] = 0xA5
+            return source, target
+        self._arena.pop(Buffer.IN, None)
+        self._take(Buffer.OUT, max(counts) * size)
+        whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
+        starts = _in_place_starts(layout, self._world.rank, case.elements)
+        return (
+            whole[starts[0] : starts[0] + counts[0]],
+            whole[starts[1] : starts[1] + counts[1]],
+        )
+
+    def _action(self, case: Case, source: Array, target: Array, in_place: bool) -> Action:
+        if case.schedule is None:
+            buffers = {Buffer.IN: source, Buffer.OUT: target}
+            return self._transport.library(
+                case.spec,
+                buffers,
+                case.op,
+                elements=case.elements,
+                root=case.root,
+                in_place=in_place,
+            )
+        return Plan(
+            case.schedule,
+            case.spec,
+            self._transport,
+            self._world.rank,
+            source,
+            target,
+            case.op,
+            case.elements,
+            root=case.root,
+            in_place=in_place,
+        )
+
+    def _prove(
+        self, action: Action, inputs: Inputs, source: Array, target: Array, in_place: bool
+    ) -> Wrong | None:
+        """Fire once more, from fresh inputs into a poisoned result, and compare every element."""
+        if not in_place:
+            target.view(np.uint8)[:] = 0xA5
+        inputs.fill(self._world.rank, source)
+        self._world.barrier()
+        action()
+        return inputs.check(self._world.rank, target) if self._check else None
+
+    def _record(
+        self, case: Case, timed: Timed, wrong: Wrong | None, moved: tuple[int, int]
+    ) -> tuple[Sample, str]:
+        everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
+        count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
+        complaint = ""
+        for rank, (w, _, _) in enumerate(everyone):
+            if w is not None and w[0] and not complaint:
+                complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
+        ours = case.schedule is not None
+        sample = Sample(
+            times=timed.times,
+            iterations=timed.iterations,
+            timing=self._rules.timing,
+            across=self._rules.across,
+            stopped=timed.stopped,
+            wrong=count,
+            sent=max(s for _, s, _ in everyone) if ours else None,
+            received=max(r for _, _, r in everyone) if ours else None,
+            total=sum(s for _, s, _ in everyone) if ours else None,
+        )
+        return sample, complaint
+
+
+def _in_place_starts(layout: Layout, rank: int, elements: int) -> tuple[int, int]:
+    """Where ``in`` and ``out`` start in the memory that they share."""
+    mine = layout.parts(rank, Buffer.IN).tolist()
+    want = layout.parts(rank, Buffer.OUT).tolist()
+    if not mine or not want:
+        return 0, 0
+    if len(mine) <= len(want):
+        return want.index(mine[0]) * elements, 0
+    return 0, mine.index(want[0]) * elements
+
+
+def _fitting(case: Case, nranks: int, need: int, free: int) -> int:
+    """The largest power of two of bytes that would fit, by proportion."""
+    size = case.spec.parts(nranks) * case.elements * case.dtype.itemsize
+    bound = max(1, size * free // need)
+    return 1 << (int(bound).bit_length() - 1)

@@ -1,0 +1,75 @@
+"""Rank 0's standard output and standard error: results on the one, progress on the other."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["Screen"]
+
+
+class Screen:
+    """Prints on rank 0 only, whole lines, flushed; usable from the watching thread as well."""
+
+    def __init__(self, rank: int) -> None:
+        self._speaks = rank == 0
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Results."""
+        if not self._speaks:
+            return
+        with self._lock:
+            for line in lines:
+                print(line)
+            sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """Something to know that is no result."""
+        if self._speaks:
+            with self._lock:
+                print(text, file=sys.stderr, flush=True)
+
+    def start(self, rows: int) -> None:
+        """Show progress over so many placements of rows, when a person is looking."""
+        if not (self._speaks and sys.stderr.isatty()):
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        # Refreshed by hand: a refreshing thread would share this rank's core with the benchmark.
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("", total=rows)
+        self._progress.start()
+
+    def advance(self, doing: str) -> None:
+        """One placement is done; ``doing`` comes next."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, advance=1, description=doing, refresh=True)
+
+    def close(self) -> None:
+        """Take the progress display away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None

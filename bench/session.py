@@ -1,0 +1,243 @@
+"""A sweep on one rank: tables, rows, records, closing report. All ranks run the same code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from itertools import count as forever
+
+import numpy as np
+
+from bench.catalogue import Chosen
+from bench.environment import busbar_version, cpu_model, describe, hostname
+from bench.measure import Timing
+from bench.memory import SHARE, free_memory
+from bench.options import Options
+from bench.rows import Bench, Case
+from bench.screen import Screen
+from bench.watch import Watch
+from collectives.dtypes import dtype
+from collectives.errors import BusbarError, Unsupported
+from collectives.ops import op
+from collectives.spec import Collective
+from collectives.transport import Transport
+from collectives.world import World
+from reports.exports import nccl_json
+from reports.nccl_table import Banner, footer, header, row
+from reports.record import Result, Sample
+from reports.store import Store, StoreError, export_for
+from reports.summary import summary
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Everything one run needs on one rank. Raises Unsupported where the options do not fit it."""
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        library: str,
+        spec: Collective,
+        options: Options,
+        chosen: Sequence[Chosen],
+        signals: socket.socket | None,
+    ) -> None:
+        self._world, self._transport, self._spec = world, transport, spec
+        self._options, self._chosen = options, chosen
+        self._screen = Screen(world.rank)
+        self._results: list[Result] = []
+        self._status = 0
+        self._store = self._open_store()
+        people = world.gather([os.getpid(), hostname(), cpu_model()])
+        self._people = [(rank, pid, host, cpu) for rank, (pid, host, cpu) in enumerate(people)]
+        hosts = [host for _, _, host, _ in self._people]
+        self._environment = describe(library, world.nodes, hosts)
+        self._watch = Watch(world, options.timeout, self.stop, signals)
+        rules = Timing(
+            options.warmup, options.iterations, options.budget, options.timing, options.across
+        )
+        self._bench = Bench(
+            world, transport, rules, self._watch, check=options.check, budget=self._budget()
+        )
+
+    def _open_store(self) -> Store | None:
+        """Open result files on rank 0; every rank learns of a failure."""
+        problem, store = "", None
+        if self._world.rank == 0:
+            targets = [(path, export_for) for path in self._options.out]
+            try:
+                pairs = [(path, of(path)) for path, of in targets]
+                if self._options.nccl_json is not None:
+                    pairs.append((self._options.nccl_json, nccl_json))
+                store = Store(pairs)
+            except StoreError as error:
+                problem = str(error)
+        problem = self._world.broadcast(problem)
+        if problem:
+            raise Unsupported(problem)
+        return store
+
+    def _budget(self) -> list[int]:
+        free = self._world.gather(int(free_memory() * SHARE))
+        nodes = self._world.nodes
+        return [
+            min(f for f, at in zip(free, nodes, strict=True) if at == node)
+            for node in range(max(nodes) + 1)
+        ]
+
+    # -- the sweep
+
+    def run(self) -> int:
+        """The whole run; gives the exit status."""
+        options = self._options
+        rows = len(options.sizes) * len(options.dtypes) * len(options.ops) * len(self._chosen)
+        cycles = range(options.cycles) if options.cycles else forever()
+        self._screen.start(rows * len(options.placements) * max(1, options.cycles))
+        try:
+            # In place a sum grows from one iteration to the next; only the proof's result counts.
+            with np.errstate(all="ignore"):
+                for _ in cycles:
+                    for chosen in self._chosen:
+                        self._table(chosen)
+        finally:
+            self._screen.close()
+            self._watch.close()
+        self._screen.lines(self._closing())
+        return self._status
+
+    def _banner(self, chosen: Chosen) -> Banner:
+        options = self._options
+        factor = options.step is None
+        return Banner(
+            program=f"{self._spec.name} {chosen.label} ({self._transport.name})",
+            version=f"busbar version {busbar_version()} {self._environment['library']}",
+            minimum=min(options.sizes),
+            maximum=max(options.sizes),
+            step=int(options.factor or 2) if options.step is None else options.step,
+            factor=factor,
+            warmup=options.warmup,
+            iterations=options.iterations,
+            check=options.check,
+            devices=self._people,
+        )
+
+    def _table(self, chosen: Chosen) -> None:
+        options = self._options
+        banner = self._banner(chosen)
+        self._screen.lines(header(banner, options.per_iteration))
+        first = len(self._results)
+        for result in self._rows(chosen):
+            self._results.append(result)
+            self._keep(result)
+            self._screen.lines(self._shown(result))
+        rows = self._results[first:]
+        self._screen.lines(footer(rows, banner.program, options.statistic))
+
+    def _rows(self, chosen: Chosen) -> Iterator[Result]:
+        for kind in self._options.dtypes:
+            for operation in self._options.ops:
+                for size in self._options.sizes:
+                    self._watch.row()
+                    yield self._row(chosen, kind, operation, size)
+
+    def _row(self, chosen: Chosen, kind: str, operation: str, size: int) -> Result:
+        options, spec = self._options, self._spec
+        element = dtype(kind)
+        elements = size // element.itemsize
+        case = Case(spec, chosen.schedule, element, op(operation), elements, options.root)
+        halves: dict[str, Sample] = {}
+        for placement in options.placements:
+            self._screen.advance(f"{chosen.label} {size} B {kind} {operation} {placement}")
+            halves[placement] = self._half(case, placement, chosen)
+        count = elements
+        return Result(
+            collective=spec.name,
+            algorithm=chosen.label,
+            transport=self._transport.name,
+            ranks=self._world.size,
+            size=count * element.itemsize,
+            count=count,
+            dtype=kind,
+            op=operation,
+            root=-1,
+            bus_factor=spec.bus_factor(self._world.size),
+            out=halves.get("out"),
+            in_place=halves.get("in"),
+            parameters=dict(chosen.parameters.items()),
+            environment=self._environment,
+        )
+
+    def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
+        try:
+            sample, wrong = self._bench.sample(case, placement == "in")
+        except Unsupported as error:  # this type on this library, say: the same on every rank
+            return Sample(skipped=str(error))
+        if wrong:
+            self._status = 1
+            self._screen.note(f"{chosen.label}: wrong result: {wrong}")
+        if case.schedule is not None and sample.times:
+            self._compare(chosen, case, sample)
+        return sample
+
+    def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
+        """What was counted while running must be what the schedule says."""
+        sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
+        if (sample.sent, sample.received) != (sent, received):
+            self._status = 1
+            self._screen.note(
+                f"{chosen.label}: counted {sample.sent} bytes out and {sample.received} in on the"
+                f" busiest rank, but the schedule says {sent} and {received}"
+            )
+
+    # -- reporting
+
+    def _shown(self, result: Result) -> list[str]:
+        lines = [row(result, self._options.statistic, self._options.per_iteration)]
+        reasons = {
+            s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
+        }
+        for placement, sample in (("out-of-place", result.out), ("in-place", result.in_place)):
+            if sample is not None and sample.skipped in reasons:
+                both = result.out == result.in_place
+                what = "" if both else f"{placement} "
+                lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
+                reasons.pop(sample.skipped)
+        return lines
+
+    def _keep(self, result: Result) -> None:
+        if self._store is None:
+            return
+        try:
+            self._store.add(result)
+        except StoreError as error:
+            self._status = 1
+            self._store = None
+            self._screen.note(f"{error}; measuring goes on without result files")
+
+    def _closing(self) -> list[str]:
+        width = 80
+        with contextlib.suppress(OSError):
+            width = max(width, os.get_terminal_size().columns)
+        return summary(self._results, self._options.statistic, width)
+
+    def stop(self, reason: str, status: int) -> None:
+        """End the run from outside, with the report so far. Called by the watching thread."""
+        self._screen.close()
+        self._screen.lines([f"# ended early: {reason}", *self._closing()])
+        self._screen.note(f"busbar: {reason}")
+        # A launcher throws away what it has not read yet when it is told of an abort.
+        time.sleep(0.3)
+        self._world.abort(status)
+        os._exit(status)
+
+
+def as_error(error: BaseException) -> str:
+    """One line for an error that ended a rank."""
+    if isinstance(error, BusbarError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,102 @@
+"""Pure functions from results to bytes, by the ending of the file they are for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+
+from reports.record import Result, Sample
+from reports.statistics import bandwidths, center, interval
+
+__all__ = ["EXPORTS", "nccl_json", "to_csv", "to_json", "to_jsonl"]
+
+
+def to_jsonl(results: Sequence[Result]) -> bytes:
+    """One record a line; the format that loads for ever."""
+    return b"".join(json.dumps(r.as_dict()).encode() + b"\n" for r in results)
+
+
+def to_json(results: Sequence[Result]) -> bytes:
+    """The records as one JSON list."""
+    return json.dumps([r.as_dict() for r in results], indent=1).encode() + b"\n"
+
+
+def to_csv(results: Sequence[Result]) -> bytes:
+    """One line a placement with derived figures; raw times are left to the JSON forms."""
+    text = io.StringIO()
+    columns = "collective algorithm transport ranks size count dtype op root placement iterations"
+    derived = (
+        "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s wrong stopped skipped"
+    )
+    out = csv.writer(text)
+    out.writerow(f"{columns} {derived}".split())
+    for r in results:
+        for placement in ("out", "in"):
+            s = r.sample(placement)
+            if s is None:
+                continue
+            head = [r.collective, r.algorithm, r.transport, r.ranks, r.size, r.count, r.dtype]
+            out.writerow([*head, r.op, r.root, placement, s.iterations, *_derived(r, s)])
+    return text.getvalue().encode()
+
+
+def _derived(result: Result, s: Sample) -> list[object]:
+    seconds = center(s)
+    if seconds is None:
+        return ["", "", "", "", "", "", "", s.stopped, s.skipped]
+    low, high = interval(s.times) or ("", "")
+    return [
+        seconds,
+        low,
+        high,
+        center(s, "mean"),
+        *bandwidths(result, seconds),
+        "" if s.wrong is None else s.wrong,
+        s.stopped,
+        s.skipped,
+    ]
+
+
+def nccl_json(results: Sequence[Result]) -> bytes:
+    """What ``-J`` writes: the shape of nccl-tests' JSON (version 3), without its environment."""
+    rows = []
+    for r in results:
+        line: dict[str, object] = {
+            "size": r.size,
+            "count": r.count,
+            "type": r.dtype,
+            "redop": r.op,
+            "root": str(r.root),
+        }
+        for key, s in (("out_of_place", r.out), ("in_place", r.in_place)):
+            seconds = None if s is None else center(s)
+            line[key] = None
+            if s is not None and seconds is not None:
+                algbw, busbw = bandwidths(r, seconds)
+                line[key] = {
+                    "time": seconds * 1e6,
+                    "alg_bw": algbw / 1e9,
+                    "bus_bw": busbw / 1e9,
+                    "nwrong": s.wrong,
+                }
+                line[f"{key}_per_iter"] = {"times_us": [t * 1e6 for t in s.times]}
+        line["experiment_name"] = f"{r.collective} {r.algorithm}"
+        line["algorithm"], line["transport"] = r.algorithm, r.transport
+        rows.append(line)
+    wrong = sum(s.wrong or 0 for r in results for s in (r.out, r.in_place) if s is not None)
+    document = {
+        "version": 3,
+        "generator": "busbar",
+        "results": rows,
+        "out_of_bounds": {"count": wrong, "okay": str(wrong == 0).lower()},
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+EXPORTS: dict[str, Callable[[Sequence[Result]], bytes]] = {
+    ".json": to_json,
+    ".jsonl": to_jsonl,
+    ".csv": to_csv,
+}

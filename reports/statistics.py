@@ -1,0 +1,53 @@
+"""Statistics of iteration times: order statistics, and the two bandwidths. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, floor, sqrt
+
+import numpy as np
+
+from reports.record import Result, Sample
+
+__all__ = ["bandwidths", "center", "interval", "relative_width"]
+
+
+def interval(times: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % confidence interval of the median, by ranks; None for fewer than six values.
+
+    Ranks ⌊(n − 1.96√n)/2⌋ and ⌈1 + (n + 1.96√n)/2⌉ of the sorted values, counted from 1, kept
+    inside 1 … n (Le Boudec; Hoefler, Belli 2015).
+    """
+    n = len(times)
+    if n < 6:
+        return None
+    ordered = np.sort(np.asarray(times))
+    low = max(1, floor((n - 1.96 * sqrt(n)) / 2))
+    high = min(n, ceil(1 + (n + 1.96 * sqrt(n)) / 2))
+    return float(ordered[low - 1]), float(ordered[high - 1])
+
+
+def relative_width(times: Sequence[float]) -> float:
+    """The half-width of the median's interval relative to the median; infinite when unknown."""
+    found = interval(times)
+    middle = float(np.median(times)) if len(times) else 0.0
+    if found is None or middle <= 0:
+        return float("inf")
+    return max(found[1] - middle, middle - found[0]) / middle
+
+
+def center(sample: Sample, statistic: str = "median") -> float | None:
+    """The time of a row in seconds: median (or mean) of its iterations; None when skipped."""
+    if not sample.times:
+        return None
+    mean = statistic == "mean" or sample.timing == "loop"
+    return float(np.mean(sample.times) if mean else np.median(sample.times))
+
+
+def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
+    """(algbw, busbw) in bytes per second: size / time, and that times the bus factor.
+
+    nccl-tests, doc/PERFORMANCE.md.
+    """
+    algbw = result.size / seconds if seconds > 0 else float("inf")
+    return algbw, algbw * result.bus_factor
