@@ -8,14 +8,14 @@ from pathlib import Path
 
 from collectives.errors import Unsupported
 
-__all__ = ["BINDINGS", "bind", "crowded", "place_cores"]
+__all__ = ["BINDINGS", "bind", "cores_of", "place_cores"]
 
 BINDINGS = ("none", "core", "numa")
 
 
-def crowded(cores: Sequence[Sequence[int]]) -> bool:
-    """Whether there are more ranks than cores, from the cores that each rank may use."""
-    return len(cores) > len({core for mine in cores for core in mine})
+def cores_of(cores: Sequence[Sequence[int]]) -> int:
+    """How many cores all ranks together may use, from what each may use."""
+    return len({core for mine in cores for core in mine})
 
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> list[list[int]]:

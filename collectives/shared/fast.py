@@ -30,7 +30,7 @@ _OPS = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
 EAGER_BYTES = 8192
 WINDOW_BYTES = 128 << 10
-STREAM_BYTES = 192 << 20
+STREAM_BYTES_PER_CORE = 16 << 20
 _WORD, _PAIR = 16, 128
 
 
@@ -53,15 +53,15 @@ class Shape:
     eager: bool
     window: int
     itemsize: int
-    crowded: bool
+    cores: int
 
     @classmethod
-    def of(cls, programs: Sequence[Json], itemsize: int, crowded: bool) -> Shape:
+    def of(cls, programs: Sequence[Json], itemsize: int, cores: int) -> Shape:
         """From all ranks' encoded programs; the same on every rank."""
         most = max(
             sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
         )
-        return cls(most * itemsize <= EAGER_BYTES, WINDOW_BYTES // itemsize, itemsize, crowded)
+        return cls(most * itemsize <= EAGER_BYTES, WINDOW_BYTES // itemsize, itemsize, cores)
 
 
 def type_number(dtype: np.dtype) -> int:  # type: ignore[type-arg]
@@ -90,7 +90,7 @@ def direct(
     mine = found.works[to.rank]
     slot = max((w.size for w in mine), default=0)
     stage = np.empty(found.slots[to.rank] * min(window, slot), to.dtype)
-    stream = _moved(found) * shape.itemsize > STREAM_BYTES
+    stream = _moved(found) * shape.itemsize > STREAM_BYTES_PER_CORE * shape.cores
     everyone = len(programs) > 2
     enter = [everyone and _enters_all(works, len(programs)) for works in found.works]
     leave = [everyone and len(exits) == len(programs) - 1 for exits in found.exits]

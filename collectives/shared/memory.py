@@ -6,6 +6,7 @@ container's ``/dev/shm`` applies. Knows nothing of schedules.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import weakref
@@ -20,7 +21,11 @@ from collectives.errors import Unavailable
 __all__ = ["Memory", "Segment"]
 
 Bytes = NDArray[np.uint8]
-Mapper = Callable[[int, int], object]
+Mapper = Callable[[int, int, bool], object]
+HUGE_PAGE = 2 << 20
+# A buffer from this size on is rounded up to whole huge pages: what ranks on few cores pay for
+# looking up small pages anew after every switch is more than the memory is worth.
+ROUNDED = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,22 @@ class Segment:
         return int(self.array.ctypes.data)
 
 
-def _map(fd: int, nbytes: int) -> object:
-    """A shared mapping; in huge pages where the kernel grants them."""
+def _map(fd: int, nbytes: int, fresh: bool) -> object:
+    """A shared mapping, its pages touched when the file is ``fresh``; in huge pages if granted."""
     found = mmap.mmap(fd, nbytes)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
+        with contextlib.suppress(OSError):  # a kernel without huge pages: ordinary ones serve
             found.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            return found  # a kernel without huge pages: ordinary ones serve
+    if fresh:
+        np.frombuffer(found, np.uint8)[:: mmap.PAGESIZE] = 0
     return found
 
 
 class Memory:
     """What one rank has allocated, and what it has opened of others.
 
-    ``mapper(fd, nbytes)`` maps a file and gives an object with the buffer protocol; the native
-    one aligns to huge pages. A segment lives as long as an array that looks into it.
+    ``mapper(fd, nbytes, fresh)`` maps a file, and when it is fresh touches its pages; it gives an
+    object with the buffer protocol. The native one gets huge pages more often. A segment lives as long as an array that looks into it.
     """
 
     def __init__(self, mapper: Mapper | None = None) -> None:
@@ -66,16 +71,15 @@ class Memory:
 
         Raises Unavailable where the kernel gives none.
         """
-        room = max(nbytes, 1)
+        room = max(nbytes, 1) if nbytes < ROUNDED else -(-nbytes // HUGE_PAGE) * HUGE_PAGE
         try:
             fd = os.memfd_create("busbar", os.MFD_CLOEXEC)
             os.ftruncate(fd, room)
-            array = np.frombuffer(self._map(fd, room), np.uint8)  # type: ignore[call-overload]
+            array = np.frombuffer(self._map(fd, room, True), np.uint8)  # type: ignore[call-overload]
         except (AttributeError, OSError) as error:
             raise Unavailable(
                 f"no shared memory of {nbytes} bytes ({error}); use --transport mpi"
             ) from None
-        array[:: mmap.PAGESIZE] = 0
         key, self._count = self._count, self._count + 1
         self._fds[key] = (fd, int(array.ctypes.data), room)
         self._own[key] = weakref.ref(array)
@@ -119,7 +123,7 @@ class Memory:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                mapped = self._map(fd, int(found["nbytes"]))
+                mapped = self._map(fd, int(found["nbytes"]), False)
             finally:
                 os.close(fd)
         except OSError as error:

@@ -22,7 +22,7 @@ from collectives.layout import Elements
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.shared.bind import crowded
+from collectives.shared.bind import cores_of
 from collectives.shared.fast import Shape, direct, eager, mail_bytes
 from collectives.shared.flow import flow
 from collectives.shared.memory import Memory, Segment
@@ -68,11 +68,11 @@ class ShmTransport:
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         everyone = world.gather({"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0))})
         self.pids = [int(one["pid"]) for one in everyone]
-        self.crowded = crowded([one["cpus"] for one in everyone])
+        self.cores = cores_of([one["cpus"] for one in everyone])
         self._life = self.common(world.size * _LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         self.watch = core and core.Watch(
-            world.rank, int(self._life.ctypes.data), self.pids, self.crowded, deadline
+            world.rank, int(self._life.ctypes.data), self.pids, world.size > self.cores, deadline
         )
 
     @property
@@ -180,7 +180,7 @@ class _ShmAction:
 
     def _build(self, programs: list[Json], op: Op | None) -> FiredPlan:
         transport, nranks = self._transport, len(programs)
-        shape = Shape.of(programs, self._dtype.itemsize, transport.crowded)
+        shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
         lines = (nranks + 3) * _LINE
         self._shared = transport.common(lines + mail_bytes(programs, shape))
         core = transport.core

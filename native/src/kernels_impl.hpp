@@ -7,9 +7,13 @@
 namespace busbar {
 namespace {
 
-// Elements of a block: what lies between reading the sources and writing the targets stays in the
-// first-level cache.
-constexpr std::size_t kBlockBytes = 8192;
+// A block: what lies between reading the sources and writing the targets stays in the first-level
+// cache. A page, because the hardware's prefetchers stop at its end anyway; 4, 8, 16 and 32 KiB
+// were measured (docs/performance.md).
+constexpr std::size_t kBlockBytes = 4096;
+// Bytes of a source's next block that are asked for early, to set the prefetchers off; asking for
+// the whole block was slower than asking for nothing.
+constexpr std::size_t kEarlyBytes = 512;
 
 template <class T>
 struct Plain {  // computed in its own type; integers wrap around as NumPy's do
@@ -142,10 +146,10 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
     }
 }
 
-// How far ahead of the block being worked on its successors are asked for.
 inline void ask(const void* from, std::size_t nbytes) {
-    auto* p = static_cast<const char*>(from);
-    for (std::size_t i = 0; i < nbytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+    const auto* p = static_cast<const char*>(from);
+    const std::size_t n = nbytes < kEarlyBytes ? nbytes : kEarlyBytes;
+    for (std::size_t i = 0; i < n; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
 template <class F, Op op>

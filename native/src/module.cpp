@@ -21,7 +21,8 @@ constexpr std::size_t kHugePage = std::size_t{2} << 20;
 // A shared mapping of a file, where the kernel grants it in huge pages; unmapped when freed.
 class Mapping {
 public:
-    Mapping(int fd, std::size_t nbytes) : nbytes_(nbytes) {
+    // `fresh`: the file is new; its pages are taken here and now.
+    Mapping(int fd, std::size_t nbytes, bool fresh) : nbytes_(nbytes) {
         // Huge pages need an address at their multiple: reserve more, then map inside.
         const std::size_t room = nbytes + kHugePage;
         void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -38,7 +39,9 @@ public:
             errno = error;
             fail();
         }
-        madvise(at_, nbytes, MADV_HUGEPAGE);  // a wish; refused, the pages are ordinary ones
+        // Wishes; where they are refused, the pages are ordinary ones.
+        madvise(at_, nbytes, MADV_HUGEPAGE);
+        if (fresh) take();
     }
     ~Mapping() { munmap(at_, nbytes_); }
     Mapping(const Mapping&) = delete;
@@ -48,6 +51,17 @@ public:
     }
 
 private:
+    // Touches every page from here, so that it lies near; in huge pages where possible. A page
+    // touched in each tells the kernel which NUMA node to collapse it on. MADV_COLLAPSE (Linux
+    // 6.1) gives huge pages also where the system does not hand them out for shared memory.
+    void take() {
+        auto* p = static_cast<volatile char*>(at_);
+        for (std::size_t i = 0; i < nbytes_; i += kHugePage) p[i] = 0;
+        if (nbytes_ >= kHugePage) madvise(at_, nbytes_, kCollapse);
+        for (std::size_t i = 0; i < nbytes_; i += 4096) p[i] = 0;
+    }
+    static constexpr int kCollapse = 25;  // newer than many a system's headers
+
     [[noreturn]] static void fail() {
         PyErr_SetFromErrno(PyExc_OSError);
         throw py::error_already_set();
@@ -193,7 +207,7 @@ PYBIND11_MODULE(_core, m) {
     });
 
     py::class_<Mapping>(m, "Mapping", py::buffer_protocol())
-        .def(py::init<int, std::size_t>(), py::arg("fd"), py::arg("nbytes"))
+        .def(py::init<int, std::size_t, bool>(), py::arg("fd"), py::arg("nbytes"), py::arg("fresh"))
         .def_buffer(&Mapping::buffer);
 
     py::class_<Watch>(m, "Watch")

@@ -10,7 +10,7 @@ Plan::Plan(Watch& watch, Line* lines, Type type, Op op)
 
 void Plan::barrier() {
     ++barriers_;
-    watch_.add(barrier_word());
+    watch_.arrive(barrier_word());
     watch_.wait(barrier_word(), barriers_ * static_cast<std::uint64_t>(watch_.size()), -1);
 }
 
@@ -50,7 +50,7 @@ void Sweep::fire() {
     if (kind_ == Kind::copy) kernels_.copy({&target, 1, sources, 1, nbytes_});
     if (kind_ == Kind::update)  // joined with itself: read once, written once, left as it is
         kernels_.reduce[int(type_)][int(op_)]({&target, 1, sources, 2, nbytes_ / 8});
-    watch_.add(exit_gate());
+    watch_.arrive(exit_gate());
     watch_.wait(exit_gate(), ++fired_ * static_cast<std::uint64_t>(watch_.size()), -1);
 }
 
@@ -86,7 +86,7 @@ void Direct::fire() {
     const int me = watch_.rank();
     const std::uint64_t everyone = (fired_ + 1) * static_cast<std::uint64_t>(watch_.size());
     watch_.publish(progress(me), mark(me, 0, -1));
-    if (gates_) watch_.add(entry_gate());
+    if (gates_) watch_.arrive(entry_gate());
     if (enter_all_) watch_.wait(entry_gate(), everyone, -1);
     for (std::int64_t w = 0; w < nwindows_; ++w) {
         const std::size_t from = static_cast<std::size_t>(w) * window_;
@@ -98,7 +98,7 @@ void Direct::fire() {
             ++index;
         }
     }
-    if (gates_) watch_.add(exit_gate());
+    if (gates_) watch_.arrive(exit_gate());
     if (exit_all_) watch_.wait(exit_gate(), everyone, -1);
     for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
     ++fired_;

@@ -16,7 +16,6 @@ namespace {
 
 constexpr double kPatience = 0.02;  // seconds between looks at the others' lives
 constexpr int kSpins = 4000;        // polls before giving the core away
-constexpr int kYields = 4;          // a crowded rank's turns given away before it sleeps
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -67,9 +66,10 @@ void Watch::wait_long(Word& word, std::uint64_t value, int peer) const {
     }
     const double start = now();
     double looked = start;
-    for (int turn = 0; !reached(); ++turn) {
-        if (!crowded_ || turn < kYields) sched_yield();
-        else sleep(word, value);
+    while (!reached()) {
+        // Yielding among many ranks costs a switch for every rank that is not ready either.
+        if (crowded_) sleep(word, value);
+        else sched_yield();
         const double t = now();
         if (t - looked > kPatience) {
             check(peer, t - start);

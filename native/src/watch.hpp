@@ -52,9 +52,10 @@ public:
         if (!crowded_) word.value.store(value, std::memory_order_release);
         else word.value.exchange(value), wake(word);
     }
-    void add(Word& word) const {
-        word.value.fetch_add(1);
-        if (crowded_) wake(word);
+    // Counts this rank in; whoever completes the round wakes the others, and nobody else does.
+    void arrive(Word& word) const {
+        const std::uint64_t arrived = word.value.fetch_add(1) + 1;
+        if (crowded_ && arrived % pidfds_.size() == 0) wake(word);
     }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(pidfds_.size()); }
