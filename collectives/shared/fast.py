@@ -28,8 +28,13 @@ TYPES = (
 )  # fmt: skip
 _OPS = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
+# The most that a rank may send in a firing that goes through mailboxes.
 EAGER_BYTES = 8192
+# Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
+# every handing over, so theirs are longer.
 WINDOW_BYTES = 128 << 10
+CROWDED_WINDOW_BYTES = 512 << 10
+# Stores go past the caches when a firing moves more than this for every core.
 STREAM_BYTES_PER_CORE = 16 << 20
 _WORD, _PAIR = 16, 128
 
@@ -61,7 +66,8 @@ class Shape:
         most = max(
             sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
         )
-        return cls(most * itemsize <= EAGER_BYTES, WINDOW_BYTES // itemsize, itemsize, cores)
+        window = CROWDED_WINDOW_BYTES if len(programs) > cores else WINDOW_BYTES
+        return cls(most * itemsize <= EAGER_BYTES, window // itemsize, itemsize, cores)
 
 
 def type_number(dtype: np.dtype) -> int:  # type: ignore[type-arg]
