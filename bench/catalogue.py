@@ -2,74 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from bench.options import Choice, Options
-from collectives.catalogue import build, parameters
+from bench.work import check, roots
+from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
 from collectives.errors import Unsupported
+from collectives.layout import Elements
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.verify import verify
 
-__all__ = ["Chosen", "choose"]
+__all__ = ["Chosen", "Job", "jobs"]
 
 
-@dataclass(frozen=True)
 class Chosen:
-    """An algorithm ready to run; ``schedule`` is None for the library's own collective."""
+    """An algorithm ready to run on so many ranks; schedules are proven, one a root.
 
-    label: str
-    spec: Collective
-    schedule: Schedule | None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    Raises Unsupported where the algorithm cannot serve the ranks.
+    """
 
-    def traffic(self, elements: int, itemsize: int, root: int) -> tuple[int, int]:
+    def __init__(self, spec: Collective, options: Options, choice: Choice, nranks: int) -> None:
+        self.label, self._name = choice.label, choice.name
+        self._spec, self._nranks = spec, nranks
+        self._schedules: dict[int, Schedule] = {}
+        self.parameters: dict[str, Any] = dict(choice.parameters)
+        if self.library:
+            return
+        if options.grid is not None and "grid" in parameters(spec.name, choice.name):
+            self.parameters.setdefault("grid", options.grid)
+        for root in roots(spec, options, nranks):
+            self.schedule(root)
+
+    @property
+    def library(self) -> bool:
+        """Whether it is the library's own collective, which has no schedule."""
+        return self._name == "library"
+
+    def schedule(self, root: int) -> Schedule | None:
+        """The placed schedule for a root, or None for the library."""
+        if self.library:
+            return None
+        if root not in self._schedules:
+            made = build(self._spec.name, self._name, self._nranks, root=root, **self.parameters)
+            verify(made, self._spec, root=root)
+            if self._spec.in_place:
+                verify(made, self._spec, root=root, in_place=True)
+            self._schedules[root] = made
+        return self._schedules[root]
+
+    def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
         """Bytes out and in of the busiest rank, by the schedule's own count."""
-        if self.schedule is None:
-            return 0, 0
-        sent, received = traffic(self.schedule, self.spec, elements, itemsize, root)
+        schedule = self.schedule(root)
+        assert schedule is not None, "the library has no schedule to count"
+        sent, received = traffic(schedule, self._spec, elements, itemsize, root)
         return int(sent.max()), int(received.max())
 
 
-def choose(
-    spec: Collective, options: Options, nranks: int, *, library: bool = True
-) -> tuple[list[Chosen], list[str]]:
-    """What to run on so many ranks, and a note for each that cannot be.
+class Job(NamedTuple):
+    """One collective's sweep: what, how, with which algorithms, and what was left out."""
 
-    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with
-    ``-A all`` it is left out with a note. ``library``: whether there is a library to compare with.
+    spec: Collective
+    options: Options
+    chosen: list[Chosen]
+    notes: list[str]
+
+
+def jobs(wanted: Sequence[Options], nranks: int, *, library: bool = True) -> list[Job]:
+    """The sweeps to run on so many ranks, with a note for each that cannot be.
+
+    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
+    or one of several collectives, it is left out with a note. ``library``: whether there is a
+    library to compare with.
     """
-    chosen: list[Chosen] = []
-    notes: list[str] = []
-    for choice in options.algorithms:
+    found: list[Job] = []
+    refused: list[str] = []
+    for options in wanted:
+        job = Job(spec(options.collective), options, [], [])
+        try:
+            check(job.spec, options, nranks)
+            _choose(job, nranks, library)
+        except Unsupported as error:
+            if len(wanted) == 1:
+                raise
+            refused.append(f"left out: {options.collective}: {error}")
+            continue
+        found.append(job)
+    if not found:
+        raise Unsupported(refused[0])
+    found[0].notes.extend(refused)
+    return found
+
+
+def _choose(job: Job, nranks: int, library: bool) -> None:
+    for choice in job.options.algorithms:
         if choice.name == "library" and not library:
-            notes.append("left out: library, since threads of one process have none")
+            job.notes.append("left out: library, since threads of one process have none")
             continue
         try:
-            chosen.append(_one(spec, options, choice, nranks))
+            job.chosen.append(Chosen(job.spec, job.options, choice, nranks))
         except Unsupported as error:
-            if not options.every_algorithm:
+            if not job.options.every_algorithm:
                 raise
-            notes.append(f"left out: {error}")
-    if not chosen:
-        raise Unsupported(notes[0])
-    return chosen, notes
-
-
-def _one(spec: Collective, options: Options, choice: Choice, nranks: int) -> Chosen:
-    if choice.name == "library":
-        return Chosen("library", spec, None)
-    given = dict(choice.parameters)
-    known = parameters(spec.name, choice.name)
-    if options.grid is not None and "grid" in known:
-        given.setdefault("grid", options.grid)
-    for key, value in given.items():
-        if key in ("grid", "dims") and isinstance(value, int):
-            given[key] = (value,)
-    schedule = build(spec.name, choice.name, nranks, root=options.root, **given)
-    verify(schedule, spec, root=options.root)
-    verify(schedule, spec, root=options.root, in_place=spec.in_place)
-    return Chosen(choice.label, spec, schedule, given)
+            job.notes.append(f"left out: {error}")
+    if not job.chosen:
+        raise Unsupported(job.notes[0])

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.layout import Layout
+from collectives.layout import Elements, Layout
 from collectives.moves import Buffer
 from collectives.ops import Op, scale
 
@@ -40,11 +40,16 @@ class Inputs:
     """Data for one collective, rank count, type and operation.
 
     ``op`` is None for collectives that only move data. ``layout`` says which parts each rank has
-    and wants; part p's elements start at p · ``part_elements`` of the vector.
+    and wants, ``elements`` how many elements the parts have (see `Layout.bounds`).
     """
 
-    def __init__(self, layout: Layout, dtype: np.dtype[Any], op: Op | None, elements: int) -> None:
-        self._layout, self._dtype, self._op, self._elements = layout, dtype, op, elements
+    def __init__(
+        self, layout: Layout, dtype: np.dtype[Any], op: Op | None, elements: Elements
+    ) -> None:
+        self._layout, self._dtype, self._op = layout, dtype, op
+        parts = layout.spec.parts(layout.nranks)
+        self._sizes = np.broadcast_to(np.asarray(elements, np.int64), parts)
+        self._starts = np.cumsum(self._sizes) - self._sizes
         table = _table(dtype, op, layout.nranks)
         self._tables: dict[tuple[int, ...], Array] = {}
         self._shifts = [np.roll(table, -r * _RANK_STRIDE) for r in range(min(layout.nranks, 64))]
@@ -75,10 +80,10 @@ class Inputs:
         double = np.concatenate([table, table])
         at = 0
         for part in self._layout.parts(rank, Buffer.IN).tolist():
-            for start, length, source in _blocks(part * self._elements, self._elements):
+            for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
                 target[begin : begin + length] = double[source : source + length]
-            at += self._elements
+            at += int(self._sizes[part])
 
     def check(self, rank: int, result: Array) -> Wrong:
         """Compare a rank's ``out`` with what must be there, bit for bit."""
@@ -87,7 +92,7 @@ class Inputs:
         at = 0
         for part in self._layout.parts(rank, Buffer.OUT).tolist():
             table = self._expected(tuple(holders[part]))
-            for start, length, source in _blocks(part * self._elements, self._elements):
+            for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
                 got = result[begin : begin + length]
                 bad = got != table[source : source + length]
@@ -96,7 +101,7 @@ class Inputs:
                     i = int(np.flatnonzero(bad)[0])
                     first = Wrong(0, begin + i, str(got[i]), str(table[source + i]))
                 count += wrong
-            at += self._elements
+            at += int(self._sizes[part])
         return first._replace(count=count)
 
 

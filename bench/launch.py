@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import Unavailable, Unsupported
-from collectives.mpi import load_mpi
+from collectives.mpi import library_version, load_mpi
 
-__all__ = ["Launched", "check_world", "launched", "launcher", "start"]
+__all__ = ["Launched", "check_library", "check_world", "launched", "launcher", "start"]
 
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
 # variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
@@ -47,15 +47,32 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
     return None
 
 
+def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse, before MPI starts, a launcher that is known to be another MPI's.
+
+    ``library``: the MPI library's version text. Raises Unsupported with the reason. Where the
+    launcher may serve either MPI (srun does), `check_world` tells afterwards.
+    """
+    sign = launched(env)
+    if sign is None or "SLURM_STEP_NUM_TASKS" in env:
+        return
+    if (sign.by == "Open MPI") != ("Open MPI" in library):
+        raise Unsupported(_wrong(sign, library, "cannot join them"))
+
+
 def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
     """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
     sign = launched(env)
     if sign is not None and sign.size != size:
-        raise Unsupported(
-            f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
-            f" ({library}) sees {size}: the launcher belongs to another MPI; use the mpirun that"
-            f" comes with the library, {_beside() or 'in the bin folder of its installation'}"
-        )
+        raise Unsupported(_wrong(sign, library, f"sees {size}"))
+
+
+def _wrong(sign: Launched, library: str, finding: str) -> str:
+    return (
+        f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
+        f" ({library}) {finding}: the launcher belongs to another MPI; use the mpirun that"
+        f" comes with the library, {_beside() or 'in the bin folder of its installation'}"
+    )
 
 
 def _beside() -> str | None:
@@ -81,19 +98,19 @@ def launcher(
     return command, {**env, **extra}
 
 
-def start(module: str, argv: Sequence[str], ranks: int) -> int:
-    """Run ``python -m module argv`` on so many ranks under the launcher; gives its exit status.
+def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
+    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
 
     Raises Unavailable without an MPI or its launcher.
     """
-    library = str(load_mpi(initialize=False).Get_library_version())
+    library = library_version(load_mpi(initialize=False))
     mpirun = _beside()
     if mpirun is None:
         raise Unavailable(
             "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
         )
     command, env = launcher(ranks, library, mpirun, os.environ)
-    command += [sys.executable, "-m", module, *argv]
+    command += [sys.executable, "-m", *module, *argv]
     # The terminal's Ctrl-C reaches the launcher too, which ends the ranks; we wait for it.
     process = subprocess.Popen(command, env=env)
     while True:

@@ -12,13 +12,13 @@ from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import per_node
 from bench.sizes import human
 from collectives.errors import RankFailure
-from collectives.layout import Layout
+from collectives.layout import Elements, Layout
+from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
-from collectives.program import lower
 from collectives.schedule import Schedule
-from collectives.spec import Collective
+from collectives.spec import Collective, Unit
 from collectives.transport import Action, Array, Transport
 from collectives.world import World
 from reports.record import Sample
@@ -40,7 +40,7 @@ class Case:
     schedule: Schedule | None
     dtype: np.dtype[Any]
     op: Op | None
-    elements: int
+    elements: Elements
     root: int
 
 
@@ -65,6 +65,8 @@ class Bench:
 
     def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
+        if in_place and not case.spec.in_place:
+            return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
         layout = self._layout(case)
         refusal = self._refusal(case, layout, in_place)
         if refusal:
@@ -78,17 +80,17 @@ class Bench:
                 action, self._world, self._transport.clock(), self._rules, self._watcher
             )
             before = action.sent, action.received
-            wrong = self._prove(action, inputs, source, target, in_place)
+            wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
         finally:
             action.close()
         return self._record(case, timed, wrong, moved)
 
     def _layout(self, case: Case) -> Layout:
-        chunks = case.spec.parts(self._world.size)
         if case.schedule is not None:
-            chunks = case.schedule.nchunks
-        return Layout(case.spec, self._world.size, chunks, case.root)
+            return Layout.of(case.schedule, case.spec, case.root)
+        parts = case.spec.parts(self._world.size)
+        return Layout(case.spec, self._world.size, parts, case.root)
 
     def _need(self, case: Case, layout: Layout, in_place: bool) -> int:
         rank, size = self._world.rank, case.dtype.itemsize
@@ -168,7 +170,13 @@ class Bench:
         )
 
     def _prove(
-        self, action: Action, inputs: Inputs, source: Array, target: Array, in_place: bool
+        self,
+        case: Case,
+        action: Action,
+        inputs: Inputs,
+        source: Array,
+        target: Array,
+        in_place: bool,
     ) -> Wrong | None:
         """Fire once more, from fresh inputs into a poisoned result, and compare every element."""
         if not in_place:
@@ -176,7 +184,9 @@ class Bench:
         inputs.fill(self._world.rank, source)
         self._world.barrier()
         action()
-        return inputs.check(self._world.rank, target) if self._check else None
+        if not self._check or (case.schedule is None and case.spec.unit is Unit.NOTHING):
+            return None  # a library's barrier leaves nothing behind to compare
+        return inputs.check(self._world.rank, target)
 
     def _record(
         self, case: Case, timed: Timed, wrong: Wrong | None, moved: tuple[int, int]
@@ -202,19 +212,20 @@ class Bench:
         return sample, complaint
 
 
-def _in_place_starts(layout: Layout, rank: int, elements: int) -> tuple[int, int]:
+def _in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
     """Where ``in`` and ``out`` start in the memory that they share."""
     mine = layout.parts(rank, Buffer.IN).tolist()
     want = layout.parts(rank, Buffer.OUT).tolist()
     if not mine or not want:
         return 0, 0
+    each = int(np.asarray(elements).flat[0])  # parts of unequal sizes are never in place
     if len(mine) <= len(want):
-        return want.index(mine[0]) * elements, 0
-    return 0, mine.index(want[0]) * elements
+        return want.index(mine[0]) * each, 0
+    return 0, mine.index(want[0]) * each
 
 
 def _fitting(case: Case, nranks: int, need: int, free: int) -> int:
     """The largest power of two of bytes that would fit, by proportion."""
-    size = case.spec.parts(nranks) * case.elements * case.dtype.itemsize
+    size = case.spec.total(nranks) * int(np.max(case.elements)) * case.dtype.itemsize
     bound = max(1, size * free // need)
     return 1 << (int(bound).bit_length() - 1)

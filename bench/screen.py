@@ -27,9 +27,14 @@ class Screen:
         if not self._speaks:
             return
         with self._lock:
+            # Rows go to standard output untouched, so the display steps aside for them.
+            if self._progress is not None:
+                self._progress.stop()
             for line in lines:
                 print(line)
             sys.stdout.flush()
+            if self._progress is not None:
+                self._progress.start()
 
     def note(self, text: str) -> None:
         """Something to know that is no result."""
@@ -59,6 +64,8 @@ class Screen:
             console=Console(stderr=True),
             transient=True,
             auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
         )
         self._task = self._progress.add_task("", total=rows)
         self._progress.start()

@@ -11,18 +11,17 @@ from itertools import count as forever
 
 import numpy as np
 
-from bench.catalogue import Chosen
+from bench.catalogue import Chosen, Job
 from bench.environment import busbar_version, cpu_model, describe, hostname
 from bench.measure import Timing
 from bench.memory import SHARE, free_memory
-from bench.options import Options
 from bench.rows import Bench, Case
 from bench.screen import Screen
 from bench.watch import Watch
+from bench.work import Row, rows
 from collectives.dtypes import dtype
-from collectives.errors import BusbarError, Unsupported
+from collectives.errors import Unsupported
 from collectives.ops import op
-from collectives.spec import Collective
 from collectives.transport import Transport
 from collectives.world import World
 from reports.exports import nccl_json
@@ -42,13 +41,13 @@ class Session:
         world: World,
         transport: Transport,
         library: str,
-        spec: Collective,
-        options: Options,
-        chosen: Sequence[Chosen],
+        jobs: Sequence[Job],
         signals: socket.socket | None,
     ) -> None:
-        self._world, self._transport, self._spec = world, transport, spec
-        self._options, self._chosen = options, chosen
+        """``jobs``: one or more; files, time-out and timing are those of the first one's options."""
+        self._world, self._transport, self._jobs = world, transport, jobs
+        self._spec, self._options = jobs[0].spec, jobs[0].options
+        options = self._options
         self._screen = Screen(world.rank)
         self._results: list[Result] = []
         self._status = 0
@@ -95,15 +94,20 @@ class Session:
     def run(self) -> int:
         """The whole run; gives the exit status."""
         options = self._options
-        rows = len(options.sizes) * len(options.dtypes) * len(options.ops) * len(self._chosen)
+        lines = sum(
+            len(chosen) * sum(1 for _ in rows(spec, options, self._world.size))
+            for spec, options, chosen, _ in self._jobs
+        )
         cycles = range(options.cycles) if options.cycles else forever()
-        self._screen.start(rows * len(options.placements) * max(1, options.cycles))
+        self._screen.start(lines * len(options.placements) * max(1, options.cycles))
         try:
             # In place a sum grows from one iteration to the next; only the proof's result counts.
             with np.errstate(all="ignore"):
                 for _ in cycles:
-                    for chosen in self._chosen:
-                        self._table(chosen)
+                    for job in self._jobs:
+                        self._spec, self._options = job.spec, job.options
+                        for chosen in job.chosen:
+                            self._table(chosen)
         finally:
             self._screen.close()
             self._watch.close()
@@ -135,40 +139,38 @@ class Session:
             self._results.append(result)
             self._keep(result)
             self._screen.lines(self._shown(result))
-        rows = self._results[first:]
-        self._screen.lines(footer(rows, banner.program, options.statistic))
+        lines = self._results[first:]
+        self._screen.lines(footer(lines, banner.program, options.statistic))
 
     def _rows(self, chosen: Chosen) -> Iterator[Result]:
-        for kind in self._options.dtypes:
-            for operation in self._options.ops:
-                for size in self._options.sizes:
-                    self._watch.row()
-                    yield self._row(chosen, kind, operation, size)
+        for line in rows(self._spec, self._options, self._world.size):
+            self._watch.row()
+            yield self._row(chosen, line)
 
-    def _row(self, chosen: Chosen, kind: str, operation: str, size: int) -> Result:
+    def _row(self, chosen: Chosen, line: Row) -> Result:
         options, spec = self._options, self._spec
-        element = dtype(kind)
-        elements = size // element.itemsize
-        case = Case(spec, chosen.schedule, element, op(operation), elements, options.root)
+        operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
+        schedule = chosen.schedule(line.root)
+        case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
         for placement in options.placements:
-            self._screen.advance(f"{chosen.label} {size} B {kind} {operation} {placement}")
+            self._screen.advance(f"{chosen.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
-        count = elements
         return Result(
             collective=spec.name,
             algorithm=chosen.label,
             transport=self._transport.name,
             ranks=self._world.size,
-            size=count * element.itemsize,
-            count=count,
-            dtype=kind,
-            op=operation,
-            root=-1,
+            size=line.size,
+            count=line.count,
+            dtype=line.dtype,
+            op=line.op,
+            root=line.shown_root,
             bus_factor=spec.bus_factor(self._world.size),
+            alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=dict(chosen.parameters.items()),
+            parameters=dict(chosen.parameters),
             environment=self._environment,
         )
 
@@ -223,7 +225,13 @@ class Session:
         width = 80
         with contextlib.suppress(OSError):
             width = max(width, os.get_terminal_size().columns)
-        return summary(self._results, self._options.statistic, width)
+        return [
+            line
+            for name in dict.fromkeys(result.collective for result in self._results)
+            for line in summary(
+                [r for r in self._results if r.collective == name], self._options.statistic, width
+            )
+        ]
 
     def stop(self, reason: str, status: int) -> None:
         """End the run from outside, with the report so far. Called by the watching thread."""
@@ -234,10 +242,3 @@ class Session:
         time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
-
-
-def as_error(error: BaseException) -> str:
-    """One line for an error that ended a rank."""
-    if isinstance(error, BusbarError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -20,34 +20,40 @@ class Cost:
     """Counts of a schedule. Volumes are in units of the collective's own total, n.
 
     ``steps``: steps in which ranks exchange something (moves inside a rank cost no latency).
+    ``rounds``: messages one after the other if a rank's port carries one at a time each way; slots
+    that lie side by side at both ends travel as one message.
     ``out`` and ``into``: what the busiest rank sends and the busiest rank receives.
     ``total``: everything that crosses between ranks. ``reduced``: the most that one rank adds.
     """
 
     steps: int
+    rounds: int
     out: float
     into: float
     total: float
     reduced: float
 
 
-def cost(schedule: Schedule) -> Cost:
-    """The cost of a schedule, placed or in vector form, whose chunks are equal."""
+def cost(schedule: Schedule, spec: Collective) -> Cost:
+    """The cost of a collective's schedule, placed or in vector form, whose chunks are equal."""
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
-    steps = 0
+    steps = rounds = 0
     for every in schedule.all_moves:
         m = every.remote()
         steps += len(m) > 0
+        one = m.joined()
+        pairs = np.stack([one.src, one.dst])
+        pairs = np.unique(pairs, axis=1) if schedule.packed else pairs
+        messages = [np.bincount(end, minlength=n).max() for end in pairs]
+        rounds += int(max(messages))
         np.add.at(sent, m.src, m.count)
         np.add.at(got, m.dst, m.count)
         r = every.where(every.reduce)
         np.add.at(added, r.dst, r.count)
-    volumes = (
-        float(v) / max(1, schedule.nchunks)
-        for v in (sent.max(), got.max(), sent.sum(), added.max())
-    )
-    return Cost(steps, *volumes)
+    own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
+    volumes = (float(v) / max(1, own) for v in (sent.max(), got.max(), sent.sum(), added.max()))
+    return Cost(steps, rounds, *volumes)
 
 
 def traffic(

@@ -5,6 +5,7 @@ The bridge between a schedule's chunk numbers, a collective's parts and a run's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,17 +26,18 @@ Elements = int | NDArray[np.int64]
 class Layout:
     """A collective on ``nranks`` ranks whose vector is cut into ``nchunks`` chunks.
 
-    Raises ScheduleError when the chunks do not fall on the collective's parts.
+    ``scratch(rank)``: the vector chunks that a rank's scratch slots stand for. Raises ScheduleError when the chunks do not fall on the collective's parts.
     """
 
     spec: Collective
     nranks: int
     nchunks: int
     root: int = 0
+    scratch: Callable[[int], NDArray[np.int64]] | None = None
 
     def __post_init__(self) -> None:
         parts = self.spec.parts(self.nranks)
-        if parts and self.nchunks % parts:
+        if self.nchunks % parts if parts else self.nchunks:
             raise ScheduleError(
                 f"{self.spec.name}: {self.nchunks} chunks do not fall on {parts} parts"
             )
@@ -43,7 +45,7 @@ class Layout:
     @classmethod
     def of(cls, schedule: Schedule, spec: Collective, root: int = 0) -> Layout:
         """The layout that a schedule for a collective works on."""
-        return cls(spec, schedule.nranks, schedule.nchunks, root)
+        return cls(spec, schedule.nranks, schedule.nchunks, root, schedule.scratch_chunks)
 
     @cached_property
     def split(self) -> int:
@@ -51,28 +53,27 @@ class Layout:
         return self.nchunks // max(1, self.spec.parts(self.nranks))
 
     def parts(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
-        """The parts that a buffer of a rank holds; all of them for scratch."""
-        if buffer is Buffer.SCRATCH:
-            return np.arange(self.spec.parts(self.nranks))
+        """The parts that ``in`` or ``out`` of a rank holds, in the buffer's order."""
         of = self.spec.inputs if buffer is Buffer.IN else self.spec.outputs
         return np.fromiter(of(self.nranks, rank, self.root), np.int64)
 
     def chunks(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
-        """The vector chunks that ``in`` or ``out`` of a rank holds, in the buffer's order."""
+        """The vector chunks that a buffer's slots stand for, in the buffer's order."""
+        if buffer is Buffer.SCRATCH:
+            return np.empty(0, np.int64) if self.scratch is None else self.scratch(rank)
         parts = self.parts(rank, buffer)
         return (parts[:, None] * self.split + np.arange(self.split)).ravel()
 
     def bounds(self, rank: int, buffer: Buffer, elements: Elements) -> NDArray[np.int64]:
-        """Element offsets of a buffer's chunks (one more than there are chunks).
+        """Element offsets of a buffer's slots (one more than there are slots).
 
         ``elements`` is the number of elements of every part, or an array with one number a part;
-        a part's elements are shared by its chunks as equally as whole elements allow. Scratch is
-        laid out like the vector.
+        a part's elements are shared by its chunks as equally as whole elements allow.
         """
-        parts = self.parts(rank, buffer)
-        share = np.broadcast_to(np.asarray(elements, np.int64), self.spec.parts(self.nranks))[parts]
-        edges = np.arange(self.split + 1) * share[:, None] // self.split
-        return np.concatenate([[0], np.cumsum(np.diff(edges, axis=1).ravel())])
+        part, piece = np.divmod(self.chunks(rank, buffer), max(1, self.split))
+        share = np.broadcast_to(np.asarray(elements, np.int64), self.spec.parts(self.nranks))[part]
+        sizes = (piece + 1) * share // self.split - piece * share // self.split
+        return np.concatenate([[0], np.cumsum(sizes)])
 
     def elements(self, rank: int, buffer: Buffer, elements: Elements) -> int:
         """Elements in a rank's ``in`` or ``out``, from the elements of the parts."""

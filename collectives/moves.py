@@ -161,6 +161,21 @@ class Moves:
         table[6] = 1
         return Moves(table)
 
+    def joined(self) -> Moves:
+        """The same transfers with neighbouring slots of a pair of ranks joined, pair by pair.
+
+        A pair's moves keep their order, so both ends join alike, whatever else they look at.
+        """
+        if len(self) < 2:
+            return self
+        table = self.table[:, np.lexsort((self.dst, self.src))]
+        left, right = table[:, :-1], table[:, 1:]
+        same = (left[[0, 1, 2, 4, 7]] == right[[0, 1, 2, 4, 7]]).all(axis=0)
+        same &= (left[[3, 5]] + left[6] == right[[3, 5]]).all(axis=0)
+        first = np.flatnonzero(np.concatenate([[True], ~same]))
+        counts = np.add.reduceat(table[6], first)
+        return Moves(table[:, first]).replace(count=counts)
+
 
 def moves(
     src: ArrayLike,

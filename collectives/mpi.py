@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import warnings
 from typing import Any
 
 from collectives.errors import Unavailable
 
-__all__ = ["load_mpi"]
+__all__ = ["library_version", "load_mpi"]
 
 
 def load_mpi(*, initialize: bool = True) -> Any:
@@ -18,7 +20,10 @@ def load_mpi(*, initialize: bool = True) -> Any:
         import mpi4py
 
         mpi4py.rc.initialize = initialize
-        from mpi4py import MPI
+        with warnings.catch_warnings():
+            # The wrong launcher, which callers check for and explain themselves.
+            warnings.filterwarnings("ignore", message=r"\s*suspicious MPI execution environment")
+            from mpi4py import MPI
     except ImportError as error:
         raise Unavailable(
             f"mpi4py cannot be used ({error}); install it with an MPI: pip install 'busbar[mpi]'"
@@ -29,5 +34,13 @@ def load_mpi(*, initialize: bool = True) -> Any:
             f"mpi4py finds no MPI library ({reason}); pip install mpich, or load an MPI module"
         ) from None
     if initialize and not MPI.Is_initialized():
+        # Loaded for its version only before: then starting and ending it is ours.
         MPI.Init_thread()
+        atexit.register(MPI.Finalize)
     return MPI
+
+
+def library_version(mpi: Any) -> str:
+    """The MPI library's name and version in a few words; MPI need not have started."""
+    first = str(mpi.Get_library_version()).splitlines()[0].strip("\0 ")
+    return " ".join(first.replace("Version:", "").split(",")[0].split())

@@ -7,11 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from collectives.errors import ScheduleError
+from collectives.errors import ScheduleError, Unsupported
 from collectives.moves import Moves
 from collectives.schedule import Schedule, Step
 
-__all__ = ["beside", "named", "on_groups", "pipeline", "refine", "relabel", "reverse", "then"]
+__all__ = [
+    "beside",
+    "named",
+    "on_groups",
+    "pipeline",
+    "rechunk",
+    "refine",
+    "relabel",
+    "reverse",
+    "rotate",
+    "then",
+]
 
 
 def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
@@ -52,6 +63,7 @@ def then(*schedules: Schedule) -> Schedule:
         nchunks,
         tuple(step for part in parts for step in part.steps),
         max(part.scratch for part in parts),
+        packed=any(part.packed for part in parts),
     )
 
 
@@ -93,6 +105,22 @@ def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
         return m.replace(src_chunk=new[m.src_chunk], dst_chunk=new[m.dst_chunk])
 
     return _map(schedule, change)
+
+
+def rotate(schedule: Schedule, root: int, *, chunks: bool = False) -> Schedule:
+    """Rank i's part is played by rank i + ``root``; with ``chunks`` its chunk goes with it.
+
+    Makes a schedule for any root of one for root 0. ``chunks`` is for collectives in which chunk i
+    is rank i's; there must be one chunk a rank then.
+    """
+    n = schedule.nranks
+    if not 0 <= root < n:
+        raise Unsupported(f"root {root} is not a rank; there are {n}, from 0")
+    if root == 0:
+        return schedule
+    order = [(i + root) % n for i in range(n)]
+    turned = relabel(schedule, order)
+    return rechunk(turned, order) if chunks else turned
 
 
 def _window(schedule: Schedule, nchunks: int, offset: int) -> Schedule:

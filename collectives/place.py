@@ -1,9 +1,9 @@
 """The pass that turns vector form into slots of in, out and scratch for one collective.
 
-A rank whose ``out`` holds every vector chunk that it touches works there; any other works in
-scratch. Before the steps it copies its ``in`` to where it works, after them what it wants from
-there. Those copies are local and mostly never happen: `collectives.program` reads from where the
-data still lies.
+A rank works on a chunk in ``out`` where ``out`` holds it, leaves it in ``in`` where it only reads
+it, and takes scratch for the rest; chunks that one move carries together stay together. Before the
+steps a rank copies its ``in`` to where it works, after them what it wants to ``out``. Those copies
+are local and mostly never happen: `collectives.lower` reads from where the data still lies.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ from numpy.typing import NDArray
 
 from collectives.layout import Layout
 from collectives.moves import Buffer, Moves, moves
+from collectives.pack import pack
 from collectives.schedule import Schedule, Step
 from collectives.spec import Collective
 
 __all__ = ["place"]
 
 Numbers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_NOWHERE = -1
 
 
 def _runs(*columns: Numbers) -> list[slice]:
@@ -46,61 +50,97 @@ def _copies(rank: int, source: Buffer, read: Numbers, target: Buffer, write: Num
     )
 
 
+class _Use:
+    """Which chunks each rank reads or writes, writes, and moves together with the chunk before."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        shape = (schedule.nranks, schedule.nchunks)
+        self.touched = np.zeros(shape, bool)
+        self.written = np.zeros(shape, bool)
+        self.follows = np.zeros(shape, bool)
+        for step in schedule.steps:
+            m = step.moves()
+            unit = m.unit()
+            self.touched[unit.src, unit.src_chunk] = True
+            self.written[unit.dst, unit.dst_chunk] = True
+            if unit is not m:
+                first = np.zeros(len(unit), bool)
+                first[np.cumsum(m.count) - m.count] = True
+                later = unit.where(~first)
+                self.follows[later.src, later.src_chunk] = True
+                self.follows[later.dst, later.dst_chunk] = True
+        self.touched |= self.written
+
+
+def _positions(chunks: Numbers, nchunks: int) -> Numbers:
+    found = np.full(nchunks, _NOWHERE)
+    found[chunks] = np.arange(len(chunks))
+    return found
+
+
+def _choose(use: _Use, layout: Layout, rank: int) -> tuple[Numbers, Numbers, Numbers]:
+    """For every chunk the buffer and the slot where the rank works on it; what scratch holds."""
+    n = layout.nchunks
+    out = _positions(layout.chunks(rank, Buffer.OUT), n)
+    source = _positions(layout.chunks(rank, Buffer.IN), n)
+    # Chunks that nothing touches stay where they are wanted.
+    buffer = np.where(out != _NOWHERE, int(Buffer.OUT), _NOWHERE)
+    slot = out.copy()
+    held: list[Numbers] = []
+    room = 0
+    touched = np.flatnonzero(use.touched[rank])
+    starts = np.flatnonzero(~use.follows[rank][touched])
+    for run in np.split(touched, starts[1:]) if len(touched) else []:
+        for home, where in ((Buffer.OUT, out), (Buffer.IN, source)):
+            whole = (where[run] != _NOWHERE).all() and (np.diff(where[run]) == 1).all()
+            if whole and (home is Buffer.OUT or not use.written[rank][run].any()):
+                buffer[run], slot[run] = home, where[run]
+                break
+        else:
+            buffer[run] = Buffer.SCRATCH
+            slot[run] = room + np.arange(len(run))
+            held.append(run)
+            room += len(run)
+    return buffer, slot, np.concatenate(held) if held else np.empty(0, np.int64)
+
+
 class _Placer:
-    """Where each rank works, decided once for a schedule."""
+    """Where each rank works on each chunk, decided once for a schedule."""
 
     def __init__(self, schedule: Schedule, layout: Layout) -> None:
         self.layout = layout
-        touched = [np.zeros(schedule.nchunks, bool) for _ in range(schedule.nranks)]
-        for step in schedule.steps:
-            _mark(touched, step.moves())
-        self.touched = touched
-        self.in_out = np.zeros(schedule.nranks, bool)
-        self.local = np.full((schedule.nranks, schedule.nchunks), -1, np.int64)
-        for rank, chunks in enumerate(touched):
-            out = layout.chunks(rank, Buffer.OUT)
-            self.in_out[rank] = not np.delete(chunks, out).any()
-            own = self.local[rank]
-            if self.in_out[rank]:
-                own[out] = np.arange(len(out))
-            else:
-                own[:] = np.arange(schedule.nchunks)
-
-    def buffers(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
-        return np.where(self.in_out[ranks], Buffer.OUT, Buffer.SCRATCH).astype(np.int32)
+        use = _Use(schedule)
+        chosen = [_choose(use, layout, rank) for rank in range(schedule.nranks)]
+        shape = (schedule.nranks, schedule.nchunks)
+        self.buffer = np.array([c[0] for c in chosen], np.int32).reshape(shape)
+        self.slot = np.array([c[1] for c in chosen], np.int32).reshape(shape)
+        self.held = tuple(c[2] for c in chosen)
 
     def step(self, m: Moves) -> Moves:
         return m.replace(
-            src_buffer=self.buffers(m.src),
-            src_chunk=self.local[m.src, m.src_chunk],
-            dst_buffer=self.buffers(m.dst),
-            dst_chunk=self.local[m.dst, m.dst_chunk],
+            src_buffer=self.buffer[m.src, m.src_chunk],
+            src_chunk=self.slot[m.src, m.src_chunk],
+            dst_buffer=self.buffer[m.dst, m.dst_chunk],
+            dst_chunk=self.slot[m.dst, m.dst_chunk],
         )
 
+    def _between(self, rank: int, source: Buffer, target: Buffer, into: bool) -> Moves:
+        """``in`` to where the rank works (``into``), or from where it works to ``out``."""
+        chunks = self.layout.chunks(rank, source if into else target)
+        at = self.buffer[rank][chunks] == (target if into else source)
+        own, there = np.flatnonzero(at), self.slot[rank][chunks[at]].astype(np.int64)
+        read, write = (own, there) if into else (there, own)
+        return _copies(rank, source, read, target, write)
+
     def before(self, rank: int) -> Moves:
-        """Copies from ``in`` to where the rank works, for every chunk that is touched or wanted."""
-        have = self.layout.chunks(rank, Buffer.IN)
-        needed = self.touched[rank].copy()
-        needed[self.layout.chunks(rank, Buffer.OUT)] = True
-        keep = needed[have]
-        target = Buffer.OUT if self.in_out[rank] else Buffer.SCRATCH
-        return _copies(rank, Buffer.IN, np.flatnonzero(keep), target, self.local[rank, have[keep]])
+        """Copies from ``in`` to where the rank works."""
+        targets = (Buffer.OUT, Buffer.SCRATCH)
+        return Moves.concat(self._between(rank, Buffer.IN, to, True) for to in targets)
 
     def after(self, rank: int) -> Moves:
-        """Scratch → out, on ranks that worked in scratch."""
-        if self.in_out[rank]:
-            return Moves.of(())
-        want = self.layout.chunks(rank, Buffer.OUT)
-        return _copies(rank, Buffer.SCRATCH, want, Buffer.OUT, np.arange(len(want)))
-
-
-def _mark(touched: list[NDArray[np.bool_]], m: Moves) -> None:
-    unit = m.unit()
-    flat = np.zeros((len(touched), len(touched[0])), bool)
-    flat[unit.src, unit.src_chunk] = True
-    flat[unit.dst, unit.dst_chunk] = True
-    for mine, new in zip(touched, flat, strict=True):
-        mine |= new
+        """Copies from where the rank worked to ``out``."""
+        sources = (Buffer.IN, Buffer.SCRATCH)
+        return Moves.concat(self._between(rank, of, Buffer.OUT, False) for of in sources)
 
 
 def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
@@ -112,16 +152,20 @@ def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
     if not schedule.vector:
         return schedule
     placer = _Placer(schedule, Layout.of(schedule, spec, root))
-    every = range(schedule.nranks)
+    copies = [
+        Moves.concat(of(rank) for rank in range(schedule.nranks))
+        for of in (placer.before, placer.after)
+    ]
+    before, after = ([Step.fixed(m)] if len(m) else [] for m in copies)
 
-    def local(of: object) -> Step:
-        return Step(
-            lambda rank: Moves.concat(of(r) for r in (every if rank is None else (rank,)))  # type: ignore[operator]
-        )
+    def placed(step: Step) -> Step:
+        return Step(lambda rank: placer.step(step.make(rank)))
 
-    steps = [Step(lambda rank, s=s: placer.step(s.make(rank))) for s in schedule.steps]  # type: ignore[misc]
-    scratch = 0 if placer.in_out.all() else schedule.nchunks
-    after = [] if placer.in_out.all() else [local(placer.after)]
-    return replace(
-        schedule, steps=(local(placer.before), *steps, *after), scratch=scratch, vector=False
+    done = replace(
+        schedule,
+        steps=(*before, *map(placed, schedule.steps), *after),
+        scratch=max(map(len, placer.held)),
+        held=placer.held,
+        vector=False,
     )
+    return pack(done, Layout.of(done, spec, root)) if schedule.packed else done

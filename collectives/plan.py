@@ -5,9 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 
 from collectives.layout import Elements, Layout
+from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import Op, scale
-from collectives.program import Program, lower
+from collectives.program import Program
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers, Transport

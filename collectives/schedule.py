@@ -23,6 +23,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from collectives.moves import Move, Moves
 
 __all__ = ["Schedule", "Step"]
@@ -52,8 +55,10 @@ class Step:
 class Schedule:
     """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
 
-    ``scratch`` is the number of scratch chunks each rank needs; ``vector`` says that the schedule
-    is in vector form; ``name`` and ``parameters`` say who made it.
+    ``packed``: what a pair of ranks exchanges in a step is to travel as one message (`pack`).
+    ``scratch`` is the number of scratch slots a rank needs at most; ``vector`` says that the
+    schedule is in vector form; ``name`` and ``parameters`` say who made it. ``held``: for every
+    rank the vector chunk that each of its scratch slots stands for (see `scratch_chunks`).
     """
 
     nranks: int
@@ -61,8 +66,10 @@ class Schedule:
     steps: tuple[Step, ...]
     scratch: int = 0
     vector: bool = True
+    packed: bool = False
     name: str = ""
     parameters: tuple[tuple[str, object], ...] = field(default=())
+    held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def of(
@@ -77,6 +84,15 @@ class Schedule:
         """A schedule from single moves, for tests and imports."""
         fixed = tuple(Step.fixed(Moves.of(step)) for step in steps)
         return cls(nranks, nchunks, fixed, scratch, vector)
+
+    def scratch_chunks(self, rank: int) -> NDArray[np.int64]:
+        """The vector chunk that each scratch slot of a rank stands for, which gives it its size.
+
+        Where a schedule does not say, slot c stands for chunk c, and round again.
+        """
+        if self.held:
+            return self.held[rank]
+        return np.arange(self.scratch) % max(1, self.nchunks)
 
     @cached_property
     def all_moves(self) -> tuple[Moves, ...]:

@@ -11,10 +11,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
-__all__ = ["Collective"]
+__all__ = ["Collective", "Size", "Unit"]
 
 PartsOf = Callable[[int, int, int], Sequence[int]]
+
+# nccl-tests rounds counts per rank down to a multiple of this many bytes.
+ALIGN_BYTES = 16
+
+
+class Unit(Enum):
+    """What a collective's own total n is, and so what the size column of nccl-tests means."""
+
+    PART = "one part"
+    RANKS = "as many parts as ranks, each rounded down to 16 bytes"
+    NOTHING = "nothing: a part is one element, a token that only says that a rank was there"
+
+
+class Size(NamedTuple):
+    """A row of a sweep: elements of a part, and what the size and count columns show."""
+
+    elements: int
+    shown_bytes: int
+    shown_count: int
 
 
 @dataclass(frozen=True)
@@ -23,9 +44,12 @@ class Collective:
 
     ``parts(nranks)`` is the number of parts; ``inputs(nranks, rank, root)`` and ``outputs`` list
     the parts that a rank has and wants, in the order in which they lie in the buffer.
-    ``bus_factor(nranks)`` turns algbw into busbw (NVIDIA's nccl-tests, doc/PERFORMANCE.md).
-    ``in_place``: whether ``in`` may alias ``out``, part by part. ``reduces``: whether an operation
-    applies. ``rooted``: whether a root applies. ``title`` is one line for lists.
+    ``bus_factor(nranks)`` turns algbw into busbw (NVIDIA's nccl-tests, doc/PERFORMANCE.md);
+    ``alg_factor(nranks)`` is the share of the size that algbw counts, 1 but for the hypercube.
+    ``unit``: what the collective's total is. ``in_place``: whether ``in`` may alias ``out``, part
+    by part. ``reduces``: whether an operation applies; ``idempotent``: only one that may take a
+    contribution twice (min, max), so that outputs need each *at least* once. ``rooted``: whether a
+    root applies. ``title`` is one line for lists.
     """
 
     name: str
@@ -34,7 +58,10 @@ class Collective:
     inputs: PartsOf
     outputs: PartsOf
     bus_factor: Callable[[int], float]
+    unit: Unit = Unit.PART
+    alg_factor: Callable[[int], float] = lambda n: 1.0
     reduces: bool = False
+    idempotent: bool = False
     rooted: bool = False
     in_place: bool = True
 
@@ -45,3 +72,20 @@ class Collective:
             for part in self.inputs(nranks, rank, root):
                 found[part].append(rank)
         return found
+
+    def total(self, nranks: int) -> int:
+        """Parts in the collective's own total n, the unit of volumes; 1 where nothing is moved."""
+        return nranks if self.unit is Unit.RANKS else 1
+
+    def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
+        """What a wanted size comes to, as nccl-tests rounds it (``getCollByteCount`` of each test).
+
+        The count may come to 0 where ``nbytes`` is too small for the ranks.
+        """
+        if self.unit is Unit.NOTHING:
+            return Size(1, 0, 0)
+        count = nbytes // itemsize
+        if self.unit is Unit.RANKS:
+            align = ALIGN_BYTES // itemsize
+            count = count // nranks // align * align
+        return Size(count, count * self.total(nranks) * itemsize, count)

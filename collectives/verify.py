@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError
+from collectives.errors import ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule
@@ -34,16 +34,23 @@ class _Memory:
             buffer: [layout.chunks(rank, buffer) for rank in range(schedule.nranks)]
             for buffer in (Buffer.IN, Buffer.OUT)
         }
-        width = max([1, schedule.nchunks] + [len(c) for held in self.held.values() for c in held])
+        self.held[Buffer.SCRATCH] = [schedule.scratch_chunks(r) for r in range(schedule.nranks)]
+        width = max([1] + [len(c) for held in self.held.values() for c in held])
         self.size = np.zeros((3, schedule.nranks), np.int64)
-        self.at = np.full((3, schedule.nranks, max(width, schedule.scratch)), _EMPTY, np.int64)
+        self.at = np.full((3, schedule.nranks, width), _EMPTY, np.int64)
         self.rows = 0
         for rank in range(schedule.nranks):
-            self._place(schedule, rank, in_place)
+            self._place(rank, in_place)
+        # The chunk that each row stands for, which gives the slot its size.
+        self.stands = np.full(self.rows, _EMPTY)
+        for buffer, held in self.held.items():
+            for rank, chunks in enumerate(held):
+                self.stands[self.at[buffer, rank, : len(chunks)]] = chunks
 
-    def _place(self, schedule: Schedule, rank: int, in_place: bool) -> None:
+    def _place(self, rank: int, in_place: bool) -> None:
         mine, want = self.held[Buffer.IN][rank], self.held[Buffer.OUT][rank]
-        self.size[:, rank] = len(mine), len(want), schedule.scratch
+        room = self.held[Buffer.SCRATCH][rank]
+        self.size[:, rank] = len(mine), len(want), len(room)
         self.at[Buffer.OUT, rank, : len(want)] = self._fresh(len(want))
         self.at[Buffer.IN, rank, : len(mine)] = self._fresh(len(mine))
         if in_place:
@@ -52,7 +59,7 @@ class _Memory:
                 if int(chunk) in position:
                     out = self.at[Buffer.OUT, rank, position[int(chunk)]]
                     self.at[Buffer.IN, rank, i] = out
-        self.at[Buffer.SCRATCH, rank, : schedule.scratch] = self._fresh(schedule.scratch)
+        self.at[Buffer.SCRATCH, rank, : len(room)] = self._fresh(len(room))
 
     def _fresh(self, n: int) -> NDArray[np.int64]:
         rows = np.arange(self.rows, self.rows + n)
@@ -120,6 +127,7 @@ def _trace(schedule: Schedule, memory: _Memory, in_place: bool) -> list[tuple[Mo
 
 def _run(
     steps: list[tuple[Moves, NDArray[np.int64], NDArray[np.int64]]],
+    memory: _Memory,
     label: NDArray[np.int64],
     counts: NDArray[np.int16],
 ) -> None:
@@ -133,6 +141,14 @@ def _run(
             )
         labels, values = label[read], counts[read]
         plain = ~m.reduce
+        wrong = plain & (labels != memory.stands[write])
+        if wrong.any():
+            i = int(np.flatnonzero(wrong)[0])
+            raise ScheduleError(
+                f"step {number}: rank {m.dst[i]}: chunk {labels[i]} from rank {m.src[i]} is written"
+                f" to {Buffer(int(m.dst_buffer[i])).name.lower()}[{m.dst_chunk[i]}], which stands"
+                f" for chunk {memory.stands[write[i]]}: chunks may differ in size"
+            )
         label[write[plain]], counts[write[plain]] = labels[plain], values[plain]
         if plain.all():
             continue
@@ -148,6 +164,8 @@ def _run(
         order = np.argsort(target, kind="stable")
         rows, first = np.unique(target[order], return_index=True)
         counts[rows] += np.add.reduceat(values[m.reduce][order], first, axis=0)
+        if memory.layout.spec.idempotent:
+            np.minimum(counts, 1, out=counts)
 
 
 def _expect(
@@ -196,10 +214,13 @@ def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: boo
 
     Raises ScheduleError, naming step, rank and slot, when a slot is out of range, a move has no
     partner, two moves of a step get in each other's way, something undefined is read, different
-    chunks are added, or at the end an output lacks a contribution or holds one twice.
+    chunks are added, or at the end an output lacks a contribution or holds one twice (which only
+    an idempotent collective may). Raises Unsupported for an in-place form that does not exist.
     """
     if schedule.vector:
         raise ScheduleError("verify: the schedule is in vector form; place it first")
+    if in_place and not spec.in_place:
+        raise Unsupported(f"{spec.name} has no in-place form")
     layout = Layout.of(schedule, spec, root)
     memory = _Memory(schedule, layout, in_place)
     steps = _trace(schedule, memory, in_place)
@@ -213,5 +234,5 @@ def verify(schedule: Schedule, spec: Collective, *, root: int = 0, in_place: boo
             label[rows] = chunks
             if low <= rank < low + counts.shape[1]:
                 counts[rows, rank - low] = 1
-        _run(steps, label, counts)  # type: ignore[arg-type]
+        _run(steps, memory, label, counts)  # type: ignore[arg-type]
         _expect(memory, layout, label, counts, low)

@@ -40,7 +40,8 @@ class Result:
     """One row: what was measured, on what, and both placements (None: not asked for).
 
     ``size`` is the collective's bytes and ``count`` its elements as nccl-tests shows them;
-    ``bus_factor`` turns algbw into busbw.
+    ``bus_factor`` turns algbw into busbw; algbw counts ``alg_factor`` of the
+    size (1 but for nccl-tests' hypercube).
     """
 
     collective: str
@@ -53,6 +54,7 @@ class Result:
     op: str
     root: int
     bus_factor: float
+    alg_factor: float = 1.0
     out: Sample | None = None
     in_place: Sample | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)

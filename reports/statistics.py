@@ -49,5 +49,5 @@ def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
 
     nccl-tests, doc/PERFORMANCE.md.
     """
-    algbw = result.size / seconds if seconds > 0 else float("inf")
+    algbw = result.alg_factor * result.size / seconds if seconds > 0 else float("inf")
     return algbw, algbw * result.bus_factor

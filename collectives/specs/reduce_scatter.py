@@ -1,6 +1,6 @@
 """Reduce-scatter: every rank has a whole vector, rank r wants the r-th part of the reduction."""
 
-from collectives.spec import Collective
+from collectives.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 
@@ -12,5 +12,6 @@ SPEC = Collective(
     outputs=lambda n, rank, root: (rank,),
     # n-1 transfers per element, shared by n ranks.
     bus_factor=lambda n: (n - 1) / n,
+    unit=Unit.RANKS,
     reduces=True,
 )

@@ -7,6 +7,7 @@ segment is still in cache when it is added, and the next one arrives meanwhile.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,13 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
 from collectives.layout import Elements
-from collectives.moves import Buffer
-from collectives.ops import Op, scale
+from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers
+from collectives.transports.mpi_library import library_calls
 from collectives.worlds.mpi import MpiWorld
 
 __all__ = ["MpiTransport"]
@@ -28,6 +28,7 @@ __all__ = ["MpiTransport"]
 Call = Callable[[], Any]
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
+_TAGS = 32768  # MPI promises tags below this
 
 
 class MpiTransport:
@@ -66,21 +67,10 @@ class MpiTransport:
         in_place: bool,
     ) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
-        if spec.name != "allreduce" or op is None:
-            raise Unsupported(f"no MPI baseline for {spec.name}")
-        source, target = buffers[Buffer.IN], buffers[Buffer.OUT]
-        mpi, kind = self._world.mpi, self._world.type_of(target.dtype)
-        if kind is None:
-            raise Unsupported(f"MPI has no type for {target.dtype.name}, so no library row")
-        operation = {"sum": mpi.SUM, "prod": mpi.PROD, "min": mpi.MIN, "max": mpi.MAX}
-        send = mpi.IN_PLACE if in_place else [source, kind]
-        call = partial(
-            self._world.comm.Allreduce, send, [target, kind], operation.get(op.name, mpi.SUM)
+        calls = library_calls(
+            self._world, spec, buffers, op, elements=elements, root=root, in_place=in_place
         )
-        if op.mean:
-            # MPI has no average: its sum, and our division, as a user would have to do it.
-            return _Calls([call, partial(scale, target, self._world.size)], [], 0, 0)
-        return _Calls([call], [], 0, 0)
+        return _Calls(calls, [], 0, 0)
 
     def clock(self) -> Callable[[], float]:
         """The host's clock."""
@@ -128,6 +118,9 @@ class _Binder:
         self._add = np.add if op is None else op.ufunc
         self._requests: list[Any] = []
         self._sent = self._received = 0
+        # Both ends number the pieces between them alike, step by step: MPI may start the requests
+        # of a list in any order, and a stream posts its later pieces late.
+        self._tags: Counter[tuple[str, int]] = Counter()
 
     def action(self, program: Program) -> Action:
         calls: list[Call] = []
@@ -151,19 +144,26 @@ class _Binder:
             return [view]
         return [view[i : i + step] for i in range(0, len(view), step)]
 
+    def _tag(self, way: str, peer: int) -> int:
+        self._tags[way, peer] += 1
+        return self._tags[way, peer] % _TAGS
+
     def _send(self, view: Array, peer: int) -> Any:
         self._sent += view.nbytes
-        request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer)
+        tag = self._tag("to", peer)
+        request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
         return request
 
     def _receive(self, view: Array, peer: int) -> Any:
         self._received += view.nbytes
-        request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer)
+        tag = self._tag("from", peer)
+        request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
         return request
 
     def _step(self, step: ProgramStep) -> list[Call]:
+        self._tags.clear()
         first: list[Any] = []  # receives that can all be posted at the step's start
         adds: list[Call] = []  # what is done when everything has arrived
         streams: list[_Stream] = []

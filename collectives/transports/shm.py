@@ -168,8 +168,8 @@ class _ShmAction:
         self._bytes = program.sent(), program.received()
         self._fired = 0
         self._stage: Array | None = None
-        sized = [b for b in buffers.values() if b.size]
-        self._dtype = sized[0].dtype if sized else np.dtype(np.uint8)
+        # Also where this rank's part is empty: all ranks must come to the same plan.
+        self._dtype = buffers[Buffer.OUT].dtype
         everyone = world.gather(self._describe(program, buffers))
         self._segments = [
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.mpi import load_mpi
+from collectives.mpi import library_version, load_mpi
 from collectives.world import How, Json
 
 __all__ = ["MpiWorld"]
@@ -82,8 +82,7 @@ class MpiWorld:
 
     def library(self) -> str:
         """The MPI library's name and version, in one line."""
-        first = str(self.mpi.Get_library_version()).splitlines()[0].strip("\0 ")
-        return " ".join(first.replace("Version:", "").split(",")[0].split())
+        return library_version(self.mpi)
 
     def threaded(self) -> bool:
         """Whether another thread may send while this one waits."""

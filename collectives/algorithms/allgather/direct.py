@@ -6,5 +6,5 @@ from collectives.schedule import Schedule
 
 
 def direct(n: int) -> Schedule:
-    """One step; (n−1)/n of the vector each way."""
+    """1 step; (n−1)/n of the vector each way."""
     return reverse(reduce_scatter_direct(n))

@@ -6,5 +6,5 @@ from collectives.schedule import Schedule
 
 
 def ring(n: int) -> Schedule:
-    """Each chunk goes round the ring once. n−1 steps; (n−1)/n of the vector each way."""
+    """n−1 steps, in which each chunk goes round the ring once; (n−1)/n of the vector each way."""
     return reverse(reduce_scatter_ring(n))

@@ -42,6 +42,15 @@ def in_order_tree(n: int) -> list[tuple[int, int, int]]:
     return [(1, _top(0, n - 2), n - 1), *_edges(0, n - 2, 1)] if n else []
 
 
+def other_tree(n: int) -> list[int]:
+    """An order of ranks by which the tree's interior ranks change places with leaves.
+
+    Mirrored for an even number of ranks, shifted by one for an odd one: in both cases the ranks
+    with children in the second tree are even.
+    """
+    return [n - 1 - i if n % 2 == 0 else (i - 1) % n for i in range(n)]
+
+
 def _tree(n: int) -> Schedule:
     """Reduce to the tree's root and broadcast from it, a level a step, on one chunk."""
     edges = in_order_tree(n)
@@ -61,7 +70,4 @@ def double_tree(n: int, segments: int = 8) -> Schedule:
     if segments < 1:
         raise Unsupported(f"double_tree: segments={segments}; at least 1 is needed")
     one = pipeline(_tree(n), segments)
-    # Mirrored for an even number of ranks, shifted by one for an odd one: in both cases the ranks
-    # with children in the second tree are even.
-    other = [n - 1 - i if n % 2 == 0 else (i - 1) % n for i in range(n)]
-    return beside(one, relabel(one, other))
+    return beside(one, relabel(one, other_tree(n)))

@@ -45,18 +45,26 @@ def _share(rank: int, dims: Sequence[int], inner: int, n: int) -> int:
     return start
 
 
-def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
-    """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way. ``dims`` from the innermost level outwards.
+def checked_dims(n: int, dims: Sequence[int] | None) -> tuple[int, ...]:
+    """The sizes of the levels, innermost first; without ``dims`` two, as nearly square as can be.
 
-    Without ``dims`` there are two levels, as nearly square as n allows. Raises Unsupported when
-    the product of ``dims`` is not n.
+    Raises Unsupported when the product of ``dims`` is not n.
     """
     if dims is None:
         side = next(d for d in range(int(n**0.5), 0, -1) if n % d == 0)
-        dims = (n // side, side)
+        return n // side, side
     if prod(dims) != n or any(d < 1 for d in dims):
         shape = "x".join(map(str, dims))
         raise Unsupported(f"{shape} levels make {prod(dims)} ranks, not {n}")
+    return tuple(dims)
+
+
+def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
+    """2Σ(dᵢ−1) steps; 2(n−1)/n of the vector each way. ``dims`` from the innermost level outwards.
+
+    Without ``dims`` there are two levels. Raises Unsupported as `checked_dims` does.
+    """
+    dims = checked_dims(n, dims)
     levels = _levels(dims, n)
 
     def phase(of: object) -> list[Schedule]:

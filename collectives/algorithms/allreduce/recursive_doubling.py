@@ -8,7 +8,7 @@ from collectives.schedule import Schedule, Step
 
 
 def recursive_doubling(n: int) -> Schedule:
-    """Lg n steps; lg n vectors each way. Raises Unsupported unless n is a power of two."""
+    """In lg n steps; lg n vectors each way. Raises Unsupported unless n is a power of two."""
     if n & (n - 1):
         raise Unsupported(
             f"recursive_doubling needs a power of two of ranks, not {n};"
@@ -17,7 +17,7 @@ def recursive_doubling(n: int) -> Schedule:
 
     def step(distance: int) -> Step:
         def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.array([rank, rank ^ distance])
+            r = np.arange(n) if rank is None else np.unique([rank, rank ^ distance])
             return moves(r, r ^ distance, 0, reduce=True)
 
         return Step(make)

@@ -53,7 +53,7 @@ def swing(n: int) -> Schedule:
 
     def step(s: int) -> Step:
         def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.array([rank, partner[s, rank]])
+            r = np.arange(n) if rank is None else np.unique([rank, partner[s, rank]])
             to = partner[s, r]
             return moves(r, to, start[s + 1, to], count=n >> (s + 1), reduce=True)
 

@@ -2,20 +2,28 @@
 
 from collections.abc import Sequence
 
-from collectives.algorithms.allreduce.hierarchical import hierarchical
+from collectives.algorithms.allreduce.hierarchical import checked_dims, hierarchical
 from collectives.errors import Unsupported
 from collectives.schedule import Schedule
+
+
+def checked_grid(n: int, grid: Sequence[int] | None) -> tuple[int, int]:
+    """The X×Y of a torus of n ranks; without ``grid`` the most nearly square one.
+
+    Raises Unsupported when the grid has not n ranks, or n is a prime above 3.
+    """
+    if grid is None and n > 3 and all(n % d for d in range(2, int(n**0.5) + 1)):
+        raise Unsupported(f"torus: {n} ranks form no grid but 1x{n}; use ring, or another number")
+    if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != n or min(grid) < 1):
+        shape = "x".join(map(str, grid))
+        raise Unsupported(f"torus: a {shape} grid does not fit {n} ranks")
+    x, y = checked_dims(n, grid)
+    return x, y
 
 
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:
     """X×Y ranks: 2(X−1) + 2(Y−1) steps; 2(n−1)/n of the vector each way.
 
-    Rank r stands at column r mod X of row r div X. Without ``grid`` the most nearly square X×Y is
-    taken. Raises Unsupported when the grid has not n ranks, or n is a prime above 3.
+    Rank r stands at column r mod X of row r div X. Raises Unsupported as `checked_grid` does.
     """
-    if grid is None and n > 3 and all(n % d for d in range(2, int(n**0.5) + 1)):
-        raise Unsupported(f"torus: {n} ranks form no grid but 1x{n}; use ring, or another number")
-    if grid is not None and (len(grid) != 2 or grid[0] * grid[1] != n):
-        shape = "x".join(map(str, grid))
-        raise Unsupported(f"torus: a {shape} grid does not fit {n} ranks")
-    return hierarchical(n, grid)
+    return hierarchical(n, checked_grid(n, grid))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.moves import moves
-from collectives.passes import relabel
+from collectives.passes import rotate
 from collectives.schedule import Schedule, Step
 
 
@@ -15,4 +15,4 @@ def binomial(n: int, root: int = 0) -> Schedule:
         src = np.arange(min(have, n - have))
         steps.append(Step.fixed(moves(src, src + have, 0)))
         have *= 2
-    return relabel(Schedule(n, 1, tuple(steps)), [(i + root) % n for i in range(n)])
+    return rotate(Schedule(n, 1, tuple(steps)), root)

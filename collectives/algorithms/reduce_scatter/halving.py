@@ -8,13 +8,13 @@ from collectives.schedule import Schedule, Step
 
 
 def halving(n: int) -> Schedule:
-    """Lg n steps; (n−1)/n of the vector each way. Raises Unsupported unless n is a power of two."""
+    """In lg n steps; (n−1)/n of the vector each way. Raises Unsupported unless n is a power of two."""
     if n & (n - 1):
         raise Unsupported(f"halving needs a power of two of ranks, not {n}; use ring or bruck")
 
     def step(half: int) -> Step:
         def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.array([rank, rank ^ half])
+            r = np.arange(n) if rank is None else np.unique([rank, rank ^ half])
             # The partner's half of the chunks that both are still responsible for.
             theirs = (r ^ half) & ~(half - 1)
             return moves(r, r ^ half, theirs, count=half, reduce=True)

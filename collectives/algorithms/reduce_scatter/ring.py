@@ -7,7 +7,10 @@ from collectives.schedule import Schedule, Step
 
 
 def ring(n: int) -> Schedule:
-    """Step s: rank r passes chunk r−1−s on to rank r+1. n−1 steps; (n−1)/n of the vector each way."""
+    """n−1 steps; (n−1)/n of the vector each way.
+
+    In step s rank r passes chunk r−1−s on to rank r+1.
+    """
 
     def step(s: int) -> Step:
         def make(rank: int | None) -> object:

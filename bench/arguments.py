@@ -1,0 +1,178 @@
+"""The command line's grammar: letters, names, defaults and help; what it means is in `options`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from collectives.dtypes import DTYPES
+from collectives.errors import Unsupported
+from collectives.ops import OPS
+
+__all__ = ["parser"]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Unsupported(f"{message}; see --help")
+
+
+def at_least(low: int, what: str) -> Callable[[str], int]:
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if number < low:
+            raise argparse.ArgumentTypeError(f"{number} {what}; at least {low} is needed")
+        return number
+
+    return convert
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} seconds; more than 0 is needed")
+    return value
+
+
+def _root(text: str) -> int | None:
+    """A rank, or None for all."""
+    return None if text == "all" else at_least(0, "as root")(text)
+
+
+def parser(collective: str, title: str) -> argparse.ArgumentParser:
+    """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
+    p = _Parser(
+        prog=f"python -m bench.{collective}",
+        description=f"Measure {collective}: {title}.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you.",
+        allow_abbrev=False,
+    )
+    add = p.add_argument
+    add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
+    add("-e", "--maxbytes", default="1G", metavar="SIZE", help="largest size (default 1G)")
+    add("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
+    add("-i", "--stepbytes", metavar="SIZE", help="increment between sizes, instead of a factor")
+    add(
+        "-n",
+        "--iters",
+        type=at_least(1, "iterations"),
+        metavar="N",
+        help="iterations (default: until the median is within 2 %% or the budget is spent)",
+    )
+    add(
+        "-w",
+        "--warmup_iters",
+        type=at_least(0, "warm-ups"),
+        default=1,
+        metavar="N",
+        help="warm-up iterations (default 1)",
+    )
+    add("-c", "--check", type=int, choices=(0, 1), default=1, help="check results (default 1)")
+    add("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPS)}, all (default sum)")
+    add(
+        "-d",
+        "--datatype",
+        default="float",
+        metavar="TYPE",
+        help=f"{', '.join(DTYPES)}, all (default float)",
+    )
+    add(
+        "-r",
+        "--root",
+        type=_root,
+        default=0,
+        metavar="RANK",
+        help="root, where there is one, or all (default 0)",
+    )
+    add(
+        "-a",
+        "--average",
+        type=int,
+        choices=(0, 1, 2, 3),
+        default=3,
+        help="time of an iteration: 0 rank 0's, 1 the average, 2 the least, 3 the most (default 3)",
+    )
+    add(
+        "-N",
+        "--run_cycles",
+        type=at_least(0, "cycles"),
+        default=1,
+        metavar="N",
+        help="run the whole sweep N times, 0 for ever (default 1)",
+    )
+    add("-T", "--timeout", type=_seconds, metavar="SECONDS", help="end a row that is stuck so long")
+    add("-I", "--per_iter", action="store_true", help="add columns about single iterations")
+    add(
+        "-J",
+        "--output_file",
+        type=Path,
+        metavar="FILE.json",
+        help="write nccl-tests' JSON shape, after every row",
+    )
+    add(
+        "-A",
+        "--algorithm",
+        metavar="NAMES",
+        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+    )
+    if collective == "sendrecv":
+        add(
+            "--pattern",
+            choices=("ring", "pairs"),
+            default="ring",
+            help="to the next rank, or between ranks 0-1, 2-3 … (default ring)",
+        )
+    if collective == "alltoallv":
+        add("--counts", type=Path, metavar="FILE.csv", help="elements from rank (row) to rank")
+        add(
+            "--spread",
+            type=float,
+            default=1.0,
+            metavar="F",
+            help="0 even to 1 by distance, as nccl-tests (default 1)",
+        )
+    add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
+    add("--transport", choices=("auto", "mpi", "inproc"), default="auto", help="default auto")
+    add("--placement", choices=("out", "in", "both"), default="both", help="default both")
+    add(
+        "--timing",
+        choices=("each", "loop"),
+        default="each",
+        help="time each iteration, or N back to back as nccl-tests does (default each)",
+    )
+    add(
+        "--statistic",
+        choices=("median", "mean"),
+        default="median",
+        help="a row's time from its iterations (default median)",
+    )
+    add(
+        "--budget",
+        type=_seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="time for a row and placement, without -n (default 2)",
+    )
+    add(
+        "--out",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="write records (.jsonl, .json, .csv), after every row; repeatable",
+    )
+    add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what would run, its memory and its bytes, and stop",
+    )
+    return p

@@ -1,0 +1,125 @@
+"""What the rows of a sweep are for one collective: sizes, counts, types, operations, roots."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.options import Options
+from collectives.counts import busiest, matrix, spread
+from collectives.dtypes import dtype
+from collectives.errors import Unsupported
+from collectives.layout import Elements
+from collectives.spec import Collective, Unit
+
+__all__ = ["Row", "check", "read_counts", "roots", "rows"]
+
+
+class Row(NamedTuple):
+    """One row: ``elements`` of each part, and what the size and count columns show.
+
+    ``op`` is "none" and ``shown_root`` -1 where the collective has none, as nccl-tests prints.
+    """
+
+    dtype: str
+    op: str
+    root: int
+    shown_root: int
+    elements: Elements
+    size: int
+    count: int  # type: ignore[assignment]
+
+
+def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+    """A counts matrix (elements) from a CSV file. Raises Unsupported with file and line."""
+    table: list[list[int]] = []
+    try:
+        with path.open(newline="") as file:
+            for number, line in enumerate(csv.reader(file), 1):
+                if not line or line[0].lstrip().startswith("#"):
+                    continue
+                if len(table) >= 65536:
+                    raise Unsupported(f"{path}: more than 65536 lines")
+                try:
+                    table.append([int(cell) for cell in line if cell.strip()])
+                except ValueError:
+                    raise Unsupported(
+                        f"{path}, line {number}: {','.join(line)!r} is not whole numbers"
+                    ) from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Unsupported(f"{path}: cannot be read: {error}") from None
+    if len({len(line) for line in table}) > 1 or not table:
+        raise Unsupported(f"{path}: the lines must have one number a rank each")
+    return matrix(table, nranks)
+
+
+def roots(spec: Collective, options: Options, nranks: int) -> range:
+    """The roots to sweep: all for ``-r all``, else the one that was given.
+
+    Raises Unsupported for a root that is no rank. Where a collective has no root the one given
+    still reaches the algorithms that have one.
+    """
+    if options.root is None:
+        return range(nranks) if spec.rooted else range(1)
+    if options.root >= nranks:
+        raise Unsupported(f"-r {options.root}: there are only ranks 0 to {nranks - 1}")
+    return range(options.root, options.root + 1)
+
+
+def rows(spec: Collective, options: Options, nranks: int) -> Iterator[Row]:
+    """All rows of a sweep, in nccl-tests' order. Raises Unsupported for sizes too small to share."""
+    ops = options.ops if spec.reduces else ("none",)
+    if spec.unit is Unit.NOTHING:
+        yield Row("uint8", "none", 0, -1, 1, 0, 0)
+        return
+    for kind in options.dtypes:
+        for op in ops:
+            for root in roots(spec, options, nranks):
+                for size in _sizes(spec, options, nranks, dtype(kind).itemsize):
+                    shown = root if spec.rooted else -1
+                    elements, nbytes, count = size
+                    yield Row(kind, op, root, shown, elements, nbytes, count)
+
+
+def _sizes(
+    spec: Collective, options: Options, nranks: int, itemsize: int
+) -> Iterator[tuple[Elements, int, int]]:
+    if spec.name == "alltoallv":
+        yield from _uneven(options, nranks, itemsize)
+        return
+    for wanted in options.sizes:
+        size = spec.size(nranks, wanted, itemsize)
+        if size.elements < 1 or wanted < nranks * itemsize:
+            least = nranks * (itemsize if spec.unit is Unit.PART else max(16, itemsize))
+            raise Unsupported(
+                f"{wanted} bytes are less than one element of {itemsize} bytes for each of"
+                f" {nranks} ranks; use -b {least} or more"
+            )
+        yield size.elements, size.shown_bytes, size.shown_count
+
+
+def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elements, int, int]]:
+    """All-to-all-v: the counts of a file, or nccl-tests' spread of every size."""
+    if options.counts is not None:
+        counts = read_counts(options.counts, nranks)
+        most = busiest(counts)
+        yield counts.ravel(), most * itemsize, most
+        return
+    for wanted in options.sizes:
+        counts = spread(nranks, wanted, itemsize, options.spread)
+        most = busiest(counts)
+        if most < 1:
+            raise Unsupported(
+                f"{wanted} bytes leave nothing for {nranks} ranks; use -b {64 * nranks} or more"
+            )
+        yield counts.ravel(), most * itemsize, most
+
+
+def check(spec: Collective, options: Options, nranks: int) -> None:
+    """Go through all rows without running one. Raises Unsupported for what cannot be a row."""
+    deque(rows(spec, options, nranks), maxlen=0)

@@ -1,0 +1,31 @@
+"""Bruck's all-gather (Bruck et al. 1997): what a rank has doubles in every step, for any n.
+
+The original keeps a rank's own part first and rotates at the end; here every part is written where
+it belongs at once, so a run of parts that passes the vector's end takes two moves.
+"""
+
+import numpy as np
+
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def bruck(n: int) -> Schedule:
+    """⌈lg n⌉ steps; (n−1)/n of the vector each way."""
+
+    def step(have: int) -> Step:
+        count = min(have, n - have)
+
+        def make(rank: int | None) -> Moves:
+            src = np.arange(n) if rank is None else np.unique([rank, (rank + have) % n])
+            # Rank r has the parts r … r+have−1 and sends the first of them to rank r−have.
+            before_end = np.minimum(count, n - src)
+            head = moves(src, (src - have) % n, src, count=before_end)
+            over = src[before_end < count]
+            tail = moves(over, (over - have) % n, 0, count=count - (n - over))
+            return Moves.concat([head, tail])
+
+        return Step(make)
+
+    steps = [step(1 << bit) for bit in range((n - 1).bit_length())]
+    return Schedule(n, n, tuple(steps))

@@ -1,0 +1,62 @@
+"""PAT, parallel aggregated trees (Jeaugey 2025, arXiv:2506.20252; in NCCL since 2.23).
+
+Every rank's part goes down a binomial tree of its own, all trees being one tree shifted from rank
+to rank, the farthest ranks first: as Bruck's all-gather with its distances turned round, so that
+only single parts travel far. ``aggregate`` bounds how many parts one step carries: what exceeds it
+goes tree edge by tree edge, depth first, so that few parts wait on their way at any time. The
+parts of a step travel packed into one message.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def _edges(offset: int, span: int) -> Iterator[tuple[int, int]]:
+    """(place, distance) of a binomial tree's edges over ``span`` places, depth first."""
+    while span > 1:
+        span //= 2
+        yield offset, span
+        yield from _edges(offset + span, span)
+
+
+def _rounds(n: int, aggregate: int) -> Iterator[tuple[int, range]]:
+    """Per step the distance, and how far the parts that travel have come already."""
+    whole = 1 << (n - 1).bit_length()
+    narrow = whole // min(aggregate, whole)
+    distance = whole // 2
+    while distance >= narrow:
+        yield distance, range(0, n - distance, 2 * distance)
+        distance //= 2
+    for place, hop in _edges(0, narrow):
+        yield hop, range(place, n - hop, narrow)
+
+
+def pat(n: int, aggregate: int | None = None) -> Schedule:
+    """⌈lg n⌉ steps, (n−1)/n of the vector each way, if everything may be aggregated (the default).
+
+    With ``aggregate`` = a, a power of two, lg a + ⌈n/a⌉ − 1 steps or so. Raises Unsupported for any
+    other ``aggregate``.
+    """
+    if aggregate is None:
+        aggregate = 1 << (n - 1).bit_length()
+    if aggregate < 1 or aggregate & (aggregate - 1):
+        raise Unsupported(f"pat: aggregate={aggregate}; it must be a power of two")
+
+    def step(distance: int, come: range) -> Step:
+        offset = np.array(come)
+
+        def make(rank: int | None) -> Moves:
+            src = np.arange(n) if rank is None else np.unique([rank, (rank - distance) % n])
+            src = np.repeat(src, len(offset))
+            part = src - np.tile(offset, len(src) // len(offset))
+            return moves(src, (src + distance) % n, part % n)
+
+        return Step(make)
+
+    steps = [step(distance, come) for distance, come in _rounds(n, aggregate) if come]
+    return Schedule(n, n, tuple(steps), packed=True)

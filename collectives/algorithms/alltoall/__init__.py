@@ -1,0 +1,1 @@
+"""All-to-all: every rank has a part for every other."""

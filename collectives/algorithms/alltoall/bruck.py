@@ -1,0 +1,28 @@
+"""Bruck's all-to-all (Bruck et al. 1997): parts travel by the binary digits of their distance."""
+
+import numpy as np
+
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def bruck(n: int) -> Schedule:
+    """⌈lg n⌉ steps, each moving about half of a rank's parts: n/2·lg n of them when n is 2^k.
+
+    They travel packed into one message; scratch holds every part that passes through.
+    """
+
+    def step(hop: int) -> Step:
+        far = np.arange(n)[np.arange(n) & hop != 0]
+
+        def make(rank: int | None) -> Moves:
+            at = np.arange(n) if rank is None else np.unique([rank, (rank - hop) % n])
+            at, distance = np.repeat(at, len(far)), np.tile(far, len(at))
+            # A part d places from its goal has come by d's lower digits already.
+            source = (at - distance % hop) % n
+            return moves(at, (at + hop) % n, source * n + (source + distance) % n)
+
+        return Step(make)
+
+    steps = [step(1 << bit) for bit in range((n - 1).bit_length())]
+    return Schedule(n, n * n, tuple(steps), packed=True)

@@ -1,0 +1,15 @@
+"""Direct all-to-all: everyone sends everyone else its part, at once."""
+
+from collectives.algorithms.pairs import everyone
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def direct(n: int) -> Schedule:
+    """1 step; (n−1)/n of a rank's parts each way."""
+
+    def make(rank: int | None) -> Moves:
+        src, dst = everyone(n, rank)
+        return moves(src, dst, src * n + dst)
+
+    return Schedule(n, n * n, (Step(make),) if n > 1 else ())

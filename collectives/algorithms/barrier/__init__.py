@@ -1,0 +1,1 @@
+"""Barrier: no rank goes on before every rank has arrived."""

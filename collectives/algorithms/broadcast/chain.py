@@ -1,0 +1,47 @@
+"""Chain broadcast, pipelined: the vector goes from rank to rank in segments."""
+
+import math
+
+from collectives.errors import Unsupported
+from collectives.moves import moves
+from collectives.passes import pipeline, rotate
+from collectives.schedule import Schedule, Step
+
+# Where latency and bandwidth are unknown: the pipeline's fill costs (n−2)/16 of the vector's time.
+SEGMENTS = 16
+_MOST = 4096
+
+
+def best_segments(n: int, nbytes: float, alpha: float, beta: float) -> int:
+    """The segment count s* = √((n−2)·nbytes·β/α) that minimises (n−2+s)(α + β·nbytes/s).
+
+    ``alpha``: seconds a message; ``beta``: seconds a byte.
+    """
+    return min(_MOST, max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha)))) if n > 2 else 1
+
+
+def chain(
+    n: int,
+    root: int = 0,
+    segments: int | None = None,
+    nbytes: float | None = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+) -> Schedule:
+    """n−2+segments steps; every rank but the last sends the vector once, all but the root receive it.
+
+    Without ``segments``: `best_segments` where ``nbytes``, ``alpha`` and ``beta`` are all given, 16
+    where none of them is. Raises Unsupported for fewer than one segment or values of no meaning.
+    """
+    given = [value for value in (nbytes, alpha, beta) if value is not None]
+    if segments is None and given:
+        if len(given) < 3 or min(given) <= 0:
+            raise Unsupported("chain: nbytes, alpha and beta go together, each above 0")
+        segments = best_segments(n, *given)
+    if segments is None:
+        segments = SEGMENTS
+    if segments < 1:
+        raise Unsupported(f"chain: segments={segments}; at least 1 is needed")
+    hops = tuple(Step.fixed(moves(i, i + 1, 0)) for i in range(n - 1))
+    once = Schedule(n, 1, hops)
+    return rotate(pipeline(once, segments) if hops else once, root)

@@ -1,0 +1,38 @@
+"""Two binary trees below the root, each for half of the vector, pipelined (Sanders et al. 2009).
+
+The trees are those of the double-tree all-reduce over all ranks but the root, which feeds both.
+"""
+
+import numpy as np
+
+from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
+from collectives.errors import Unsupported
+from collectives.moves import moves
+from collectives.passes import beside, pipeline, relabel, rotate
+from collectives.schedule import Schedule, Step
+
+
+def _below(n: int) -> Schedule:
+    """One tree over ranks 0 … n−2 with rank n−1 above it, on one chunk."""
+    edges = [(depth + 1, child, parent) for depth, child, parent in in_order_tree(n - 1)]
+    top = ({*range(n - 1)} - {child for _, child, _ in edges}).pop()
+    edges.append((1, top, n - 1))
+    levels = [
+        np.array([(c, p) for d, c, p in edges if d == level])
+        for level in range(1, max(depth for depth, _, _ in edges) + 1)
+    ]
+    return Schedule(n, 1, tuple(Step.fixed(moves(e[:, 1], e[:, 0], 0)) for e in levels))
+
+
+def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:
+    """Depth + segments − 1 steps, depth ≤ ⌈lg n⌉ + 1; the vector at most once out and once in.
+
+    Raises Unsupported for fewer than one segment.
+    """
+    if segments < 1:
+        raise Unsupported(f"double_tree: segments={segments}; at least 1 is needed")
+    if n == 1:
+        return Schedule(1, 1, ())
+    one = pipeline(_below(n), segments)
+    both = beside(one, relabel(one, [*other_tree(n - 1), n - 1]))
+    return rotate(both, (root + 1) % n)

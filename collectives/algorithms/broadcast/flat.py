@@ -1,0 +1,17 @@
+"""Flat broadcast: the root sends the vector to everyone, at once."""
+
+import numpy as np
+
+from collectives.moves import Moves, moves
+from collectives.passes import rotate
+from collectives.schedule import Schedule, Step
+
+
+def flat(n: int, root: int = 0) -> Schedule:
+    """1 step; the root sends the vector n−1 times, every other rank receives it once."""
+    others = np.arange(1, n)
+
+    def make(rank: int | None) -> Moves:
+        return moves(0, [rank] if rank else others, 0)
+
+    return rotate(Schedule(n, 1, (Step(make),) if n > 1 else ()), root)

@@ -1,0 +1,11 @@
+"""Scatter, then all-gather (van de Geijn 1994): for long vectors on any number of ranks."""
+
+from collectives.algorithms.allgather.ring import ring
+from collectives.algorithms.scatter.binomial import binomial
+from collectives.passes import rotate, then
+from collectives.schedule import Schedule
+
+
+def scatter_allgather(n: int, root: int = 0) -> Schedule:
+    """⌈lg n⌉ + n−1 steps; the root sends the vector at most twice, everyone receives it once or so."""
+    return rotate(then(binomial(n), ring(n)), root)

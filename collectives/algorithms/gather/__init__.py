@@ -1,0 +1,1 @@
+"""Gather: the root ends with all parts."""

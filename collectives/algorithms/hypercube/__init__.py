@@ -1,0 +1,1 @@
+"""Hypercube: an all-gather along a hypercube's dimensions."""

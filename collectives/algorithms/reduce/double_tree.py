@@ -1,0 +1,13 @@
+"""Double-tree reduce: the double-tree broadcast, reversed."""
+
+from collectives.algorithms.broadcast.double_tree import double_tree as broadcast_double_tree
+from collectives.passes import reverse
+from collectives.schedule import Schedule
+
+
+def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:
+    """Depth + segments − 1 steps; the vector at most once out and once in.
+
+    Raises Unsupported for fewer than one segment.
+    """
+    return reverse(broadcast_double_tree(n, root, segments), reduce=True)

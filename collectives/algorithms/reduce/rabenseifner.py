@@ -1,0 +1,15 @@
+"""Rabenseifner's reduce (2004): recursive halving reduce-scatter, then a binomial gather."""
+
+from collectives.algorithms.allreduce.halving_doubling import folded
+from collectives.algorithms.gather.binomial import binomial
+from collectives.algorithms.reduce_scatter.halving import halving
+from collectives.passes import rotate, then
+from collectives.schedule import Schedule
+
+
+def rabenseifner(n: int, root: int = 0) -> Schedule:
+    """2 lg n steps; 2(n−1)/n of the vector at most, out and in, when n is a power of two.
+
+    Other n are folded onto the power of two below, which costs a step and one vector more.
+    """
+    return rotate(folded(n, lambda q: then(halving(q), binomial(q)), unfold=False), root)

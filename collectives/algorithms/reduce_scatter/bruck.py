@@ -1,0 +1,10 @@
+"""Bruck's reduce-scatter: the Bruck all-gather, reversed."""
+
+from collectives.algorithms.allgather.bruck import bruck as allgather_bruck
+from collectives.passes import reverse
+from collectives.schedule import Schedule
+
+
+def bruck(n: int) -> Schedule:
+    """⌈lg n⌉ steps; (n−1)/n of the vector each way."""
+    return reverse(allgather_bruck(n), reduce=True)

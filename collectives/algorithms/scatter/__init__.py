@@ -1,0 +1,1 @@
+"""Scatter: every rank ends with its part of the root's vector."""

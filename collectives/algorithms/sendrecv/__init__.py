@@ -1,0 +1,1 @@
+"""Send-receive round a ring."""

@@ -1,0 +1,16 @@
+"""Ranks 0 and 1, 2 and 3, … exchange their vectors."""
+
+import numpy as np
+
+from collectives.moves import Moves, moves
+from collectives.schedule import Schedule, Step
+
+
+def direct(n: int) -> Schedule:
+    """1 step; one vector each way. Of an odd number of ranks the last one has no partner."""
+    paired = np.arange(n - n % 2)
+
+    def make(rank: int | None) -> Moves:
+        return moves(paired, paired ^ 1, paired)
+
+    return Schedule(n, n, (Step(make),) if n > 1 else ())

@@ -1,0 +1,41 @@
+"""Lower bounds that no algorithm can beat, to set beside what a schedule costs.
+
+From Chan, Heimlich, Purkayastha, van de Geijn: Collective communication: theory, practice, and
+experience (2007), for ranks with one port that sends and receives at once. Volumes and additions
+are in units of the collective's own total n; None where that paper gives no bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Bound", "bound"]
+
+
+class Bound(NamedTuple):
+    """Fewest rounds, least volume out of and into the busiest rank, least additions by one rank."""
+
+    rounds: int
+    out: float | None
+    into: float | None
+    reduced: float | None
+
+
+def bound(collective: str, nranks: int) -> Bound | None:
+    """The lower bounds of a collective, or None where the paper has none for it.
+
+    The paper bounds the time that the busiest port takes; a side that may do with less (what the
+    leaves of a broadcast send) has None.
+    """
+    rounds, others = (nranks - 1).bit_length(), (nranks - 1) / nranks
+    whole = 0.0 if nranks == 1 else 1.0
+    table = {
+        "broadcast": Bound(rounds, whole, whole, None),
+        "reduce": Bound(rounds, whole, whole, others),
+        "gather": Bound(rounds, None, others, None),
+        "scatter": Bound(rounds, others, None, None),
+        "allgather": Bound(rounds, others, others, None),
+        "reduce_scatter": Bound(rounds, others, others, others),
+        "allreduce": Bound(rounds, 2 * others, 2 * others, others),
+    }
+    return table.get(collective)

@@ -1,0 +1,17 @@
+"""All-to-all: every rank has a part for every rank; part s·n + d goes from rank s to rank d."""
+
+from collectives.spec import Collective, Unit
+
+__all__ = ["SPEC"]
+
+SPEC = Collective(
+    name="alltoall",
+    title="rank d ends with the part that every rank has for it, in rank order",
+    parts=lambda n: n * n,
+    inputs=lambda n, rank, root: range(rank * n, (rank + 1) * n),
+    outputs=lambda n, rank, root: range(rank, n * n, n),
+    # Of the n parts that a rank has, n-1 must leave it; the one for itself does not travel.
+    bus_factor=lambda n: (n - 1) / n,
+    unit=Unit.RANKS,
+    in_place=False,
+)

@@ -1,0 +1,15 @@
+"""All-to-all with a count of its own for every pair of ranks (see `collectives.counts`)."""
+
+from dataclasses import replace
+
+from collectives.specs.alltoall import SPEC as ALLTOALL
+
+__all__ = ["SPEC"]
+
+# The bus factor stays (n-1)/n, as in nccl-tests, which keeps results comparable with all-to-all,
+# though how much of an uneven exchange a rank has for itself depends on the counts.
+SPEC = replace(
+    ALLTOALL,
+    name="alltoallv",
+    title="all-to-all in which every pair of ranks has its own count",
+)

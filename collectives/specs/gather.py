@@ -1,0 +1,17 @@
+"""Gather: rank r has the r-th part of a vector, the root wants all of it."""
+
+from collectives.spec import Collective, Unit
+
+__all__ = ["SPEC"]
+
+SPEC = Collective(
+    name="gather",
+    title="the root ends with all ranks' parts, in rank order",
+    parts=lambda n: n,
+    inputs=lambda n, rank, root: (rank,),
+    outputs=lambda n, rank, root: range(n) if rank == root else (),
+    # The root must receive the n-1 parts of n that it lacks, through its own port.
+    bus_factor=lambda n: (n - 1) / n,
+    unit=Unit.RANKS,
+    rooted=True,
+)

@@ -1,0 +1,32 @@
+"""Run under mpirun by test_mpi: the benchmark, with one rank that fails in a chosen way."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from bench.main import main
+from collectives.transports import mpi
+
+
+def spoil(how: str) -> None:
+    """Make the last rank raise, wait for ever, or yield a wrong element, at its 20th firing."""
+    real = mpi._Calls.__call__
+
+    def spoiled(self: Any) -> None:
+        real(self)
+        if self._fired == 20 and how == "raise":
+            raise ValueError("boom")
+        if self._fired == 20 and how == "wait":
+            threading.Event().wait()
+
+    mpi._Calls.__call__ = spoiled  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
+        spoil(sys.argv[1])
+    sys.exit(main("allreduce", sys.argv[2:]))

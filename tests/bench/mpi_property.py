@@ -1,0 +1,68 @@
+"""Run under mpirun by test_mpi: random cases on real MPI against NumPy; every rank checks itself.
+
+Prints ``checked N`` on rank 0. Any wrong element raises, which must end all ranks.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from bench.data import Inputs
+from collectives.catalogue import algorithms, build, spec
+from collectives.dtypes import DTYPES, dtype
+from collectives.errors import Unsupported
+from collectives.layout import Layout
+from collectives.ops import OPS, op
+from collectives.plan import Plan
+from collectives.transports.mpi import MpiTransport
+from collectives.worlds.mpi import MpiWorld
+
+
+def one(world: MpiWorld, random: np.random.Generator) -> bool:
+    """One random case, the same on all ranks; False where the algorithm cannot serve them."""
+    name = str(random.choice(algorithms("allreduce")))
+    kind, operation = str(random.choice(DTYPES)), str(random.choice(OPS))
+    elements = int(random.choice([1, 2, 7, 64, 1000, 65_537]))
+    in_place = bool(random.integers(2))
+    # Segments far below their usual size, so that streams of many segments are met.
+    transport = MpiTransport(world, segment=int(random.choice([64, 4096, 2**19])))
+    collective = spec("allreduce")
+    try:
+        schedule = build("allreduce", name, world.size)
+    except Unsupported:
+        return False
+    layout = Layout.of(schedule, collective)
+    inputs = Inputs(layout, dtype(kind), op(operation), elements)
+    target = np.empty(elements, dtype(kind))
+    source = target if in_place else np.empty_like(target)
+    with Plan(
+        schedule, collective, transport, world.rank, source, target, op(operation), elements,
+        in_place=in_place,
+    ) as plan, np.errstate(all="ignore"):  # fmt: skip
+        for _ in range(2):  # a plan fires again and again
+            target.view(np.uint8)[:] = 0xA5
+            inputs.fill(world.rank, source)
+            plan()
+            wrong = inputs.check(world.rank, target)
+            if wrong.count:
+                raise AssertionError(f"{name} {kind} {operation} {elements} {in_place}: {wrong}")
+    return True
+
+
+def main() -> None:
+    """As many cases as the first argument says."""
+    world = MpiWorld()
+    random = np.random.default_rng(12345 + world.size)
+    try:
+        checked = sum(one(world, random) for _ in range(int(sys.argv[1])))
+    except Exception as error:  # noqa: BLE001  (any failure must end every rank)
+        print(f"rank {world.rank}: {error}", file=sys.stderr, flush=True)
+        world.abort(1)
+    if world.rank == 0:
+        print(f"checked {checked}")
+
+
+if __name__ == "__main__":
+    main()

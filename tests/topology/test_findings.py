@@ -1,0 +1,142 @@
+"""Each rule of check: what it finds, and what it must leave alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from topology.facts import Fact, Value
+from topology.findings import check
+from topology.model import Device, Kind, PairFact, Topology
+
+Facts = dict[str, Value]
+
+
+def _machine(
+    *gpus: Facts, pairs: dict[tuple[int, int], Facts] | None = None, **all_of_them: Value
+) -> Topology:
+    devices = tuple(
+        Device(f"GPU{n}", Kind.GPU, n, facts=tuple(Fact(k, v, "x") for k, v in ({"model": "M"} | all_of_them | own).items()))
+        for n, own in enumerate(gpus)
+    )  # fmt: skip
+    stated = tuple(
+        PairFact(f"GPU{a}", f"GPU{b}", Fact(name, value, "x"))
+        for (a, b), facts in (pairs or {}).items()
+        for name, value in facts.items()
+    )
+    return Topology(devices, (), stated, sources=("x",))
+
+
+def _codes(topology: Topology) -> dict[str, tuple[str, ...]]:
+    return {finding.code: finding.subjects for finding in check(topology)}
+
+
+WORK: Facts = {"pstate": "P0", "idle": False}
+REST: Facts = {"pstate": "P8", "idle": True}
+CASES: list[tuple[str, tuple[Facts, Facts], dict[str, tuple[str, ...]]]] = [
+    ("all is well", ({}, {}), {}),
+    ("uncorrected", ({}, {"ecc_uncorrected": 1}), {"ecc-uncorrected": ("GPU1",)}),
+    ("remapping failed", ({"rows_failed": True}, {}), {"ecc-uncorrected": ("GPU0",)}),
+    ("remapping waits", ({"rows_pending": True}, {}), {"ecc-rows-pending": ("GPU0",)}),
+    ("corrected", ({"ecc_corrected": 9}, {"ecc_corrected": 0}), {"ecc-corrected": ("GPU0",)}),
+    ("ecc modes", ({"ecc": True}, {"ecc": False}), {"ecc-mode-differs": ("GPU0", "GPU1")}),
+    ("fabric", ({"fabric_state": "in progress"}, {"fabric_state": "completed"}), {"nvswitch-fabric": ("GPU0",)}),
+    ("fabric failed", ({"fabric_state": "completed", "fabric_status": "NVML error 3"}, {}), {"nvswitch-fabric": ("GPU0",)}),
+    ("thermal", (WORK | {"throttle": ("hw_thermal_slowdown",)}, {}), {"throttled-by-board": ("GPU0",)}),
+    ("power cap", (WORK | {"throttle": ("sw_power_cap",)}, {}), {"throttled": ("GPU0",)}),
+    ("power cap at rest", (REST | {"throttle": ("sw_power_cap",)}, {}), {}),
+    ("memory clock", ({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.683e9}), {"memory-clock-differs": ("GPU1",)}),
+    ("rounding", ({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.771e9}), {}),
+    ("clocks now", (WORK | {"clock_memory_hz": 2e9}, WORK | {"clock_memory_hz": 1e9}), {"memory-clock-differs": ("GPU1",)}),
+    ("one rests", (WORK | {"clock_memory_hz": 2e9}, REST | {"clock_memory_hz": 1e9}), {}),
+    ("sm clock", ({"clock_sm_app_hz": 1e9}, {"clock_sm_app_hz": 2e9}), {"sm-clock-differs": ("GPU0",)}),
+    ("other models", ({"model": "A", "clock_memory_max_hz": 2e9}, {"model": "B", "clock_memory_max_hz": 1e9}), {"mixed-models": ("GPU1",)}),
+    ("limit", ({"power_limit_w": 200.0, "power_default_w": 300.0}, {}), {"power-limit-lowered": ("GPU0",)}),
+    ("width", ({"pcie_width": 8, "pcie_width_max": 16}, {}), {"pcie-width": ("GPU0",)}),
+    ("narrow port", ({"pcie_width": 8, "pcie_width_max": 16, "port_width_max": 8}, {}), {"pcie-slot-width": ("GPU0",)}),
+    ("generation", (WORK | {"pcie_gen": 1, "pcie_gen_max": 4}, {}), {"pcie-generation": ("GPU0",)}),
+    ("generation at rest", (REST | {"pcie_gen": 1, "pcie_gen_max": 4}, {}), {}),
+    ("perhaps at rest", ({"pcie_gen": 1, "pcie_gen_max": 4}, {}), {}),
+    ("port's generation", (WORK | {"pcie_gen": 3, "pcie_gen_max": 4, "port_gen_max": 3}, {}), {}),
+    ("slots", ({"pcie_gen_max": 4, "pcie_width_max": 16}, {"pcie_gen_max": 3, "pcie_width_max": 16}), {"pcie-slots-differ": ("GPU1",)}),
+    ("link down", ({"nvlinks": 5, "nvlinks_down": (3,)}, {"nvlinks": 5, "nvlinks_down": (0,)}), {"nvlink-down": ("GPU0", "GPU1")}),
+    ("fewer links", ({"nvlinks": 12}, {"nvlinks": 11}), {"nvlink-down": ("GPU1",)}),
+    ("no bridge", ({"nvlinks": 0, "nvlinks_down": (0, 1)}, {"nvlinks": 0, "nvlinks_down": (0, 1)}), {}),
+    ("slow links", ({"nvlink_rate": 25e9}, {"nvlink_rate": 20e9}), {"nvlink-slow": ("GPU1",)}),
+    ("link errors", ({"nvlink_errors": 2}, {"nvlink_errors": 0}), {"nvlink-errors": ("GPU0",)}),
+    ("acs", ({"port_acs": True}, {"port_acs": False}), {"acs": ("GPU0",)}),
+    ("iommu", ({"iommu": "DMA-FQ"}, {"iommu": "identity"}), {"iommu": ("GPU0",)}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_a_fact_and_its_finding(
+    gpus: tuple[Facts, Facts], expected: dict[str, tuple[str, ...]]
+) -> None:
+    """Rule: each rule fires on its fact alone, names the devices, and does not fire otherwise."""
+    assert _codes(_machine(*gpus)) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "refused"),
+    [
+        ({"level": "PIX", "p2p_read": "CNS"}, True),
+        ({"level": "PHB", "p2p_read": "NS"}, True),
+        ({"level": "SYS", "p2p_read": "TNS"}, False),
+        ({"level": "SYS", "nvlinks": 4, "p2p_read": "TNS"}, True),
+        ({"level": "PIX", "p2p_read": "OK"}, False),
+        ({"level": "PXB", "p2p_access": False}, True),
+        ({"level": "PIX"}, False),
+    ],
+)
+def test_p2p_is_missed_only_where_the_path_would_allow_it(facts: Facts, refused: bool) -> None:
+    """Rule: NVLink, switches and a common host bridge carry P2P; the way between sockets need not."""
+    assert ("p2p-refused" in _codes(_machine({}, {}, pairs={(0, 1): facts}))) is refused
+
+
+def test_a_machine_without_tree_is_a_virtual_one() -> None:
+    """Rule: SYS between GPUs of one NUMA node is no distance but a hidden tree."""
+    pairs = {(0, 1): {"level": "SYS"}}
+    assert "hidden-tree" in _codes(_machine({}, {}, pairs=pairs, numa_affinity="0"))
+    assert "hidden-tree" not in _codes(
+        _machine({"numa_affinity": "0"}, {"numa_affinity": "1"}, pairs=pairs)
+    )
+
+
+@pytest.mark.parametrize(
+    ("levels", "far"),
+    [(("PIX", "PIX"), ()), (("PHB", "PHB"), ()), (("PIX", "NODE"), ("GPU1",)), (("PIX", "PXB"), ()),
+     (("PIX", "SYS"), ("GPU1",)), (("SYS", "SYS"), ("GPU0", "GPU1"))],
+)  # fmt: skip
+def test_far_means_farther_than_it_has_to_be(levels: tuple[str, str], far: tuple[str, ...]) -> None:
+    """Rule: a GPU is far when its nearest NIC is on another socket, or others have one on their switch."""
+    machine = _machine({}, {})
+    nic = Device("NIC0", Kind.NIC, 0, name="mlx5_0")
+    pairs = tuple(
+        PairFact(f"GPU{n}", "NIC0", Fact("level", level, "x")) for n, level in enumerate(levels)
+    )
+    topology = Topology((*machine.devices, nic), (), pairs)
+    assert _codes(topology).get("far-from-nic", ()) == far
+
+
+def test_findings_come_in_order_of_harm() -> None:
+    """Rule: what breaks jobs comes before what slows them, and the order never changes."""
+    topology = _machine(
+        {"ecc_uncorrected": 1, "clock_memory_max_hz": 2e9},
+        {"nvlink_errors": 1, "clock_memory_max_hz": 1.9e9},
+    )
+    found = check(topology)
+    assert [f.code for f in found] == ["ecc-uncorrected", "memory-clock-differs", "nvlink-errors"]
+    assert check(topology) == found
+    assert all(f.summary and f.evidence and f.remedy and 0 < f.harm <= 1 for f in found)
+
+
+def test_the_field_reports_clocks_are_told_with_their_cost() -> None:
+    """Rule: 1.7715 against 1.6830 GHz is 5 % lower, and up to 15 % of training throughput."""
+    (finding,) = check(
+        _machine({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.683e9})
+    )
+    assert "5.0%" in finding.summary
+    assert "15%" in finding.summary
+    assert "1.6830 GHz: GPU1; 1.7715 GHz: GPU0" in finding.evidence

@@ -1,0 +1,123 @@
+"""Any text gives a Topology or a ProbeError, and nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from types import ModuleType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology.errors import ProbeError
+from topology.findings import check
+from topology.model import Topology
+from topology.sources import own_json, recognise
+
+from . import texts
+
+PARSERS = {
+    name: importlib.import_module(f"topology.sources.{name}")
+    for name in (
+        "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
+        "bandwidth", "nvml", "own_json",
+    )
+}  # fmt: skip
+WORDS = st.sampled_from(
+    [
+        "GPU0", "GPU1", "GPU 0:", "NIC0", "X", "PIX", "NV4", "OK", "NS", "CPU Affinity", "GPU NUMA ID", "0-3", "N/A",
+        "\t", "  ", "|", "\n", "\n", "\x1b[4m", "Link 0:", "25 GB/s", "(UUID: a)", "P2P=Enabled Bandwidth Matrix (GB/s)",
+        "Device: 0, A, pciBusID: 5, pciDeviceID: 0, pciDomainID:0", "D\\D", "0", "1", "nan", "memcpy CE GPU(row) <- GPU(column) (GB/s)",
+        "/sys/devices/pci0000:00/0000:00:01.0/class:0x030200", "/sys/devices/system/node/node0/cpulist:0-3", "<", ">", "&a;", '"',
+    ]
+)  # fmt: skip
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["index", "links", "a", "b", "level", "up", "link", "id", "kind", "facts", "gpus", "reasons", "cpus", "migs"]),
+        inner, max_size=4,
+    ),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def holds(module: ModuleType, text: str) -> None:
+    """Parse; whatever comes of it can be shown, checked and saved."""
+    try:
+        topology = module.parse(text)
+    except ProbeError as error:
+        assert error.reason
+        assert error.line is None or 1 <= error.line <= text.count("\n") + 1
+        return
+    assert isinstance(topology, Topology)
+    topology.matrix()
+    check(topology)
+    assert own_json.parse(own_json.dump(topology)) == topology
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@settings(max_examples=60, deadline=None)
+@given(text=st.text() | st.lists(WORDS, max_size=24).map(" ".join))
+def test_any_text(name: str, text: str) -> None:
+    """Rule: noise, and noise in a format's own words, is read or refused."""
+    holds(PARSERS[name], text)
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, text in texts.VALID])
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damaged_texts(name: str, text: str, data: st.DataObject) -> None:
+    """Rule: cutting, doubling, swapping or replacing parts of a good text cannot crash a parser."""
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 60)))
+        middle = data.draw(st.sampled_from(["", text[start:end] * 2]) | WORDS | st.text(max_size=6))
+        text = text[:start] + middle + text[end:]
+    holds(PARSERS[name], text)
+    holds(recognise, text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(document=st.dictionaries(st.sampled_from(["machine", "gpus", "pairs", "gaps"]), JSON))
+def test_any_nvml_snapshot(document: dict[str, object]) -> None:
+    """Rule: JSON of any shape is read or refused."""
+    holds(PARSERS["nvml"], json.dumps({"busbar_nvml": 1, **document}))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    document=st.dictionaries(
+        st.sampled_from(["devices", "links", "pairs", "facts", "gaps", "sources"]), JSON
+    )
+)
+def test_any_json_of_ours(document: dict[str, object]) -> None:
+    """Rule: JSON of any shape is read or refused."""
+    holds(own_json, json.dumps({"busbar_topology": 1, **document}))
+
+
+@pytest.mark.parametrize("name", ["smi_xml", "nccl_xml", "hwloc"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
+        '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>',
+        '<!DOCTYPE a [<!ENTITY a0 "x"><!ENTITY a1 "&a0;&a0;"><!ENTITY a2 "&a1;&a1;">]><a>&a2;</a>',
+        '<!DOCTYPE a SYSTEM "http://example.invalid/a.dtd"><a>&undefined;</a>',
+        "<a>" * 100_000,
+        "<system>" + "<cpu/>" * 600_000 + "</system>",
+    ],
+    ids=["internal", "external", "expansion", "undefined", "deep", "many"],
+)
+def test_hostile_xml_is_refused(name: str, text: str) -> None:
+    """Rule: no entities, no DTD, bounded depth and size."""
+    with pytest.raises(ProbeError):
+        PARSERS[name].parse(text)
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_endless_texts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: every parser bounds what it takes in."""
+    monkeypatch.setattr("topology.sources.text.MAX_BYTES", 100)
+    with pytest.raises(ProbeError, match="101 characters"):
+        PARSERS[name].parse("x" * 101)

@@ -1,0 +1,214 @@
+"""Measuring: every pair once, intervals that hold, slow pairs marked, and a run under a real mpirun."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.facts import Fact
+from topology.measure import (
+    MARGIN,
+    Estimate,
+    by_class,
+    estimate,
+    expected,
+    isolated,
+    kind_of_pair,
+    matrix,
+    rounds,
+    slow,
+)
+from topology.measure_cli import crowded
+from topology.measure_mpi import Measured, Place, Settings
+from topology.measured_map import as_topology
+from topology.merge import merge
+from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
+from topology.sources import own_json
+from topology.views import measured as view
+
+from .machines import switched
+
+ROOT = Path(__file__).parents[2]
+SAMPLES = st.lists(st.floats(1e-9, 1e12), min_size=1, max_size=60)
+
+
+@given(st.integers(0, 40))
+def test_rounds_cover_every_pair_once(size: int) -> None:
+    """Rule: P - 1 rounds (P if odd) of disjoint pairs hold every pair exactly once."""
+    schedule = rounds(size)
+    assert len(schedule) == (0 if size < 2 else size - 1 if size % 2 == 0 else size)
+    for together in schedule:
+        ends = list(chain.from_iterable(together))
+        assert len(set(ends)) == len(ends)
+        assert all(a < b for a, b in together)
+    assert sorted(chain.from_iterable(schedule)) == list(combinations(range(size), 2))
+    assert all(len(together) == 1 for together in isolated(schedule))
+    assert list(chain.from_iterable(isolated(schedule))) == list(chain.from_iterable(schedule))
+
+
+@given(SAMPLES)
+def test_interval_holds_the_median_and_is_made_of_samples(samples: list[float]) -> None:
+    """Rule: low <= median <= high, both ends are samples, and order does not matter."""
+    found = estimate(samples)
+    assert found.low <= found.value <= found.high
+    assert {found.low, found.high} <= set(samples)
+    assert estimate(samples[::-1]) == found
+
+
+def test_interval_has_the_published_ranks() -> None:
+    """Rule: for n of 100 the 95 % interval of the median is samples 40 to 61 (Le Boudec's table)."""
+    found = estimate([float(n) for n in range(1, 101)])
+    assert (found.low, found.high) == (40, 61)
+    assert estimate([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
+    with pytest.raises(ValueError, match="no samples"):
+        estimate([])
+
+
+def measured(values: dict[tuple[int, int], Estimate], places: tuple[Place, ...]) -> Topology:
+    """A map of ranks with one quantity filled in."""
+    cells = {"latency": {}, "bandwidth": values, "bandwidth_both": {}}
+    return as_topology(Measured(places, cells, "Test MPI"), Settings())
+
+
+def cluster() -> tuple[Place, ...]:
+    """Two hosts of two ranks; the first host's ranks are on one NUMA node each."""
+    return (Place("a", "0-3", 0), Place("a", "4-7", 1), Place("b", "0-3", 0), Place("b", "0-3", 0))
+
+
+def test_ranks_are_classed_by_what_they_share() -> None:
+    """Rule: same NUMA node, same host and network are different classes."""
+    topology = measured({}, cluster())
+    assert kind_of_pair(topology, "RANK0", "RANK1") == "same host"
+    assert kind_of_pair(topology, "RANK2", "RANK3") == "same NUMA node"
+    assert kind_of_pair(topology, "RANK0", "RANK2") == "network"
+
+
+def test_more_ranks_than_cpus_is_said() -> None:
+    """Rule: only a host whose ranks share fewer CPUs than they are is named."""
+    places = (*cluster(), *[Place("c", "0-1", 0)] * 3, Place("d", "", None), Place("d", "", None))
+    assert crowded(places) == [("c", 3, 2)]
+
+
+def test_measured_map_is_saved_whole() -> None:
+    """Rule: what measure saves, --from reads: same matrix, with its intervals."""
+    values = {(0, 1): Estimate(10e9, 9e9, 11e9), (1, 0): Estimate(8e9, 7e9, 9e9)}
+    topology = own_json.parse(own_json.dump(measured(values, cluster())))
+    assert matrix(topology, "bandwidth") == {
+        (f"RANK{a}", f"RANK{b}"): cell for (a, b), cell in values.items()
+    }
+    assert topology.get("mpi_library") == "Test MPI"
+
+
+def test_expectation_comes_from_the_map_of_the_host() -> None:
+    """Rule: merged with the host's map, ranks on two sockets are promised the link between them."""
+    places = (Place("a", "0-7", 0), Place("a", "8-15", 1), Place("a", "8-15", 1))
+    topology = merge([measured({}, places), switched([[1], [1]])])
+    assert expected(topology, "RANK0", "RANK1") == 10e9
+    assert expected(topology, "RANK1", "RANK2") is None
+    assert expected(measured({}, cluster()), "RANK0", "RANK3") is None
+
+
+@given(
+    st.integers(3, 7),
+    st.floats(0.2, 0.9),
+    st.floats(0.001, 0.04),
+    st.booleans(),
+    st.data(),
+)
+def test_a_slow_pair_is_marked_and_only_that(
+    size: int, factor: float, noise: float, more_is_better: bool, data: st.DataObject
+) -> None:
+    """Rule: a pair worse than its class by more than noise and margin is marked, no other is."""
+    a, b = sorted(data.draw(st.permutations(range(size)))[:2])
+    value = dict.fromkeys(combinations(range(size), 2), 10.0)
+    value[a, b] *= factor if more_is_better else 1 / factor
+    cells = {
+        (f"RANK{x}", f"RANK{y}"): Estimate(v, v * (1 - noise), v * (1 + noise))
+        for (x, y), v in value.items()
+    }
+    topology = measured({}, (Place("a", "", 0),) * size)
+    found = [(entry.a, entry.b) for entry in slow(topology, cells, more_is_better)]
+    assert found == ([(f"RANK{a}", f"RANK{b}")] if factor < 1 - 3 * MARGIN or found else [])
+
+
+def test_overlapping_intervals_are_noise() -> None:
+    """Rule: a pair whose interval reaches the others' is not marked, however low its median is."""
+    cells = {
+        ("RANK0", "RANK1"): Estimate(5.0, 4.0, 10.0),
+        ("RANK0", "RANK2"): Estimate(10.0, 9.0, 11.0),
+        ("RANK1", "RANK2"): Estimate(10.0, 9.0, 11.0),
+    }
+    topology = measured({}, (Place("a", "", 0),) * 3)
+    assert slow(topology, cells, more_is_better=True) == ()
+    assert slow(topology, {("RANK0", "RANK1"): cells["RANK0", "RANK1"]}, True) == ()
+
+
+def test_classes_of_gpus_are_the_cells_of_the_matrix() -> None:
+    """Rule: others' measured GPU matrices are compared within PIX, PHB, NV#."""
+    link = Link(LinkKind.NVLINK, "GPU0", "GPU1", "x", 2)
+    gpus = tuple(Device(f"GPU{n}", Kind.GPU, n) for n in range(3))
+    facts = tuple(
+        PairFact(f"GPU{a}", f"GPU{b}", Fact(name, value, "log"))
+        for a, b, level, rate in ((0, 1, "SYS", 40e9), (0, 2, "PHB", 11e9), (1, 2, "PHB", 10e9))
+        for name, value in (("level", level), ("bandwidth", rate))
+    )
+    topology = Topology(gpus, (link,), facts, (), (), ("log",))
+    cells = matrix(topology, "bandwidth")
+    assert {kind: len(pairs) for kind, pairs in by_class(topology, cells).items()} == {
+        "NV2": 1,
+        "PHB": 2,
+    }
+    shown = view.text(topology)
+    assert "NV2: 1 directed pair(s), median 40.00 GB/s" in shown
+    assert "link rates promise 12.00, 88 % reached" in shown
+
+
+def launch(ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the command under the mpirun that stands beside this Python, or on the path."""
+    beside = Path(sys.executable).with_name("mpirun")
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if mpirun is None:
+        pytest.skip("no mpirun to start ranks with")
+    pytest.importorskip("mpi4py")
+    command = [mpirun, "-n", str(ranks), sys.executable, "-m", "topology", "measure", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+    )
+
+
+@pytest.mark.parametrize("options", [(), ("--isolated",)])
+def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Rule: three ranks give six directed cells of each quantity, once printed, and saved to be read."""
+    saved = tmp_path / "measured.json"
+    settings = ("--bytes", "64K", "--repetitions", "5", "--json", "-o", str(saved))
+    done = launch(3, *settings, *options)
+    assert done.returncode == 0, done.stderr
+    topology = own_json.parse(saved.read_text())
+    assert json.loads(done.stdout) == json.loads(saved.read_text())
+    assert topology.get("pairs_at_once") is (not options)
+    ways = {(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(3) if a != b}
+    for name in ("latency", "bandwidth", "bandwidth_both"):
+        cells = matrix(topology, name)
+        assert set(cells) == ways
+        assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
+
+
+def test_bad_input_under_mpirun_is_one_line() -> None:
+    """Rule: only rank 0 complains, everyone ends, the status is 2."""
+    for options in (("--from", "no-such-file"), ("--bytes", "much")):
+        done = launch(2, *options)
+        assert done.returncode == 2
+        said = [line for line in (done.stdout + done.stderr).splitlines() if "Traceback" in line]
+        assert not said
+        lines = [line for line in done.stderr.splitlines() if options[1] in line]
+        assert len(lines) == 1

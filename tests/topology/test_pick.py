@@ -1,0 +1,238 @@
+"""Picks: the machines of the field report, what ranks sets, what is refused, and what is said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations, permutations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology.errors import ProbeError
+from topology.facts import Fact
+from topology.model import PairFact, Topology
+from topology.pick import Objective, Ranking, available, pick
+from topology.placement.text import as_json, text
+from topology.placement.why import reasons
+from topology.sources.recognise import parse
+
+from .conftest import Loaded
+from .machines import DGX_1V, dgx_1v, field_report, shapes, switched
+from .test_model import topologies
+
+GB = 1e9
+
+
+def ids(*numbers: int) -> tuple[str, ...]:
+    """GPU ids."""
+    return tuple(f"GPU{n}" for n in numbers)
+
+
+def tier_of(ranking: Ranking, wanted: tuple[str, ...]) -> int:
+    """The place of the tier that holds a set."""
+    return next(n for n, tier in enumerate(ranking.tiers) if wanted in tier.sets)
+
+
+def test_field_report_pix_pairs_beat_phb_pairs() -> None:
+    """Rule: on the field report's machine [0,1] and [4,5] (PIX) beat [0,5] (PHB), and it says so."""
+    ranking = pick(field_report(), 2)
+    assert tier_of(ranking, ids(0, 1)) == tier_of(ranking, ids(4, 5)) == 0
+    assert tier_of(ranking, ids(0, 5)) == 1
+    said = " ".join(reasons(ranking))
+    assert "[0,1] beats [0,3]" in said
+    assert "PHB, a PCIe host bridge" in said
+
+
+def test_dgx_1v_sets_with_nvlink_rings_come_first() -> None:
+    """Rule: 8 of 70 sets of four hold an NVLink ring, and they are the first eight."""
+    ranking = pick(dgx_1v(), 4, most=70)
+    linked = {frozenset(pair) for pair in DGX_1V}
+
+    def holds_ring(chosen: tuple[int, ...]) -> bool:
+        return any(
+            all(
+                frozenset(edge) in linked
+                for edge in zip(order, (*order[1:], order[0]), strict=True)
+            )
+            for order in permutations(chosen)
+        )
+
+    expected = {ids(*chosen) for chosen in combinations(range(8), 4) if holds_ring(chosen)}
+    assert len(expected) == 8
+    assert {best.gpus for best in ranking.picks[:8]} == expected
+    assert all(
+        best.bottleneck and best.bottleneck.hop.kind == "nvlink" for best in ranking.picks[:8]
+    )
+    assert "8 of 70 sets of 4 hold a ring of NVLinks" in reasons(ranking)
+
+
+def test_dgx_1v_ring_of_eight_stays_on_nvlink() -> None:
+    """Rule: one of the 30 of 2520 orders is found; the identity order is known not to be one."""
+    ranking = pick(dgx_1v(), 8)
+    order = [int(id.removeprefix("GPU")) for id in ranking.picks[0].order]
+    hops = zip(order, [*order[1:], order[0]], strict=True)
+    assert all((min(hop), max(hop)) in DGX_1V for hop in hops)
+    assert len(ranking.picks[0].rings) == 3
+    assert ranking.picks[0].busbw == pytest.approx(120 * GB)
+    assert (
+        "30 of 2520 orders of these GPUs stay on NVLink; index order does not "
+        "(GPU3→GPU4, GPU7→GPU0)" in reasons(ranking)
+    )
+
+
+def test_dgx_1v_of_eight_is_a_torus_of_nvlinks() -> None:
+    """Rule: when k suits, rows and columns of the grid stay on the fast links too."""
+    grid = pick(dgx_1v(), 8).picks[0].grid
+    assert grid is not None
+    lines = [*grid.rows, *zip(*grid.rows, strict=True)]
+    assert sorted(id for row in grid.rows for id in row) == list(ids(*range(8)))
+    for line in lines:
+        numbers = [int(id.removeprefix("GPU")) for id in line]
+        hops = zip(numbers, [*numbers[1:], numbers[0]], strict=True)
+        assert all((min(hop), max(hop)) in DGX_1V for hop in hops)
+
+
+def test_machines_have_their_expected_picks(machine: Loaded) -> None:
+    """Rule: on every described machine the best set, its busbw and its rings are the expected ones."""
+    described, topology = machine
+    for expected in described["expect"]["picks"]:
+        ranking = pick(topology, expected["k"], Objective(expected.get("objective", "ring")))
+        best = ranking.picks[0]
+        assert best.gpus == ids(*expected["best"])
+        assert best.busbw == pytest.approx(expected["busbw_gb_s"] * GB)
+        assert len(best.rings) == expected.get("rings", 0)
+        if "worst" in expected:
+            assert tier_of(ranking, ids(*expected["worst"])) > 0
+
+
+@given(shapes(8), st.data())
+def test_ranking_is_whole_and_in_order(shape: list[list[int]], data: st.DataObject) -> None:
+    """Rule: every set is rated once, and no later one promises more bandwidth."""
+    topology = switched(shape)
+    size = len(topology.gpus)
+    objective = data.draw(st.sampled_from(Objective))
+    k = data.draw(
+        st.integers(1, size).filter(lambda k: objective is not Objective.PAIRS or k % 2 == 0)
+    )
+    ranking = pick(topology, k, objective, most=100)
+    sets = [chosen.gpus for chosen in ranking.picks]
+    assert sorted(sets) == sorted(combinations([gpu.id for gpu in topology.gpus], k))
+    promised = [chosen.busbw for chosen in ranking.picks]
+    assert promised == sorted(promised, reverse=True)
+    for chosen in ranking.picks:
+        assert sorted(chosen.order) == sorted(chosen.gpus)
+        assert sorted(id for group in chosen.groups for id in group) == sorted(chosen.gpus)
+        paired = [id for pair in chosen.pairs for id in pair]
+        assert sorted(paired) == (sorted(chosen.gpus) if objective is Objective.PAIRS else [])
+    for width in (80, 160):
+        assert max(map(len, text(ranking, width).splitlines())) <= width
+    assert [p["gpus"] for p in json.loads(as_json(ranking))["picks"]] == [list(s) for s in sets]
+
+
+def test_equal_sets_stay_in_one_numa_node() -> None:
+    """Rule: through an NVSwitch all sets promise the same; those of one NUMA node come first."""
+    topology = switched([[4], [4]], nvlinks=18)
+    assert pick(topology, 4).picks[0].gpus == ids(0, 1, 2, 3)
+    left = available(topology, ["3"], busy=False)
+    assert pick(topology, 4, among=left).picks[0].gpus == ids(4, 5, 6, 7)
+    assert pick(topology, 8).picks[0].busbw == pytest.approx(18 * 20.6 * GB)
+
+
+def test_more_than_sixteen_are_searched_with_a_bound() -> None:
+    """Rule: above 16 GPUs the result says that not everything was seen, and keeps switches together."""
+    ranking = pick(switched([[4, 4, 4], [4, 4, 4]]), 4)
+    assert not ranking.exact
+    assert len({ranking.pool.ids.index(id) // 4 for id in ranking.picks[0].gpus}) == 1
+    assert "bounded search" in text(ranking)
+    whole = pick(switched([[4, 4, 4], [4, 4, 4]]), 24).picks[0]
+    assert whole.bottleneck is not None
+    assert whole.bottleneck.flows == 1
+
+
+def with_facts(topology: Topology, facts: dict[str, tuple[Fact, ...]]) -> Topology:
+    """The topology with more said of some devices."""
+    devices = tuple(replace(d, facts=(*d.facts, *facts.get(d.id, ()))) for d in topology.devices)
+    return replace(topology, devices=devices)
+
+
+def test_busy_and_excluded_gpus_are_left_out() -> None:
+    """Rule: --busy leaves out what has processes or load, --exclude what is named in any of its names."""
+    topology = with_facts(
+        switched([[4]]),
+        {
+            "GPU0": (Fact("processes", 2, "nvml"),),
+            "GPU1": (Fact("processes", 0, "nvml"), Fact("utilization_percent", 55, "nvml")),
+            "GPU2": (Fact("processes", 0, "nvml"), Fact("utilization_percent", 0, "nvml")),
+        },
+    )
+    assert [gpu.id for gpu in available(topology, [], busy=True)] == ["GPU2", "GPU3"]
+    assert [gpu.id for gpu in available(topology, ["2", "GPU0"], busy=False)] == ["GPU1", "GPU3"]
+
+
+@pytest.mark.parametrize(
+    ("k", "objective", "named"),
+    [
+        (0, Objective.RING, "0 GPUs wanted"),
+        (8, Objective.RING, "7 to choose from"),
+        (3, Objective.PAIRS, "even number"),
+    ],
+)
+def test_impossible_wishes_are_refused(k: int, objective: Objective, named: str) -> None:
+    """Rule: a wish that cannot be met is an error that says why, never a smaller pick."""
+    with pytest.raises(ProbeError, match=named):
+        pick(field_report(), k, objective)
+
+
+def test_unknown_or_unasked_gpus_are_refused() -> None:
+    """Rule: an unknown GPU to exclude, busy GPUs nobody knows of, and no GPU at all are errors."""
+    with pytest.raises(ProbeError, match="no GPU '9' to exclude; GPUs here: GPU0"):
+        available(field_report(), ["9"], busy=False)
+    with pytest.raises(ProbeError, match="no source says which GPUs are busy"):
+        available(field_report(), [], busy=True)
+    with pytest.raises(ProbeError, match="no GPU to pick"):
+        pick(Topology(), 1)
+
+
+def test_pairs_without_peer_access_rank_last() -> None:
+    """Rule: where a source says that P2P fails, a like pair with P2P is better, and it is said."""
+    topology = switched([[3]])
+    refused = PairFact("GPU0", "GPU1", Fact("p2p_read", "CNS", "smi"))
+    ranking = pick(replace(topology, pairs=(refused,)), 2)
+    assert ranking.picks[-1].gpus == ids(0, 1)
+    assert "without P2P" in text(ranking)
+
+
+@given(topologies(), st.integers(-1, 7), st.sampled_from(Objective))
+def test_any_map_is_picked_from_or_refused(
+    topology: Topology, k: int, objective: Objective
+) -> None:
+    """Rule: whatever the map, there is a ranking that can be told, or a ProbeError."""
+    try:
+        ranking = pick(topology, k, objective)
+    except ProbeError as error:
+        assert error.reason
+    else:
+        assert text(ranking, 60)
+        assert as_json(ranking)
+
+
+def test_every_sample_is_picked_from(samples: Path) -> None:
+    """Rule: every public text with GPUs gives a best pair, an order of all, and every view of it."""
+    seen = 0
+    for path in sorted(samples.glob("*/*")):
+        try:
+            topology = parse(path.read_text(errors="replace"))
+        except ProbeError:
+            continue  # graph dumps, and texts that the parsers refuse for good reason
+        size = len(topology.gpus)
+        if size < 2:
+            continue
+        seen += 1
+        for k in {2, size}:
+            best = pick(topology, k).picks[0]
+            assert len(set(best.order)) == k, path.name
+            assert best.busbw > 0, path.name
+    assert seen >= 30

@@ -1,0 +1,213 @@
+"""Views: what people see is what the map says, at any width, and is escaped."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology.facts import Fact
+from topology.findings import check
+from topology.model import Device, Kind, Topology
+from topology.sources import smi_topo
+from topology.sources.recognise import parse
+from topology.sources.text import lines
+from topology.views import findings as findings_view
+from topology.views import layout, matrix, picture, tree
+from topology.views.plain import plain
+
+from .conftest import Loaded
+from .machines import dgx_1v, shapes, switched
+from .test_model import topologies
+
+
+@given(shapes(8), st.booleans())
+def test_matrix_text_reads_back_the_same(shape: list[list[int]], underline: bool) -> None:
+    """Rule: what looks as nvidia-smi's output is read as nvidia-smi's output."""
+    topology = switched(shape)
+    read = smi_topo.parse(matrix.text(topology, underline))
+    assert read.matrix() == topology.matrix()
+    assert [gpu.get("cpu_affinity") for gpu in read.gpus] == [
+        numa.get("cpus") if (numa := topology.ancestor(gpu.id, Kind.NUMA)) else None
+        for gpu in topology.gpus
+    ]
+
+
+def test_matrix_is_nvidia_smis_to_the_letter(samples: Path) -> None:
+    """Rule: for today's dialect, what we print of a raw capture is that capture."""
+    names = [
+        "8x_h200_10nic_glm",
+        "8x_rtx4090_NODE_PHB_SYS_6plus2",
+        "8x_rtx6000pro_asus_esc8000a_raw",
+    ]
+    for name in names:
+        raw = (samples / "topo-m" / f"{name}.txt").read_text()
+        theirs = raw.split("\n", 1)[1] if raw.startswith("# source") else raw
+        ours = matrix.text(parse(theirs), underline=True).splitlines()
+        rows = [
+            row.rstrip()
+            for row in theirs.splitlines()
+            if re.match(r"\t?(\x1b\[4m)?(GPU|NIC)[0-9]", row)
+        ]
+        assert rows
+        assert [row.rstrip() for row in ours][: len(rows)] == rows
+
+
+def test_every_sample_prints_as_it_reads(samples: Path) -> None:
+    """Rule: parse, print and parse again gives the same matrix, for every public text."""
+    for path in sorted((samples / "topo-m").glob("*.txt")):
+        topology = parse(path.read_text())
+        assert parse(matrix.text(topology)).matrix() == topology.matrix(), path.name
+
+
+@given(topologies())
+@settings(max_examples=60)
+def test_any_map_has_all_views(topology: Topology) -> None:
+    """Rule: matrix, CSV and tree of any map are text; CSV has a row a device."""
+    assert isinstance(matrix.text(topology), str)
+    rows = list(csv.reader(io.StringIO(matrix.as_csv(topology))))
+    assert [row[0] for row in rows[1:]] == [plain(end.id) for end in topology.endpoints]
+    assert all(len(row) == len(rows[0]) for row in rows)
+    assert tree.text(topology, 40).startswith("machine")
+
+
+@given(topologies(), st.integers(40, 160))
+@settings(max_examples=60)
+def test_no_view_writes_terminal_commands(topology: Topology, width: int) -> None:
+    """Rule: a name in a file that someone sent cannot move the cursor or colour the screen."""
+    shown = [matrix.text(topology), tree.text(topology, width), matrix.as_csv(topology)]
+    shown.append(findings_view.text(topology, check(topology), width))
+    for text in shown:
+        assert all(c.isprintable() or c in "\n\t" for c in text)
+
+
+def test_tree_shows_every_device_once(machine: Loaded) -> None:
+    """Rule: every GPU, NIC, bridge and switch has a line of its own, within the width."""
+    _, topology = machine
+    for width in (80, 160):
+        shown = tree.text(topology, width)
+        assert max(map(len, shown.splitlines())) <= width
+        for device in topology.devices:
+            if device.kind not in (Kind.CACHE, Kind.CORE):
+                assert len(re.findall(rf"── {re.escape(device.id)}(?:[ \n]|$)", shown)) == 1
+
+
+def test_alike_cores_share_a_line() -> None:
+    """Rule: sixty cores are one line with their CPUs, not sixty."""
+    numa = Device("NUMA0", Kind.NUMA, 0)
+    cores = [
+        Device(f"CORE{n}", Kind.CORE, n, parent="NUMA0", facts=(Fact("cpus", str(n), "x"),))
+        for n in range(60)
+    ]
+    shown = tree.text(Topology((numa, *cores)), 80)
+    assert "60 x core  CPUs 0-59" in shown
+    assert "CORE1" not in shown
+
+
+@given(shapes(8))
+def test_picture_places_neighbours_together(shape: list[list[int]]) -> None:
+    """Rule: no two boxes meet; what shares a switch stands side by side; parents are above."""
+    topology = switched(shape)
+    drawing = layout.draw(topology)
+    places = {node.id: (node.x, node.y) for node in drawing.nodes}
+    assert len(set(places.values())) == len(places)
+    row = sorted((gpu.id for gpu in topology.gpus), key=lambda id: places[id][0])
+    assert row == [gpu.id for gpu in topology.gpus]
+    for device in topology.devices:
+        if device.parent:
+            assert places[device.id][1] < places[device.parent][1]
+    for edge in drawing.edges:
+        assert edge.points[0] in (places[edge.a], places[edge.b])
+        assert 0 < edge.width <= 7
+
+
+@given(topologies())
+@settings(max_examples=60)
+def test_any_map_is_drawn(topology: Topology) -> None:
+    """Rule: a picture of whatever map has a place for both ends of every line."""
+    drawing = layout.draw(topology)
+    places = {node.id for node in drawing.nodes}
+    assert all({edge.a, edge.b} <= places for edge in drawing.edges)
+
+
+def test_switches_in_the_tree_are_drawn_below() -> None:
+    """Rule: an NVSwitch that sysfs sees behind a bridge of its own still stands below the GPUs."""
+    topology = switched([[2]], nvlinks=6)
+    bridge = Device("SW9", Kind.BRIDGE, parent="NUMA0")
+    devices = tuple(
+        replace(d, parent="SW9") if d.kind is Kind.SWITCH else d for d in topology.devices
+    )
+    drawing = layout.draw(replace(topology, devices=(*devices, bridge)))
+    height = {node.id: node.y for node in drawing.nodes}
+    assert height["NVS0"] < height["GPU0"] < height["SW9"]
+
+
+def test_wider_lines_are_faster_links() -> None:
+    """Rule: of two links of a DGX-1V the one with two NVLinks is drawn twice as wide."""
+    widths = {(edge.a, edge.b): edge.width for edge in layout.draw(dgx_1v()).edges}
+    assert widths["GPU0", "GPU3"] == pytest.approx(2 * widths["GPU0", "GPU1"])
+
+
+NASTY = "</script><b>&\"'$x^2$"
+
+
+def nasty() -> Topology:
+    """A machine whose names try to be markup."""
+    return Topology(
+        (
+            Device("HOST", Kind.HOST, name=NASTY),
+            Device("GPU0", Kind.GPU, 0, name=NASTY, parent="HOST"),
+            Device("GPU1", Kind.GPU, 1, name="b", parent="HOST"),
+        ),
+        sources=(NASTY,),
+    )
+
+
+def test_svg_is_xml_with_facts_to_hover() -> None:
+    """Rule: the SVG is well-formed, and every box says what it is, escaped."""
+    pytest.importorskip("matplotlib")
+    root = ET.fromstring(picture.svg(nasty()))
+    titles = [node.text or "" for node in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert f"GPU0 {NASTY}" in "\n".join(titles)
+    assert not any(node.tag.endswith("}b") for node in root.iter())
+
+
+def test_page_escapes_what_it_shows() -> None:
+    """Rule: nothing that a source said can end the page's script or become a tag."""
+    pytest.importorskip("plotly")
+    text = picture.page(nasty())
+    assert NASTY not in text
+    assert "<b>&" not in text
+    assert "GPU0" in text
+    assert 'src="http' not in text
+
+
+def test_findings_are_worst_first_with_remedies(machine: Loaded) -> None:
+    """Rule: every finding shows its summary, devices, evidence and remedy within the width."""
+    _, topology = machine
+    found = check(topology)
+    shown = findings_view.text(topology, found, 80)
+    flat = " ".join(shown.split())
+    for finding in found:
+        for part in (
+            finding.summary,
+            ", ".join(finding.subjects),
+            finding.evidence,
+            finding.remedy,
+        ):
+            assert " ".join(part.split()) in flat
+    assert not found or shown.index(found[0].code) == min(shown.index(f.code) for f in found)
+    assert found or "no findings" in shown
+
+
+def test_lines_are_not_ragged() -> None:
+    """Rule: the matrix has as many cells in its header as in its rows."""
+    rows = [row for row in lines("x", matrix.text(dgx_1v())) if row.strip().startswith("GPU")]
+    assert len({row.count("\t") for row in rows}) == 1

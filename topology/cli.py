@@ -1,0 +1,254 @@
+"""The command line: map, check, pick, export, measure. Parses, calls, prints; decides nothing."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from topology.errors import ProbeError
+from topology.gather import gather
+from topology.model import Topology
+from topology.views.plain import plain
+
+CLEAN, FOUND, BAD = 0, 1, 2
+_PROG = "python -m topology"
+#: Where launchers say which rank a process is; only rank 0 may complain.
+_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is one line and status 2, as is all bad input."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ProbeError(self.prog, f"{message} (see --help)")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command; return its exit status: 0, 1 where check found something, 2 for bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show an arrow shows a question mark instead of a traceback.
+            stream.reconfigure(errors="replace")
+    try:
+        name = argv[0] if argv and argv[0] in _COMMANDS else ""
+        status = _COMMANDS[name](argv[1:] if name else argv)
+        sys.stdout.flush()
+        return status
+    except ProbeError as error:
+        if _rank() == 0:
+            sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
+        return BAD
+    except BrokenPipeError:
+        # The reader has seen enough; what Python flushes at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLEAN
+    except KeyboardInterrupt:
+        return 130
+
+
+def _rank() -> int:
+    said = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
+    return int(said) if said.isdecimal() else 0
+
+
+def _parser(command: str, about: str, epilog: str = "") -> _Parser:
+    parser = _Parser(
+        prog=f"{_PROG} {command}".strip(),
+        description=about,
+        epilog=epilog or None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--from",
+        dest="files",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FILE",
+        help="read these instead of this machine, most trusted first; - is standard input, the "
+        "format is recognised",
+    )
+    return parser
+
+
+def _gathered(args: argparse.Namespace) -> Topology:
+    commands = [name for name in args.files if name in _COMMANDS and not Path(name).exists()]
+    if commands:
+        raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before --from")
+    topology, notes = gather(args.files)
+    for note in notes:
+        sys.stderr.write(f"note: {plain(note)}\n")
+    if topology.gaps and not args.files:
+        gaps = len(topology.gaps)
+        sys.stderr.write(f"note: {gaps} question(s) without an answer here; --json lists them\n")
+    return topology
+
+
+def _show(argv: Sequence[str]) -> int:
+    commands = "\n".join(f"  {_PROG} {name} --help" for name in _COMMANDS if name)
+    parser = _parser("", "Map a machine: the matrix of nvidia-smi topo -m.", f"also:\n{commands}")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the whole map, with who said what")
+    form.add_argument("--csv", action="store_true", help="the matrix as CSV")
+    form.add_argument("--tree", action="store_true", help="the tree from host to device")
+    parser.add_argument("--svg", metavar="FILE", help="draw the link graph (matplotlib)")
+    parser.add_argument("--html", metavar="FILE", help="draw it as a page with facts (plotly)")
+    args = parser.parse_args(argv)
+    topology = _gathered(args)
+    if args.svg or args.html:
+        from topology.views import picture
+
+        for name, draw in ((args.svg, picture.svg), (args.html, picture.page)):
+            if name:
+                _write(name, draw(topology))
+    if args.json or args.csv or args.tree or not (args.svg or args.html):
+        sys.stdout.write(_shown(topology, args))
+    return CLEAN
+
+
+def _shown(topology: Topology, args: argparse.Namespace) -> str:
+    from topology.sources import own_json
+    from topology.views import matrix, tree
+
+    if args.json:
+        return own_json.dump(topology)
+    if args.csv:
+        return matrix.as_csv(topology)
+    if args.tree or not topology.gpus:
+        # Without a GPU the CPUs are what there is to see.
+        return tree.text(topology, shutil.get_terminal_size().columns)
+    return matrix.text(topology, underline=sys.stdout.isatty())
+
+
+def _write(name: str, text: str) -> None:
+    """Write to a file, or to standard output for ``-``."""
+    if name == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ProbeError(name, f"cannot be written: {error.strerror or error}") from None
+    sys.stderr.write(f"wrote {name}\n")
+
+
+def _check(argv: Sequence[str]) -> int:
+    parser = _parser(
+        "check",
+        "State what costs performance, worst first. Exit status 0 clean, 1 findings, 2 bad.",
+    )
+    parser.add_argument("--json", action="store_true", help="findings as JSON")
+    args = parser.parse_args(argv)
+    topology = _gathered(args)
+    from topology.findings import check
+    from topology.views import findings as view
+
+    found = check(topology)
+    if args.json:
+        sys.stdout.write(json.dumps([vars(finding) for finding in found], indent=1) + "\n")
+    else:
+        sys.stdout.write(view.text(topology, found, shutil.get_terminal_size().columns))
+    return FOUND if found else CLEAN
+
+
+def _choice(parser: argparse.ArgumentParser, required: bool) -> None:
+    """The options that say which GPUs are wanted, and for what."""
+    parser.add_argument(
+        "-k", type=int, required=required, metavar="K", help="how many GPUs the job gets"
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        default=[],
+        metavar="GPU[,GPU]",
+        help="leave out by index, id, UUID or bus id; may be repeated",
+    )
+    parser.add_argument("--busy", action="store_true", help="leave out GPUs that are in use")
+    parser.add_argument(
+        "--objective",
+        choices=("ring", "pairs", "all-to-all"),
+        default="ring",
+        help="what the job does (default: %(default)s)",
+    )
+
+
+def _pick(argv: Sequence[str]) -> int:
+    parser = _parser("pick", "Rank the sets of K GPUs, with ring order, bottleneck and reasons.")
+    _choice(parser, required=True)
+    parser.add_argument(
+        "-n", "--alternatives", type=int, default=5, metavar="N", help="sets to list (default: 5)"
+    )
+    parser.add_argument("--json", action="store_true", help="the ranking as JSON")
+    args = parser.parse_args(argv)
+    if args.alternatives < 1:
+        parser.error(f"-n {args.alternatives}: at least 1 set is listed")
+    topology = _gathered(args)
+    from topology.pick import Objective, available, pick
+    from topology.placement import text
+
+    pool = available(topology, _words(args.exclude), args.busy)
+    ranking = pick(topology, args.k, Objective(args.objective), pool, args.alternatives)
+    if args.json:
+        sys.stdout.write(text.as_json(ranking))
+    else:
+        sys.stdout.write(text.text(ranking, shutil.get_terminal_size().columns))
+    return CLEAN
+
+
+def _words(lists: Sequence[str]) -> list[str]:
+    return [word for text in lists for word in text.split(",") if word]
+
+
+def _export(argv: Sequence[str]) -> int:
+    from topology.exports import EXPORTS, export
+
+    width = max(map(len, EXPORTS))
+    formats = "\n".join(f"  {name:{width}}  {entry.about}" for name, entry in EXPORTS.items())
+    parser = _parser("export", "Write for another program.", f"formats:\n{formats}")
+    parser.add_argument("format", choices=tuple(EXPORTS), metavar="FORMAT", help="see below")
+    _choice(parser, required=False)
+    args = parser.parse_args(argv)
+    entry = EXPORTS[args.format]
+    chosen = args.k is not None or args.exclude or args.busy or args.objective != "ring"
+    if chosen and not entry.ordered:
+        parser.error(f"{args.format} describes the whole machine; it takes no choice of GPUs")
+    topology = _gathered(args)
+    order: tuple[str, ...] = ()
+    if entry.ordered:
+        from topology.pick import Objective, available, pick
+
+        pool = available(topology, _words(args.exclude), args.busy)
+        k = len(pool) if args.k is None else args.k
+        order = pick(topology, k, Objective(args.objective), pool, 1).picks[0].order
+    sys.stdout.write(export(args.format, topology, order))
+    return CLEAN
+
+
+def _measure(argv: Sequence[str]) -> int:
+    from topology import measure_cli
+
+    parser = _parser(
+        "measure",
+        "Measure latency and bandwidth between all ranks: mpirun -n P python -m topology measure.\n"
+        "Without mpirun, --from shows matrices that were measured before.",
+    )
+    measure_cli.options(parser)
+    args = parser.parse_args(argv)
+    return measure_cli.run(args, lambda: _gathered(args), _write)
+
+
+_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "": _show,
+    "check": _check,
+    "pick": _pick,
+    "export": _export,
+    "measure": _measure,
+}

@@ -1,0 +1,148 @@
+"""The ``measure`` command: options, who does what among the ranks, and what rank 0 shows."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topology.errors import ProbeError
+from topology.measure import QUANTITIES, matrix
+from topology.merge import merge
+from topology.model import Topology
+from topology.sources import own_json
+from topology.sources.cpulist import members
+from topology.views import measured as view
+from topology.views.plain import plain
+
+if TYPE_CHECKING:
+    from topology.measure_mpi import Place
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MOST = 1 << 28
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``measure``."""
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="one pair at a time instead of disjoint pairs at once",
+    )
+    parser.add_argument(
+        "--bytes",
+        type=_size,
+        default=1 << 20,
+        metavar="N",
+        help="a bandwidth message (default: 1M)",
+    )
+    parser.add_argument(
+        "--repetitions", type=_count, default=30, metavar="N", help="windows timed (default: 30)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="save as JSON that --from reads")
+    parser.add_argument("--json", action="store_true", help="print that JSON instead of matrices")
+
+
+def _size(word: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", word)
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 8 <= size <= _MOST:
+        raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
+    return size
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or not 1 <= int(word[:9]) <= 100_000:
+        raise argparse.ArgumentTypeError(f"{word!r} is no number from 1 to 100000")
+    return int(word)
+
+
+def run(
+    args: argparse.Namespace, gather: Callable[[], Topology], write: Callable[[str, str], None]
+) -> int:
+    """Measure, or show what the files of --from hold. Returns the exit status."""
+    from topology import measure_mpi
+
+    try:
+        comm = measure_mpi.world()
+    except ProbeError:
+        if not args.files:
+            raise
+        _report(args, _only_measured(gather()), write)
+        return 0
+    settings = measure_mpi.Settings(args.bytes, args.repetitions, alone=args.isolated)
+    machine, trouble = None, None
+    if comm.rank == 0:
+        try:
+            _writable(args.output)
+            machine = gather()
+        except ProbeError as error:
+            trouble = error
+    if not measure_mpi.agree(comm, trouble is None):
+        if trouble is not None:
+            raise trouble
+        return 2
+    found = measure_mpi.measure(comm, settings, _progress)
+    if found is not None and machine is not None:
+        from topology.measured_map import as_topology
+
+        measured = as_topology(found, settings)
+        whole = measured
+        # A machine that cannot be the one of the ranks says nothing of them.
+        with suppress(ProbeError):
+            whole = merge([measured, machine])
+        for host, ranks, cpus in crowded(found.places):
+            sys.stderr.write(f"note: {ranks} ranks share {cpus} CPUs of {plain(host)}: what is ")
+            sys.stderr.write("measured there is the scheduler as well\n")
+        _report(args, whole, write)
+    return 0
+
+
+def crowded(places: Sequence[Place]) -> list[tuple[str, int, int]]:
+    """Hosts with more ranks than CPUs that these ranks may use: (host, ranks, CPUs)."""
+    found = []
+    for host in dict.fromkeys(place.host for place in places):
+        here = [place for place in places if place.host == host]
+        cpus = {cpu for place in here for cpu in members(place.cpus) or ()}
+        if 0 < len(cpus) < len(here):
+            found.append((host, len(here), len(cpus)))
+    return found
+
+
+def _writable(name: str | None) -> None:
+    """Refuse, before anything is measured, an output that could not be written after it."""
+    if name and name != "-" and not Path(name).resolve().parent.is_dir():
+        raise ProbeError(name, "cannot be written: no such folder")
+
+
+def _only_measured(topology: Topology) -> Topology:
+    if not any(matrix(topology, name) for name in QUANTITIES):
+        reason = (
+            "no measured matrix in these files; start it as mpirun -n 4 python -m topology measure"
+        )
+        raise ProbeError("measure", reason)
+    return topology
+
+
+def _report(
+    args: argparse.Namespace, topology: Topology, write: Callable[[str, str], None]
+) -> None:
+    if args.output:
+        write(args.output, own_json.dump(topology))
+    if args.json:
+        sys.stdout.write(own_json.dump(topology))
+    else:
+        for name in ("mpi_library", "message_bytes"):
+            value = topology.get(name)
+            if value is not None:
+                sys.stdout.write(f"{name.replace('_', ' ')}: {value}\n")
+        sys.stdout.write(f"\n{view.text(topology)}")
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\rround {done + 1} of {total}" + ("\n" if done + 1 == total else ""))

@@ -1,0 +1,1 @@
+"""Which GPUs, in which order, and what to expect of them. Knows the model; prints nothing."""

@@ -1,0 +1,95 @@
+"""Grids and groups of chosen GPUs: what a torus or a hierarchical algorithm wants to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topology.model import Kind
+from topology.placement.load import Flow, Links, ring_flows
+from topology.placement.ways import Ways
+
+Rows = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Rows of ids, all of one length; ``row_rate`` and ``column_rate`` are bytes per second a ring.
+
+    ``busbw`` is that of an all-reduce: reduce-scatter in all rows at once, all-reduce of the shares
+    in all columns, all-gather in the rows; one ring each.
+    """
+
+    rows: tuple[tuple[str, ...], ...]
+    row_rate: float
+    column_rate: float
+    busbw: float
+
+
+def best_grid(ways: Ways, links: Links, order: Sequence[int]) -> Grid | None:
+    """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
+
+    Rows are stretches of the ring; each further row is turned and mirrored so that its columns
+    fit the row above. All stretches and shapes are tried: k**2 drafts at most.
+    """
+    k, found = len(order), []
+    for across in range(2, k // 2 + 1):
+        if k % across:
+            continue
+        for shift in range(across):
+            turned = [*order[shift:], *order[:shift]]
+            rows = _aligned(ways, [turned[at : at + across] for at in range(0, k, across)])
+            row_rate, column_rate = _rates(links, rows)
+            if row_rate and column_rate:
+                busbw = _busbw(k, across, row_rate, column_rate)
+                found.append((-busbw, -across, rows, row_rate, column_rate))
+    if not found:
+        return None
+    busbw, _, rows, row_rate, column_rate = min(found)
+    ids = tuple(tuple(ways.ids[at] for at in row) for row in rows)
+    return Grid(ids, row_rate, column_rate, -busbw)
+
+
+def _aligned(ways: Ways, rows: list[list[int]]) -> Rows:
+    done = [tuple(rows[0])]
+    for row in rows[1:]:
+        turns = [row[at:] + row[:at] for at in range(len(row))]
+        choices = [tuple(turn) for t in turns for turn in (t, t[::-1])]
+
+        def fit(choice: tuple[int, ...], above: tuple[int, ...] = done[-1]) -> list[int]:
+            hops = zip(above, choice, strict=True)
+            return sorted((ways.rank[a][b] for a, b in hops), reverse=True)
+
+        done.append(min(choices, key=lambda choice: (fit(choice), choice)))
+    return tuple(done)
+
+
+def _rates(links: Links, rows: Rows) -> tuple[float, float]:
+    across: list[Flow] = [flow for row in rows for flow in ring_flows(row)]
+    down: list[Flow] = [flow for column in zip(*rows, strict=True) for flow in ring_flows(column)]
+    row_rate, column_rate = links.rates([across, down])
+    return float(row_rate), float(column_rate)
+
+
+def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
+    """Bus bandwidth of the two-dimensional all-reduce per byte of the vector; latency left out."""
+    down = k // across
+    seconds = 2 * (across - 1) / across / row_rate
+    seconds += 2 * (down - 1) / down / across / column_rate
+    return 2 * (k - 1) / k / seconds
+
+
+def groups(ways: Ways, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    """Split an order by host, else by NUMA node, else by root complex or switch.
+
+    A level that leaves everyone alone groups nothing and is passed over; one group if none splits.
+    """
+    topology = ways.topology.graph.topology
+    for kind in (Kind.HOST, Kind.NUMA, Kind.ROOT, Kind.BRIDGE):
+        split: dict[str, list[str]] = {}
+        for at in order:
+            above = topology.ancestor(ways.ids[at], kind)
+            split.setdefault(above.id if above else "", []).append(ways.ids[at])
+        if 1 < len(split) < len(order):
+            return tuple(map(tuple, split.values()))
+    return (tuple(ways.ids[at] for at in order),)

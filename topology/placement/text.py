@@ -1,0 +1,151 @@
+"""A ranking for people (text) and for programs (JSON)."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+from topology.pick import Grid, Objective, Pick, Ranking, Tier
+from topology.placement.why import hop_words, rate, reasons, short
+from topology.views.plain import plain
+
+_SHOWN = 12
+
+
+def text(ranking: Ranking, width: int = 80) -> str:
+    """The best pick with its reasons, then the alternatives, then the tiers of all sets; wrapped."""
+    best = ranking.picks[0]
+    how = "all of them rated" if ranking.exact else "a bounded search, better ones may exist"
+    sets = "set" if ranking.choices == 1 else "sets"
+    lines = [
+        f"best {len(best.gpus)} for {ranking.objective.value}: {short(best.gpus)}"
+        f"   ({ranking.choices} {sets}, {how})",
+        "  CUDA_DEVICE_ORDER=PCI_BUS_ID "
+        f"CUDA_VISIBLE_DEVICES={','.join(id.removeprefix('GPU') for id in best.order)}",
+    ]
+    lines += _details(best, ranking.objective)
+    lines += [f"  - {reason}" for reason in reasons(ranking)]
+    if len(ranking.picks) > 1:
+        lines += ["", "ranked:"]
+        room = max(len(short(pick.gpus)) for pick in ranking.picks)
+        lines += [
+            f"  {place}. {short(pick.gpus):{room}}  {_promise(pick)}  {_uses(pick)}"
+            for place, pick in enumerate(ranking.picks, 1)
+        ]
+    if len(ranking.tiers) > 1:
+        lines += ["", "tiers:"]
+        lines += [f"  {_tier(tier)}" for tier in ranking.tiers]
+    return plain("\n".join(row for line in lines for row in _wrapped(line, width)) + "\n")
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Continue below the text of a bullet, two columns further in elsewhere."""
+    inner = line.lstrip(" ")
+    indent = len(line) - len(inner) + 2
+    return textwrap.wrap(
+        line,
+        max(width, 40),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [""]
+
+
+def _promise(pick: Pick) -> str:
+    return f"{rate(pick.busbw):>11}" if len(pick.gpus) > 1 else ""
+
+
+def _details(pick: Pick, objective: Objective) -> list[str]:
+    if len(pick.gpus) == 1:
+        return []
+    what = {
+        Objective.RING: "expected ring busbw",
+        Objective.PAIRS: "expected bandwidth of a pair, each way",
+        Objective.ALL_TO_ALL: "expected all-to-all busbw",
+    }[objective]
+    lines = [f"  {what}: {rate(pick.busbw)}{' (assumed link rates)' if pick.assumed else ''}"]
+    lines.append(f"  ring order: {' '.join(id.removeprefix('GPU') for id in pick.order)}")
+    if pick.pairs:
+        lines.append(f"  pairs: {' '.join(short(pair) for pair in pick.pairs)}")
+    if pick.rings and len(set(pick.rings)) > 1:
+        lines.append(f"  rings side by side: {_rings(pick)}")
+    if pick.grid is not None:
+        lines.append(f"  torus: {_grid(pick.grid)}")
+    if len(pick.groups) > 1:
+        lines.append(f"  groups: {' '.join(short(group) for group in pick.groups)}")
+    return lines
+
+
+def _rings(pick: Pick) -> str:
+    """``[0,1,2,3] x3 [0,2,1,3]``: rings that are there several times, on links of their own, once."""
+    counts: dict[tuple[str, ...], int] = {}
+    for ring in pick.rings:
+        counts[ring] = counts.get(ring, 0) + 1
+    return " ".join(f"{short(ring)}{f' x{n}' if n > 1 else ''}" for ring, n in counts.items())
+
+
+def _grid(grid: Grid) -> str:
+    shape = f"{len(grid.rows)} x {len(grid.rows[0])}"
+    rows = " / ".join(short(row) for row in grid.rows)
+    return (
+        f"{shape}: {rows}; rows {rate(grid.row_rate)}, columns {rate(grid.column_rate)}, "
+        f"all-reduce busbw {rate(grid.busbw)} with one ring each"
+    )
+
+
+def _uses(pick: Pick) -> str:
+    """``3 x NV2, 1 x NV1``: the ways of the pattern, each pair once."""
+    counts: dict[str, int] = {}
+    pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
+    for way in sorted(pairs.values(), key=lambda way: way.key):
+        name = way.text if way.p2p else f"{way.text} without P2P"
+        counts[name] = counts.get(name, 0) + 1
+    return ", ".join(f"{n} x {name}" for name, n in counts.items())
+
+
+def _tier(tier: Tier) -> str:
+    shown = " ".join(short(ids) for ids in tier.sets[:_SHOWN])
+    more = len(tier.sets) - _SHOWN
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{rate(tier.best.busbw)}, {_uses(tier.best)}: {shown}{rest}"
+
+
+def as_json(ranking: Ranking) -> str:
+    """The ranking as JSON: rates in bytes per second, GPUs by id."""
+    document = {
+        "busbar_pick": 1,
+        "objective": ranking.objective.value,
+        "sets": ranking.choices,
+        "exact": ranking.exact,
+        "picks": [_pick_json(pick, ranking.objective) for pick in ranking.picks],
+        "tiers": [
+            {"busbw": tier.best.busbw, "ways": _uses(tier.best), "sets": tier.sets}
+            for tier in ranking.tiers
+        ],
+        "why": reasons(ranking),
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:
+    narrow, grid = pick.bottleneck, pick.grid
+    return {
+        "gpus": pick.gpus,
+        "order": pick.order,
+        **({"pairs": pick.pairs} if objective is Objective.PAIRS else {}),
+        "busbw": pick.busbw if len(pick.gpus) > 1 else None,
+        "single_ring": pick.single if len(pick.gpus) > 1 else None,
+        "assumed": pick.assumed,
+        "bottleneck": narrow
+        and {"link": hop_words(narrow.hop), "flows": narrow.flows, "rate": narrow.rate},
+        "disjoint_rings": pick.rings,
+        "torus": grid
+        and {
+            "rows": grid.rows,
+            "row_rate": grid.row_rate,
+            "column_rate": grid.column_rate,
+            "busbw": grid.busbw,
+        },
+        "groups": pick.groups,
+        "ways": _uses(pick),
+    }

@@ -1,0 +1,117 @@
+"""How every two GPUs of a map talk, ranked from the best class of way to the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from topology.errors import ProbeError
+from topology.graph import Hop
+from topology.model import Level, Topology
+
+#: Answers of P2P queries that say nothing against it: allowed, and unknown.
+_P2P_FINE = frozenset({"OK", "U"})
+_WORDS = {
+    Level.PIX: "at most one PCIe bridge",
+    Level.PXB: "several PCIe bridges, not the host bridge",
+    Level.PHB: "a PCIe host bridge",
+    Level.NODE: "several host bridges of one NUMA node",
+    Level.SYS: "the link between NUMA nodes",
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """The way between two GPUs, both directions alike.
+
+    ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing connects
+    the two; ``hops`` is the route from the lower to the higher index; ``p2p`` is False where a source
+    says that peer access does not work, so that data goes through host memory.
+    """
+
+    text: str
+    bandwidth: float
+    level: Level | None
+    nvlinks: int
+    p2p: bool
+    hops: tuple[Hop, ...]
+
+    @property
+    def key(self) -> tuple[bool, float, int]:
+        """Sorts ways from the best to the worst: with P2P first, then by bandwidth, then by level."""
+        far = 60 if self.level is None else int(self.level)
+        return (not self.p2p, -self.bandwidth, 0 if self.nvlinks else far)
+
+    @property
+    def words(self) -> str:
+        """``PIX, at most one PCIe bridge`` or ``NV2, 2 NVLinks``."""
+        if self.nvlinks:
+            said = f"{self.text}, {self.nvlinks} NVLink{'s' if self.nvlinks > 1 else ''}"
+        elif self.level is None:
+            said = "a way that no source describes"
+        else:
+            said = f"{self.text}, {_WORDS[self.level]}"
+        return said if self.p2p else f"{said}, without P2P"
+
+    @property
+    def assumed(self) -> bool:
+        """Whether the bandwidth leans on a default because no source knew the link."""
+        narrow = [hop for hop in self.hops if hop.bandwidth == self.bandwidth]
+        return any(hop.assumed for hop in narrow)
+
+
+class Ways:
+    """The ways between some GPUs of a topology, by their positions in ``ids``.
+
+    ``rank[i][j]`` numbers the classes of ways, 0 the best; ``classes`` holds one way of each. The
+    diagonal is rank 0 and never used.
+    """
+
+    def __init__(self, topology: Topology, ids: Sequence[str]) -> None:
+        self.topology = topology
+        self.ids = tuple(ids)
+        size = len(self.ids)
+        self._ways: dict[tuple[int, int], Way] = {}
+        for i, j in combinations(range(size), 2):
+            self._ways[i, j] = _way(topology, self.ids[i], self.ids[j])
+        keys = sorted({way.key for way in self._ways.values()})
+        self.classes = tuple(
+            next(way for way in self._ways.values() if way.key == key) for key in keys
+        )
+        number = {key: rank for rank, key in enumerate(keys)}
+        self.rank = [
+            [0 if i == j else number[self.between(i, j).key] for j in range(size)]
+            for i in range(size)
+        ]
+
+    def between(self, i: int, j: int) -> Way:
+        """The way between two positions, whichever comes first."""
+        return self._ways[min(i, j), max(i, j)]
+
+    def route(self, i: int, j: int) -> tuple[Hop, ...]:
+        """The hops from position i to position j, in that direction."""
+        hops = self.between(i, j).hops
+        return hops if i < j else tuple(hop.reversed() for hop in reversed(hops))
+
+    def direct_nvlinks(self, i: int, j: int) -> int:
+        """NVLinks that lead from one to the other with no switch in between."""
+        hops = self.between(i, j).hops
+        return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
+
+
+def _way(topology: Topology, a: str, b: str) -> Way:
+    relation = topology.relation(a, b)
+    try:
+        hops = topology.route(a, b)
+    except ProbeError:
+        return Way("?", 0.0, None, 0, True, ())
+    said = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
+    return Way(
+        relation.text,
+        min(hop.bandwidth for hop in hops),
+        relation.level,
+        relation.nvlinks,
+        said <= _P2P_FINE,
+        hops,
+    )

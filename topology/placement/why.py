@@ -1,0 +1,176 @@
+"""The reasons for a pick, as sentences. Knows rankings; decides nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from topology.findings import check
+from topology.graph import Hop
+from topology.pick import Objective, Pick, Ranking
+from topology.placement.orders import EXACT_LIMIT, count_rings
+from topology.placement.ways import Way, Ways
+
+_PATTERN = {
+    Objective.RING: "hops of the ring",
+    Objective.PAIRS: "ways between the pairs",
+    Objective.ALL_TO_ALL: "ways between all of them",
+}
+
+
+def short(ids: Iterable[str]) -> str:
+    """``[0,1,4]`` for GPUs that are called GPU0, GPU1, GPU4; their ids otherwise."""
+    ids = tuple(ids)
+    numbered = all(id.startswith("GPU") and id[3:].isdecimal() for id in ids)
+    return f"[{','.join(id[3:] if numbered else id for id in ids)}]"
+
+
+def rate(value: float) -> str:
+    """``12.0 GB/s``."""
+    return f"{value / 1e9:.1f} GB/s"
+
+
+def hop_words(hop: Hop) -> str:
+    """``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
+    kind = {"pcie": f"PCIe x{hop.count}", "cpu": "between CPUs", "c2c": "chip to chip"}.get(
+        hop.kind, f"{hop.count} NVLink{'s' if hop.count > 1 else ''}"
+    )
+    return f"{hop.a} → {hop.b}, {kind}, {rate(hop.bandwidth)}{' (assumed)' if hop.assumed else ''}"
+
+
+def reasons(ranking: Ranking) -> tuple[str, ...]:
+    """Why the first pick is first, what bounds it, and what the next best kind of set would cost."""
+    best = ranking.picks[0]
+    if len(best.gpus) == 1:
+        return (
+            "one GPU talks to none: what check finds, nearness to a NIC and the index decided",
+            *_warnings(ranking.pool, best),
+        )
+    found = [_uses(best, ranking.objective), *_bound(best, ranking.objective)]
+    if ranking.objective is Objective.RING and len(best.gpus) >= 3:
+        found += _nvlink_rings(ranking.pool, best)
+    if len(ranking.tiers) > 1:
+        found.append(_versus(best, ranking.tiers[1].best))
+    found += _warnings(ranking.pool, best)
+    return tuple(found)
+
+
+def _counted(pick: Pick) -> Counter[Way]:
+    pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
+    return Counter(_class(way) for way in pairs.values())
+
+
+def _class(way: Way) -> Way:
+    """The way without what the pattern does not care about, so that alike ones count as one."""
+    level = None if way.nvlinks else way.level
+    return Way(way.text, way.bandwidth, level, way.nvlinks, way.p2p, ())
+
+
+def _uses(pick: Pick, objective: Objective) -> str:
+    counted = sorted(_counted(pick).items(), key=lambda item: item[0].key)
+    if len(counted) == 1:
+        way, number = counted[0]
+        one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {way.words}"
+        return f"{_all(number)} {_PATTERN[objective]}: {way.words}" if number > 1 else one
+    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {way.words}" for way, n in counted)
+
+
+def _all(number: int) -> str:
+    return "both" if number == 2 else f"all {number}"
+
+
+def _bound(pick: Pick, objective: Objective) -> list[str]:
+    narrow = pick.bottleneck
+    if narrow is None:
+        return []
+    shared = f", shared by {narrow.flows} flows" if narrow.flows > 1 else ""
+    found = [f"bottleneck: {hop_words(narrow.hop)}{shared}"]
+    if pick.rings and pick.busbw > pick.single:
+        per_link = pick.busbw / (2 * len(pick.rings))
+        found.append(
+            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on NVLinks "
+            f"of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
+            f"one ring alone, one way: {rate(pick.single)}"
+        )
+    elif objective is Objective.ALL_TO_ALL:
+        found.append(f"every flow gets {rate(pick.single)}, times {len(pick.gpus) - 1} peers")
+    return found
+
+
+def _nvlink_rings(ways: Ways, best: Pick) -> list[str]:
+    """How rare rings of NVLinks are here: among the sets, and among the orders of this set."""
+    size, k = len(ways.ids), len(best.gpus)
+    linked = np.array(
+        [[i != j and ways.between(i, j).nvlinks > 0 for j in range(size)] for i in range(size)]
+    )
+    if not linked.any() or size > EXACT_LIMIT:
+        return []
+    masks, counts = count_rings(linked, k)
+    members = [ways.ids.index(id) for id in best.gpus]
+    here = int(counts[masks == sum(1 << at for at in members)][0])
+    orders = _factorial(k - 1) // 2
+    found = []
+    if len(masks) > 1:
+        held = int((counts > 0).sum())
+        if held < len(masks):
+            found.append(f"{held} of {len(masks)} sets of {k} hold a ring of NVLinks")
+    if not here:
+        found.append("no order of these GPUs stays on NVLink")
+    elif here < orders:
+        off = [
+            f"{ways.ids[a]}→{ways.ids[b]}"
+            for a, b in zip(members, [*members[1:], members[0]], strict=True)
+            if not linked[a, b]
+        ]
+        note = f"index order does not ({', '.join(off)})" if off else "index order is one of them"
+        found.append(f"{here} of {orders} orders of these GPUs stay on NVLink; {note}")
+    return found
+
+
+def _factorial(n: int) -> int:
+    return 1 if n < 2 else n * _factorial(n - 1)
+
+
+def _versus(best: Pick, other: Pick) -> str:
+    """What the next tier does worse."""
+    lead = f"{short(best.gpus)} beats {short(other.gpus)}"
+    ours, theirs = _counted(best), _counted(other)
+    more = sorted(
+        (way for way in theirs if theirs[way] > ours.get(way, 0)), key=lambda way: way.key
+    )
+    what = ""
+    if more:
+        way = more[-1]
+        pair = next((a, b) for a, b, w in other.ways if _class(w) == way)
+        what = f" {theirs[way]} x {way.words} ({pair[0]}-{pair[1]})"
+    if round(other.busbw / 1e6) != round(best.busbw / 1e6):
+        fewer = (
+            f"; {len(other.rings)} of {len(best.rings)} rings side by side"
+            if len(other.rings) != len(best.rings)
+            else ""
+        )
+        using = f" with{what}" if what else ""
+        return f"{lead}, which promises {rate(other.busbw)} of {rate(best.busbw)}{using}{fewer}"
+    return f"{lead}, which uses{what or ' no better ways'}; by link rates both promise the same"
+
+
+def _warnings(ways: Ways, best: Pick) -> list[str]:
+    gpus = [ways.topology.device(id) for id in best.gpus]
+    models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
+    found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
+    found += [
+        f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: {finding.summary}"
+        for finding in check(ways.topology)
+        if set(best.gpus) & set(finding.subjects) and finding.code != "mixed-models"
+    ]
+    mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]
+    if mig:
+        found.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
+    if best.assumed:
+        found.append(
+            "the source does not state the link that decides; gen3 x16 PCIe, second-generation "
+            "NVLink or 10 GB/s between CPUs is assumed"
+        )
+    return found

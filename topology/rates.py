@@ -1,0 +1,86 @@
+"""What a link should carry, in bytes per second and one direction, before anything is measured.
+
+The figures are those NCCL plans with (its ``topo.h``): close to what a copy reaches, below what the
+data sheet says. A source's own statement (a NIC's speed) is used as it is.
+"""
+
+from __future__ import annotations
+
+GB = 1e9
+
+#: Signalling rate in GT/s to PCIe generation.
+PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+#: NCCL's rate of one PCIe lane in units of 100 Mbit/s, by generation.
+_LANE_RATE = {1: 15, 2: 30, 3: 60, 4: 120, 5: 240, 6: 480}
+#: One NVLink by compute capability, GB/s: the first row whose sm is at most the GPU's counts.
+_NVLINK = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
+#: One NVLink by NVLink version, GB/s, for sources that know no compute capability.
+_NVLINK_VERSION = {1: 18.0, 2: 20.0, 3: 20.0, 4: 20.6, 5: 40.1, 6: 40.1}
+#: NVLinks of one GPU at most, by compute capability.
+_NVLINK_PORTS = ((100, 18), (90, 18), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
+MAX_NVLINKS = 18
+C2C_RATE = 450 * GB
+#: What NCCL plans of the signalled PCIe rate: 12 of gen3 x16's 15.75 GB/s.
+PLANNED = 12 / (16 * 8 / 8 * 128 / 130)
+#: What is assumed where a source says nothing, so that a bare matrix can still be ranked. Gen3 x16
+#: PCIe, Skylake's link between sockets; every estimate that leans on them says so.
+ASSUMED_PCIE = (3, 16)
+ASSUMED_SM = 70
+ASSUMED_CPU = 10 * GB
+#: Within a package nothing between NUMA nodes is slower than memory; NCCL plans 5000 GB/s.
+LOCAL = 5000 * GB
+
+
+def generation(text: str) -> int | None:
+    """Return the PCIe generation of ``8 GT/s``, ``32.0 GT/s PCIe`` or ``2.5``, else None."""
+    head = text.strip().split(" ")[0]
+    try:
+        return PCIE_GENERATIONS.get(float(head))
+    except ValueError:
+        return None
+
+
+def pcie(gen: int, width: int) -> float:
+    """Bytes per second of a PCIe link: width x rate / 80 GB/s, so gen3 x16 is 12 GB/s."""
+    return width * _LANE_RATE.get(gen, _LANE_RATE[6 if gen > 6 else 1]) / 80 * GB
+
+
+def nvlink(sm: int | None, version: int | None = None) -> float:
+    """Bytes per second of one NVLink, by compute capability or else by NVLink version."""
+    if sm is None and version is not None:
+        return _NVLINK_VERSION.get(version, _NVLINK_VERSION[6 if version > 6 else 1]) * GB
+    capability = ASSUMED_SM if sm is None else sm
+    return next((rate for least, rate in _NVLINK if capability >= least), 18.0) * GB
+
+
+def nvlink_ports(sm: int | None) -> int:
+    """How many NVLinks a GPU of that compute capability can have."""
+    if sm is None:
+        return MAX_NVLINKS
+    return next((ports for least, ports in _NVLINK_PORTS if sm >= least), 0)
+
+
+def between_cpus(arch: str, vendor: str, family: int | None, model: int | None) -> float | None:
+    """Bytes per second between two sockets, or None for a CPU that NCCL's table does not have.
+
+    Intel by model: Skylake 10, Sapphire Rapids 22, Emerald Rapids 40, older 6; AMD 16;
+    POWER9 32; ARM 6 GB/s.
+    """
+    arch, vendor = arch.lower(), vendor.lower()
+    if arch.startswith("ppc"):
+        return 32 * GB
+    if arch.startswith(("arm", "aarch")):
+        return 6 * GB
+    if "amd" in vendor:
+        return 16 * GB
+    if "intel" in vendor:
+        if family != 6 or model is None:
+            return 10 * GB
+        table = ((0xCF, 40.0), (0x8F, 22.0), (0x55, 10.0))
+        return next((rate for least, rate in table if model >= least), 6.0) * GB
+    return None
+
+
+def network(mbit: float) -> float:
+    """Bytes per second of a network port whose speed is given in Mbit/s."""
+    return mbit / 8 * 1e6

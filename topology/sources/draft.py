@@ -1,0 +1,87 @@
+"""A topology under construction, so that every source states facts in the same few words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from topology.facts import Fact, Gap, Value
+from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
+
+
+@dataclass
+class Draft:
+    """What one source has said so far; ``build`` freezes it. None is never stated."""
+
+    source: str
+    devices: dict[str, Device] = field(default_factory=dict)
+    links: list[Link] = field(default_factory=list)
+    pairs: list[PairFact] = field(default_factory=list)
+    facts: list[Fact] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    def add(
+        self,
+        id: str,
+        kind: Kind,
+        index: int | None = None,
+        *,
+        name: str = "",
+        busid: str | None = None,
+        uuid: str | None = None,
+        parent: str | None = None,
+        **facts: Value | None,
+    ) -> str:
+        """Add a device with its facts and return its id."""
+        self.devices[id] = Device(id, kind, index, name, busid, uuid, parent)
+        self.state(id, **facts)
+        return id
+
+    def state(self, id: str, **facts: Value | None) -> None:
+        """State facts about a device."""
+        new = tuple(
+            Fact(name, value, self.source) for name, value in facts.items() if value is not None
+        )
+        device = self.devices[id]
+        self.devices[id] = replace(device, facts=(*device.facts, *new))
+
+    def machine(self, **facts: Value | None) -> None:
+        """State facts about the machine as a whole."""
+        self.facts += [
+            Fact(name, value, self.source) for name, value in facts.items() if value is not None
+        ]
+
+    def pair(self, a: str, b: str, **facts: Value | None) -> None:
+        """State facts about two devices, from a to b."""
+        self.pairs += [
+            PairFact(a, b, Fact(name, value, self.source))
+            for name, value in facts.items()
+            if value is not None
+        ]
+
+    def link(
+        self,
+        kind: LinkKind,
+        a: str,
+        b: str,
+        count: int = 1,
+        *,
+        version: int | None = None,
+        rate: float | None = None,
+    ) -> None:
+        """Add a link."""
+        self.links.append(Link(kind, a, b, self.source, count, version, rate))
+
+    def gap(self, subject: str, call: str, reason: str) -> None:
+        """Record something that the source could not say."""
+        self.gaps.append(Gap(self.source, subject, call, reason))
+
+    def build(self) -> Topology:
+        """Freeze what was said. Raises ProbeError when it does not hang together."""
+        return Topology(
+            tuple(self.devices.values()),
+            tuple(self.links),
+            tuple(self.pairs),
+            tuple(self.facts),
+            tuple(self.gaps),
+            (self.source,),
+        )

@@ -1,0 +1,173 @@
+"""Find a device matrix in a text: the part that ``topo -m`` and ``topo -p2p`` have in common.
+
+A header names the devices; each row repeats a device's name and has one word for each of them. What
+stands before the names in a line (a prompt, a log's time stamp, a quotation mark, markdown's bars)
+is skipped, and what stands after the words is handed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topology.errors import ProbeError
+
+MAX_DEVICES = 1024
+#: The words of ``topo -m`` and of ``topo -p2p``, as alternatives of a regular expression.
+LEVELS = "NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X"
+STATUSES = "CNS|GNS|TNS|OK|DR|NS|U|X"
+_LABEL = re.compile(r"[A-Za-z][\w.:-]*")
+_FIRST = re.compile(r"(?<![\w.:-])GPU\d+(?![\w.:-])")
+_SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
+_COLUMNS = re.compile(
+    r"(?P<cpu>CPU\s*Affinity)|(?P<numa>NUMA\s*Affinity)|(?P<gpu>GPU\s*NUMA\s*ID)", re.I
+)
+_TAG = re.compile(r"</?[a-z]{1,10}>|\*\*|`")
+_DRAWN = str.maketrans(
+    {**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═┼╪╬├┤╞╡╠╣┌┐└┘┬┴╔╗╚╝╦╩", "-")}
+)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """``cells[row][column]`` holds the word, by label.
+
+    ``rest[row]`` is what stands before the label and after the words, ``rows[row]`` the line's
+    number; ``columns`` are the further columns (cpu, numa, gpu) and ``before`` whether they stand
+    before the labels; ``end`` is the 0-based line after the matrix.
+    """
+
+    line: int
+    labels: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[str, Mapping[str, str]]
+    rest: Mapping[str, tuple[str, str]]
+    rows: Mapping[str, int]
+    before: bool
+    end: int
+
+
+def find(source: str, lines: list[str], words: str) -> list[Matrix]:
+    """Return every matrix whose cells are ``words``, LEVELS or STATUSES; those of the other are skipped.
+
+    Raises ProbeError, with the line, for a matrix that starts and then breaks off or has a foreign
+    word, and when there is none at all.
+    """
+    lines = [plain(line) for line in lines]
+    found, at = [], 0
+    while at < len(lines):
+        header = _header(lines, at, words)
+        if header is None:
+            at += 1
+            continue
+        matrix = _read(source, lines, at, *header, words)
+        found.append(matrix)
+        at = matrix.end
+    if not found:
+        raise ProbeError(source, "no matrix: expected a line with GPU0 GPU1 … and a row for each")
+    return found
+
+
+def check_symmetric(source: str, matrix: Matrix) -> None:
+    """Raise ProbeError, with the line, if a pair has one word one way and another the other way."""
+    for a, row in matrix.cells.items():
+        for b, word in row.items():
+            back = matrix.cells.get(b, {}).get(a, word)
+            if back != word:
+                reason = (
+                    f"{a} to {b} is {word}, but {b} to {a} is {back}: the text was edited or cut"
+                )
+                raise ProbeError(source, reason, matrix.rows[a])
+
+
+def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str] | None:
+    """The labels and the line with its affinity columns marked, if the next line is the first row."""
+    line = _SPACED.sub(r"\1\2", lines[at])
+    line = _COLUMNS.sub(lambda match: f" \0{match.lastgroup} ", line)
+    first = _FIRST.search(line)
+    if first is None:
+        return None
+    labels = re.split(r"[\s|,;]+", line[first.start() :].split("\0")[0].strip(" \t|,;"))
+    following = next((n for n in range(at + 1, len(lines)) if not _rule(lines[n])), None)
+    if following is None or not all(_LABEL.fullmatch(label) for label in labels):
+        return None
+    if _row(lines[following], labels[0], words) is None:
+        return None
+    either = _row(lines[following], labels[0], f"{LEVELS}|{STATUSES}")
+    foreign = either and any(not re.fullmatch(words, word) for word in either[1])
+    return None if foreign else (tuple(labels), line)
+
+
+def plain(line: str) -> str:
+    """The line without what documents put around words: emphasis, tags, drawn tables."""
+    return _TAG.sub(" ", line).translate(_DRAWN)
+
+
+def _rule(line: str) -> bool:
+    """Whether a line holds nothing but blanks and a table's rules."""
+    return not line.strip(" \t|-:+=")
+
+
+def _row(line: str, label: str, words: str) -> tuple[str, list[str], str] | None:
+    """What stands before the label, the words after it, and what follows; None if it is no row."""
+    line = _SPACED.sub(r"\1\2", line)
+    cell = re.compile(rf"[\s|,;]+((?:{words})+)(?=[\s|,;]|$)")
+    for start in re.finditer(rf"(?<![\w.-]){re.escape(label)}(?![\w.:-])", line):
+        found, at = [], start.end()
+        while match := cell.match(line, at):
+            # Pastes fuse neighbours (NODENODE); words split in one way only, and cells are counted.
+            found += re.findall(words, match[1])
+            at = match.end()
+        if found:
+            return line[: start.start()], found, line[at:]
+    return None
+
+
+def _read(
+    source: str, lines: list[str], at: int, labels: tuple[str, ...], header: str, words: str
+) -> Matrix:
+    if len(set(labels)) < len(labels):
+        twice = next(label for label in labels if labels.count(label) > 1)
+        raise ProbeError(source, f"the header names {twice} twice", at + 1)
+    if len(labels) > MAX_DEVICES:
+        raise ProbeError(source, f"{len(labels)} devices; at most {MAX_DEVICES} are read", at + 1)
+    cells: dict[str, dict[str, str]] = {}
+    rest: dict[str, tuple[str, str]] = {}
+    rows: dict[str, int] = {}
+    end = at + 1
+    while end < len(lines) and len(cells) < len(labels):
+        if not _rule(lines[end]):
+            label = labels[len(cells)]
+            row = _row(lines[end], label, words)
+            if row is None:
+                break
+            cells[label] = _checked(source, end + 1, label, labels, row[1], row[2])
+            rest[label], rows[label] = (row[0], row[2]), end + 1
+        end += 1
+    missing = labels[len(cells) :]
+    if any(_FIRST.fullmatch(label) for label in missing):
+        place = min(end, len(lines) - 1) + 1
+        raise ProbeError(
+            source, f"expected the row of {missing[0]}; the matrix is cut short", place
+        )
+    marks = re.findall("\0(cpu|numa|gpu)", header)
+    before = bool(marks) and header.index("\0") < header.index(labels[0])
+    return Matrix(at + 1, labels, tuple(marks), cells, rest, rows, before, end)
+
+
+def _checked(
+    source: str, line: int, label: str, labels: tuple[str, ...], words: list[str], after: str
+) -> dict[str, str]:
+    if len(words) != len(labels):
+        foreign = after.split()[0] if after.split() else "the end of the line"
+        reason = f"row {label} has {len(words)} of {len(labels)} cells, then {foreign!r}"
+        raise ProbeError(source, reason, line)
+    row = dict(zip(labels, words, strict=True))
+    crossed = next(
+        (other for other, word in row.items() if (word == "X") != (other == label)), None
+    )
+    if crossed is not None:
+        reason = f"row {label} has {row[crossed]!r} for {crossed}; X stands for the device itself"
+        raise ProbeError(source, reason, line)
+    return row

@@ -1,0 +1,191 @@
+"""Write a topology as NCCL's topology XML, for NCCL_TOPO_FILE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.sax.saxutils import quoteattr
+
+from topology.errors import ProbeError
+from topology.infer import complete
+from topology.model import Device, Kind, LinkKind, Topology
+from topology.sources.cpulist import mask, members
+
+_SPEEDS: dict[object, str] = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
+
+
+def dump(topology: Topology) -> str:
+    """Return the XML. Raises ProbeError for a GPU without a bus id: NCCL finds GPUs by it."""
+    lost = [gpu.id for gpu in topology.gpus if gpu.busid is None]
+    if lost:
+        reason = (
+            f"{', '.join(lost)} without bus id; add a source that has them, as nvidia-smi -q -x"
+        )
+        raise ProbeError("nccl-xml", reason)
+    return "\n".join(_Writer(complete(topology)).system()) + "\n"
+
+
+class _Writer:
+    def __init__(self, topology: Topology) -> None:
+        self.topology = topology
+        self.invented = 0
+
+    def system(self) -> list[str]:
+        out = ['<system version="1">']
+        for index, numa in enumerate(self._homes()):
+            cpus = members(str(numa.get("cpus") or self._affinity(numa) or ""))
+            attributes = {
+                "numaid": numa.index
+                if numa.kind is Kind.NUMA and numa.index is not None
+                else index,
+                "affinity": mask(cpus) if cpus else None,
+                **{
+                    key: numa.get(fact) or self.topology.get(fact)
+                    for key, fact in (
+                        ("arch", "arch"),
+                        ("vendor", "vendor"),
+                        ("familyid", "family"),
+                        ("modelid", "cpu_model"),
+                    )
+                },
+            }
+            out.append(_open("cpu", attributes, 1))
+            out += self._below(numa, 2)
+            out.append("  </cpu>")
+        return [*out, "</system>"]
+
+    def _homes(self) -> tuple[Device, ...]:
+        """NUMA nodes, and any host that has devices outside of every NUMA node."""
+        orphans = {
+            device.id
+            for end in self.topology.endpoints
+            if self.topology.ancestor(end.id, Kind.NUMA) is None
+            for device in self.topology.ancestors(end.id)
+            if device.kind is Kind.HOST
+        }
+        return (*self.topology.of(Kind.NUMA), *(self.topology.device(id) for id in sorted(orphans)))
+
+    def _affinity(self, numa: Device) -> object:
+        inside = (g for g in self.topology.gpus if numa in tuple(self.topology.ancestors(g.id)))
+        return next((value for g in inside if (value := g.get("cpu_affinity"))), None)
+
+    def _below(self, parent: Device, depth: int) -> list[str]:
+        out: list[str] = []
+        for device in self.topology.children(parent.id):
+            if device.kind in (Kind.ROOT, Kind.PACKAGE):
+                out += self._below(device, depth)
+            elif device.kind is Kind.BRIDGE:
+                inner = self._below(device, depth + 1)
+                if inner:
+                    out += [
+                        _open("pci", self._pci(device, "0x060400"), depth),
+                        *inner,
+                        _close("pci", depth),
+                    ]
+            elif device.kind is Kind.GPU:
+                out += [
+                    _open("pci", self._pci(device, "0x030200"), depth),
+                    *self._gpu(device, depth + 1),
+                ]
+                out.append(_close("pci", depth))
+            elif device.kind is Kind.NIC:
+                out += self._nic(device, depth)
+        return out
+
+    def _pci(self, device: Device, kind: str) -> Mapping[str, object]:
+        busid = device.busid
+        if busid is None:
+            # Cloud providers' files name switches that the guest cannot see in the same way.
+            self.invented += 1
+            busid = f"ffff:ff:{self.invented // 8:02x}.{self.invented % 8}"
+        gen = device.get("pcie_gen_max") or device.get("pcie_gen")
+        width = device.get("pcie_width_max") or device.get("pcie_width")
+        vendor = str(device.get("vendor"))
+        # NCCL looks up what a GPU or NIC lacks, but wants both attributes of a switch; it takes the
+        # empty speed for gen3 and width 0 for 16, as in cloud providers' files.
+        speed = "" if device.kind is Kind.BRIDGE else None
+        lanes = 0 if device.kind is Kind.BRIDGE else None
+        return {
+            "busid": busid,
+            "class": device.get("pci_class") or kind,
+            "vendor": vendor if vendor.startswith("0x") else None,
+            "device": device.get("pci_device"),
+            "link_speed": f"{_SPEEDS[gen]} GT/s PCIe" if gen in _SPEEDS else speed,
+            "link_width": width or lanes,
+        }
+
+    def _gpu(self, gpu: Device, depth: int) -> list[str]:
+        out = []
+        for link in self.topology.links:
+            if gpu.id not in (link.a, link.b):
+                continue
+            other = self.topology.device(link.b if link.a == gpu.id else link.a)
+            if link.kind is LinkKind.C2C:
+                out.append(
+                    _open(
+                        "c2c",
+                        {"bw": int((link.rate or 0) / 1e6), "count": link.count},
+                        depth + 1,
+                        "/",
+                    )
+                )
+            elif other.kind in (Kind.GPU, Kind.SWITCH):
+                kind = "0x030200" if other.kind is Kind.GPU else "0x068000"
+                target = other.busid or f"ffff:fe:{other.index or 0:02x}.0"
+                row = {"target": target, "count": link.count, "tclass": kind}
+                out.append(_open("nvlink", row, depth + 1, "/"))
+        head = {"dev": gpu.index, "sm": gpu.get("sm"), "gdr": _flag(gpu.get("gdr"))}
+        return [_open("gpu", head, depth), *out, _close("gpu", depth)]
+
+    def _nic(self, nic: Device, depth: int) -> list[str]:
+        """A network card with all of its ports; a port that shares its card's bus id has no turn."""
+        if nic.get("card") is not None:
+            return []
+        if nic.busid is None:
+            return self._nets([nic], depth)
+        ports = [p for p in self.topology.nics if p is nic or p.get("card") == nic.busid]
+        head = _open("pci", self._pci(nic, "0x020000"), depth)
+        return [head, *self._nets(ports, depth + 1), _close("pci", depth)]
+
+    def _nets(self, nics: list[Device], depth: int) -> list[str]:
+        named = [(nic, name) for nic in nics if (name := _net_name(nic))]
+        if not named:
+            return []
+        rows = [
+            _open("net", _net(nic, name, port), depth + 1, "/")
+            for port, (nic, name) in enumerate(named, 1)
+        ]
+        return [_open("nic", {}, depth), *rows, _close("nic", depth)]
+
+
+def _net_name(nic: Device) -> str:
+    names = nic.get("net_names")
+    return nic.name or (str(names[0]) if isinstance(names, tuple) and names else "")
+
+
+def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:
+    rate, guid = nic.number("net_rate"), str(nic.get("guid"))
+    return {
+        "name": name,
+        "dev": nic.index,
+        "speed": round(rate * 8 / 1e6) if rate else None,
+        "port": port,
+        "guid": guid if guid.startswith("0x") else None,
+        "gdr": _flag(nic.get("gdr")),
+    }
+
+
+def _flag(value: object) -> int | None:
+    return None if value is None else int(bool(value))
+
+
+def _open(tag: str, attributes: Mapping[str, object], depth: int, end: str = "") -> str:
+    said = "".join(
+        f" {name}={quoteattr(str(value))}"
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return f"{'  ' * depth}<{tag}{said}{end}>"
+
+
+def _close(tag: str, depth: int) -> str:
+    return f"{'  ' * depth}</{tag}>"

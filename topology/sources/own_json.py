@@ -1,0 +1,149 @@
+"""Our own JSON: the whole model, with provenance, versioned; what is written reads back equal."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from topology.errors import ProbeError
+from topology.model import Device, Fact, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
+from topology.sources.text import loaded
+
+NAME = "json"
+VERSION = 1
+KEY = "busbar_topology"
+
+
+def dump(topology: Topology) -> str:
+    """Return the topology as JSON text; equal topologies give equal text."""
+    document = {
+        KEY: VERSION,
+        "sources": list(topology.sources),
+        "facts": _facts_out(topology.facts),
+        "devices": [_device_out(device) for device in topology.devices],
+        "links": [_link_out(link) for link in topology.links],
+        "pairs": [
+            {
+                "a": p.a,
+                "b": p.b,
+                "name": p.fact.name,
+                "value": p.fact.value,
+                "source": p.fact.source,
+            }
+            for p in topology.pairs
+        ],
+        "gaps": [vars(gap) for gap in topology.gaps],
+    }
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+
+
+def parse(text: str) -> Topology:
+    """Read our JSON. Raises ProbeError naming the line, or the entry and what is wrong with it."""
+    document = loaded(NAME, text)
+    if not isinstance(document, dict) or KEY not in document:
+        raise ProbeError(NAME, f"no {KEY!r} key: this is not a topology that Busbar wrote")
+    if document[KEY] != VERSION:
+        raise ProbeError(
+            NAME, f"version {document[KEY]!r} is not {VERSION}; use the Busbar that wrote it"
+        )
+    try:
+        return _topology_in(document)
+    except ProbeError as error:
+        raise ProbeError(NAME, error.reason) from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProbeError(NAME, f"malformed entry: {type(error).__name__} {error}") from None
+
+
+def _facts_out(facts: tuple[Fact, ...]) -> list[list[Any]]:
+    return [[fact.name, fact.value, fact.source] for fact in facts]
+
+
+def _device_out(device: Device) -> dict[str, Any]:
+    out = {
+        name: value for name, value in vars(device).items() if name in Device.__dataclass_fields__
+    }
+    out["kind"] = device.kind.value
+    out["facts"] = _facts_out(device.facts)
+    return {name: value for name, value in out.items() if value is not None}
+
+
+def _link_out(link: Link) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in {**vars(link), "kind": link.kind.value}.items()
+        if value is not None
+    }
+
+
+def _value(value: Any) -> str | int | float | bool | tuple[Any, ...]:
+    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+        return tuple(value)
+    if isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{value!r} is no value of a fact")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a text")
+    return value
+
+
+def _optional(value: Any, kind: type | tuple[type, ...]) -> Any:
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        raise TypeError(f"{value!r} is not of the kind it should be")
+    return value
+
+
+def _facts_in(rows: Any) -> tuple[Fact, ...]:
+    return tuple(Fact(_text(name), _value(value), _text(source)) for name, value, source in rows)
+
+
+def _device_in(entry: dict[str, Any]) -> Device:
+    return Device(
+        _text(entry["id"]),
+        Kind(entry["kind"]),
+        _optional(entry.get("index"), int),
+        _text(entry.get("name", "")),
+        _optional(entry.get("busid"), str),
+        _optional(entry.get("uuid"), str),
+        _optional(entry.get("parent"), str),
+        _facts_in(entry.get("facts", [])),
+    )
+
+
+def _link_in(entry: dict[str, Any]) -> Link:
+    return Link(
+        LinkKind(entry["kind"]),
+        _text(entry["a"]),
+        _text(entry["b"]),
+        _text(entry["source"]),
+        int(entry.get("count", 1)),
+        _optional(entry.get("version"), int),
+        _optional(entry.get("rate"), (int, float)),
+    )
+
+
+def _topology_in(document: dict[str, Any]) -> Topology:
+    pairs = tuple(
+        PairFact(
+            _text(e["a"]),
+            _text(e["b"]),
+            Fact(_text(e["name"]), _value(e["value"]), _text(e["source"])),
+        )
+        for e in document.get("pairs", [])
+    )
+    for pair in pairs:
+        if pair.fact.name == "level" and pair.fact.value not in Level.__members__:
+            raise ValueError(f"{pair.fact.value!r} is no level")
+    return Topology(
+        tuple(_device_in(entry) for entry in document.get("devices", [])),
+        tuple(_link_in(entry) for entry in document.get("links", [])),
+        pairs,
+        _facts_in(document.get("facts", [])),
+        tuple(
+            Gap(*(_text(entry[key]) for key in ("source", "subject", "call", "reason")))
+            for entry in document.get("gaps", [])
+        ),
+        tuple(_text(name) for name in document.get("sources", [])),
+    )

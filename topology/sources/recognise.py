@@ -1,0 +1,73 @@
+"""Which format a text is in, from what it says, not from what it is called."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from topology.errors import ProbeError
+from topology.merge import merge
+from topology.model import Topology
+from topology.sources.matrix_text import plain
+from topology.sources.text import bounded, lines
+
+#: Formats that read a machine by themselves, most trusted first; the name is what users write.
+LIVE = {
+    "nvml": "topology.sources.nvml",
+    "sysfs": "topology.sources.sysfs",
+    "hwloc": "topology.sources.hwloc",
+    "smi-topo": "topology.sources.smi_topo",
+    "smi-xml": "topology.sources.smi_xml",
+    "smi-nvlink": "topology.sources.smi_nvlink",
+    "smi-p2p": "topology.sources.smi_p2p",
+}
+#: Formats that are the whole document, by what only they contain.
+_DOCUMENTS: tuple[tuple[str, str], ...] = (
+    ("own_json", r'"busbar_topology"\s*:'),
+    ("nvml", r'"busbar_nvml"\s*:'),
+    ("bandwidth", r'"nvbandwidth"\s*:'),
+    ("nccl_xml", r"<system[\s>]|<graphs[\s>]"),
+    ("smi_xml", r"<nvidia_smi_log[\s>]"),
+    ("hwloc", r"<topology[\s>]"),
+    ("sysfs", r"devices/pci[0-9a-f]{4,8}:[0-9a-f]{2}/|devices/system/(?:node|cpu)/"),
+)
+#: Formats that are lines of text, several of which may stand in one report.
+_SECTIONS: tuple[tuple[str, str], ...] = (
+    ("smi_topo", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:NV[0-9]|PIX|PXB|PHB|NODE|SYS|SOC|PSB)"),
+    ("smi_p2p", r"\bGPU ?[0-9]+[ \t|,;]+X[ \t|,;]*(?:OK|CNS|GNS|TNS|DR|NS|U)(?!\w)"),
+    ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: |\bLink [0-9]+: (?:[0-9.]+ GB/s|<inactive>)"),
+    ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
+)
+#: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser tells.
+_ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
+
+
+def recognise(text: str) -> tuple[str, ...]:
+    """Return the modules in topology.sources that read this text, as ``("smi_topo",)``.
+
+    A report may hold several sections (``nvidia-smi -L``, ``topo -m``, ``topo -p2p r`` one after the
+    other), hence several names. Raises ProbeError, naming the formats, when it is none of them.
+    """
+    bounded("text", text)
+    for name, mark in _DOCUMENTS:
+        if re.search(mark, text):
+            return (name,)
+    rows = "\n".join(plain(line) for line in lines("text", text))
+    found = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
+    if not found and re.search(_ALONE, rows):
+        found = ("smi_topo",)
+    if found:
+        return found
+    what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"
+    raise ProbeError(
+        "text",
+        f"no format known here ({what}); known are nvidia-smi topo -m, topo -p2p, nvlink -s, -q -x, "
+        "NCCL's topology XML, lstopo's XML, sysfs lines, p2pBandwidthLatencyTest, nvbandwidth, our JSON",
+    )
+
+
+def parse(text: str) -> Topology:
+    """Recognise a text and read it, all of its sections. Raises ProbeError when it cannot be."""
+    modules = [importlib.import_module(f"topology.sources.{name}") for name in recognise(text)]
+    found: list[Topology] = [module.parse(text) for module in modules]
+    return merge(found)

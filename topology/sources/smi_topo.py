@@ -1,0 +1,122 @@
+"""``nvidia-smi topo -m`` (and ``-mp``) in its dialects: relations and affinities, no bus ids.
+
+Tabs or spaces, markdown, NIC names in the header or in a legend, affinity columns or not, SOC for
+SYS, terminal escapes, prompts and log prefixes; see docs/topology.md.
+"""
+
+from __future__ import annotations
+
+import re
+
+from topology.errors import ProbeError
+from topology.model import Kind, Topology
+from topology.relation import LEVEL_WORDS
+from topology.sources.command import run
+from topology.sources.draft import Draft
+from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find
+from topology.sources.text import lines
+
+NAME = "topo -m"
+_LIST = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
+_LEGEND = re.compile(r"\b((?:NIC|DD)[0-9]+)\s*[:=]\s*([A-Za-z][\w.-]*)")
+_FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
+
+
+def read() -> Topology:
+    """Ask nvidia-smi. Raises ProbeError when it is absent or fails."""
+    return parse(run(NAME, ["nvidia-smi", "topo", "-m"]))
+
+
+def parse(text: str) -> Topology:
+    """Read the text of one machine; ProbeError, with the line, for anything that is not whole."""
+    rows = lines(NAME, text)
+    matrices = find(NAME, rows, LEVELS)
+    matrix = matrices[0]
+    for other in matrices[1:]:
+        if (other.labels, other.cells) != (matrix.labels, matrix.cells):
+            reason = (
+                f"another matrix, unlike the one at line {matrix.line}; give one machine at a time"
+            )
+            raise ProbeError(NAME, reason, other.line)
+    check_symmetric(NAME, matrix)
+    legend = dict(_LEGEND.findall("\n".join(rows[matrix.end :])))
+    draft = Draft(NAME)
+    ids = _devices(draft, matrix, legend)
+    # `-mp` prints no NVLinks, so a PCIe word means "no NVLink" only where some pair has one.
+    none = (
+        0
+        if any(w.startswith("NV") for row in matrix.cells.values() for w in row.values())
+        else None
+    )
+    for at, a in enumerate(matrix.labels):
+        for b in matrix.labels[at + 1 :]:
+            word = matrix.cells.get(a, {}).get(b) or matrix.cells.get(b, {}).get(a)
+            if word is None:
+                draft.gap(f"{ids[a]} and {ids[b]}", NAME, "the text has no row for either")
+            elif word.startswith("NV"):
+                draft.pair(ids[a], ids[b], nvlinks=int(word[2:]))
+            else:
+                draft.pair(ids[a], ids[b], level=LEVEL_WORDS[word].name, nvlinks=none)
+    return draft.build()
+
+
+def _devices(draft: Draft, matrix: Matrix, legend: dict[str, str]) -> dict[str, str]:
+    ids: dict[str, str] = {}
+    counts = {Kind.GPU: 0, Kind.NIC: 0, Kind.DIRECT: 0, Kind.MIG: 0}
+    for label in matrix.labels:
+        numbered = re.fullmatch(r"(GPU|NIC|DD|MIG)([0-9]{1,6})", label)
+        word, digits = numbered.groups() if numbered else ("NIC", "")
+        kind = {"GPU": Kind.GPU, "NIC": Kind.NIC, "DD": Kind.DIRECT, "MIG": Kind.MIG}[word]
+        index = int(digits) if digits else counts[kind]
+        counts[kind] = max(counts[kind], index + 1)
+        name = legend.get(label, "" if numbered else label)
+        ids[label] = draft.add(f"{word}{index}", kind, index, name=name)
+        if label != ids[label]:
+            draft.state(ids[label], label=label)
+        if label in matrix.rest:
+            _affinities(draft, ids[label], matrix, label)
+    if len(set(ids.values())) < len(ids):
+        raise ProbeError(NAME, "NICs are called by number and by name at once", matrix.line)
+    return ids
+
+
+def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
+    before, after = matrix.rest[label]
+    text = before if matrix.before else after
+    if "|" in text:
+        values = [cell.strip() for cell in text.strip().strip("|").split("|")]
+    elif "\t" in text.lstrip(" "):
+        # nvidia-smi sets its last column off by an empty one: the GPU's NUMA id, or before there was
+        # such a column the NUMA affinity.
+        values = [cell.strip() for cell in text.lstrip(" ").removeprefix("\t").split("\t")]
+        last = len(matrix.columns) - 1
+        values = [*values[:last], next((v for v in values[last:] if v), "")]
+    else:
+        values = text.split()
+        if 0 < len(values) < len(matrix.columns):
+            values = _sparse(draft, id, matrix.columns, values)
+    for column, value in zip(matrix.columns, values, strict=False):
+        if value and value != "N/A":
+            if _LIST.fullmatch(value):
+                draft.state(
+                    id,
+                    **{
+                        _FACTS[column]: int(value)
+                        if column == "gpu" and value.isdecimal()
+                        else value
+                    },
+                )
+            else:
+                draft.gap(id, _FACTS[column], f"{value!r} is no list of numbers")
+
+
+def _sparse(draft: Draft, id: str, columns: tuple[str, ...], values: list[str]) -> list[str]:
+    """Columns for fewer values than columns: N/A is the GPU's NUMA id; the rest is not guessed."""
+    if values == ["N/A"]:
+        return []
+    if columns[-1] == "gpu" and values[-1] == "N/A":
+        columns, values = columns[:-1], values[:-1]
+    if len(values) == len(columns):
+        return values
+    draft.gap(id, "affinity", f"{' '.join(values)!r} may stand in any of {len(columns)} columns")
+    return []

@@ -1,0 +1,127 @@
+"""XML to a plain tree with line numbers, without entities, without a DTD's contents, bounded.
+
+``nvidia-smi`` and ``lstopo`` name an external DTD in their DOCTYPE; it is never fetched. A DOCTYPE that
+brings declarations of its own, and any entity, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from topology.errors import ProbeError
+from topology.sources.text import bounded
+
+MAX_DEPTH = 128
+MAX_NODES = 500_000
+
+
+@dataclass
+class Node:
+    """One element: its attributes, children and text, and the line it starts on."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Node] = field(default_factory=list)
+    text: str = ""
+
+    def get(self, name: str, default: str = "") -> str:
+        """An attribute without blanks around it."""
+        return self.attributes.get(name, default).strip()
+
+    def all(self, *tags: str) -> list[Node]:
+        """The children of those tags."""
+        return [child for child in self.children if child.tag in tags]
+
+    def at(self, path: str) -> str | None:
+        """The text of the descendant at a/b/c, or None."""
+        here: Node | None = self
+        for tag in path.split("/"):
+            here = (
+                next((child for child in here.children if child.tag == tag), None) if here else None
+            )
+        return None if here is None else here.text.strip()
+
+    def walk(self) -> Iterator[Node]:
+        """The element and everything below it."""
+        stack = [self]
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(reversed(node.children))
+
+    def number(self, name: str, source: str) -> int | None:
+        """An attribute as an integer (0x allowed); None where empty. ProbeError otherwise."""
+        value = self.get(name)
+        if not value:
+            return None
+        try:
+            return int(value[:32], 0)
+        except ValueError:
+            reason = f"<{self.tag}> has {name}={value[:40]!r}, which is no number"
+            raise ProbeError(source, reason, self.line) from None
+
+
+def tree(source: str, text: str) -> Node:
+    """Return the root element. Raises ProbeError, with the line, for anything but plain XML."""
+    # A prompt, a log line or blank lines may stand before the document; lines keep their numbers.
+    start = bounded(source, text).find("<")
+    if start < 0:
+        raise ProbeError(source, "no XML element")
+    skipped = text.count("\n", 0, start)
+    builder = _Builder(source, skipped)
+    try:
+        builder.parser.Parse(text[start:].encode("utf-8", "replace"), True)
+    except expat.ExpatError as error:
+        reason = f"not well-formed XML: {expat.ErrorString(error.code)}"
+        raise ProbeError(source, reason, error.lineno + skipped) from None
+    if builder.root is None:
+        raise ProbeError(source, "no XML element")
+    return builder.root
+
+
+class _Builder:
+    def __init__(self, source: str, skipped: int) -> None:
+        self.source, self.skipped = source, skipped
+        self.root: Node | None = None
+        self.open: list[Node] = []
+        self.said: list[list[str]] = []
+        self.count = 0
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.buffer_text = True
+        self.parser.StartDoctypeDeclHandler = self._doctype
+        self.parser.EntityDeclHandler = self._entity
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._data
+
+    def _line(self) -> int:
+        return self.parser.CurrentLineNumber + self.skipped
+
+    def _doctype(self, name: str, system: str | None, public: str | None, internal: int) -> None:
+        if internal:
+            raise ProbeError(self.source, "a DTD with declarations is not read", self._line())
+
+    def _entity(self, *_: object) -> None:
+        raise ProbeError(self.source, "entities are not read", self._line())
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if self.count > MAX_NODES or len(self.open) >= MAX_DEPTH:
+            raise ProbeError(self.source, "more or deeper XML than any machine's", self._line())
+        node = Node(tag, attributes, self._line())
+        if self.open:
+            self.open[-1].children.append(node)
+        elif self.root is None:
+            self.root = node
+        self.open.append(node)
+        self.said.append([])
+
+    def _end(self, tag: str) -> None:
+        self.open.pop().text = "".join(self.said.pop())
+
+    def _data(self, data: str) -> None:
+        if self.open:
+            self.said[-1].append(data)

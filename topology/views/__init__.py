@@ -1,0 +1,1 @@
+"""What people look at: the matrix, the tree and the picture. Functions to text; nothing prints."""

@@ -1,0 +1,104 @@
+"""Facts about a device in a few words, units made readable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from topology.facts import Value
+from topology.model import Device, Kind, Topology
+
+
+def _hertz(value: float) -> str:
+    return f"{value / 1e9:.4g} GHz"
+
+
+def _bytes(value: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return ""
+
+
+def _rate(value: float) -> str:
+    return f"{value / 1e9:.4g} GB/s"
+
+
+_UNITS: dict[str, Callable[[float], str]] = {
+    "memory": _bytes,
+    "memory_used": _bytes,
+    "bar1": _bytes,
+    "size": _bytes,
+    "pcie_rate": _rate,
+    "net_rate": _rate,
+    "nvlink_rate": _rate,
+    "c2c_rate": _rate,
+    "copy_rate": _rate,
+    "host_to_device": _rate,
+    "device_to_host": _rate,
+}
+
+
+def shown(name: str, value: Value) -> str:
+    """The value with its unit: ``1.771 GHz``, ``80 GiB``, ``25 GB/s``, or as it is."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float):
+        unit = _hertz if name.endswith("_hz") else _UNITS.get(name)
+        return unit(float(value)) if unit else f"{value:g}"
+    return value
+
+
+def title(device: Device) -> str:
+    """The id with product or interface names: ``NIC0 mlx5_0``."""
+    names = device.get("net_names")
+    listed = [str(name) for name in names] if isinstance(names, tuple) else []
+    words = [device.id, str(device.get("model") or ""), device.name, *listed]
+    return " ".join(dict.fromkeys(w for w in words if w == device.id or w not in device.id))
+
+
+def summary(topology: Topology, device: Device) -> str:
+    """What a line of the tree says of a device besides its title; "" if there is nothing."""
+    words: list[str] = []
+    if device.busid and device.busid not in device.id:
+        words.append(device.busid)
+    if device.kind in (Kind.GPU, Kind.NIC, Kind.BRIDGE):
+        gen = device.get("pcie_gen_max") or device.get("pcie_gen")
+        width = device.get("pcie_width") or device.get("pcie_width_max")
+        if gen or width:
+            words.append(f"PCIe{f' gen{gen}' if gen else ''}{f' x{width}' if width else ''}")
+    for name in ("memory", "size", "net_rate", "cpus", "net_state"):
+        value = device.get(name)
+        if value is not None:
+            words.append(f"CPUs {value}" if name == "cpus" else shown(name, value))
+    if device.kind is Kind.GPU:
+        words += _peers(topology, device)
+    return ", ".join(words)
+
+
+def _peers(topology: Topology, gpu: Device) -> list[str]:
+    """``NVLink x12 to every GPU``, or each peer with its links where they differ."""
+    counts = {
+        other.id: topology.nvlinks(gpu.id, other.id)
+        for other in topology.gpus
+        if other.id != gpu.id
+    }
+    if not any(counts.values()):
+        return []
+    if len(counts) > 1 and len(set(counts.values())) == 1:
+        return [f"NVLink x{next(iter(counts.values()))} to every GPU"]
+    listed = ", ".join(f"{id} x{count}" for id, count in counts.items() if count)
+    return [f"NVLink to {listed}"]
+
+
+def everything(device: Device) -> list[str]:
+    """All facts, one a line, each with who says so: ``pcie_width: 8 (sysfs)``."""
+    lines = [f"{name}: {value}" for name, value in _identity(device)]
+    return lines + [f"{f.name}: {shown(f.name, f.value)} ({f.source})" for f in device.facts]
+
+
+def _identity(device: Device) -> list[tuple[str, str]]:
+    known = (("name", device.name), ("bus id", device.busid), ("uuid", device.uuid))
+    return [(name, value) for name, value in known if value]

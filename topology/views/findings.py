@@ -1,0 +1,40 @@
+"""Findings for people: what, on which evidence, and what to do."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from topology.finding import Finding
+from topology.model import Topology
+from topology.views.plain import plain
+
+
+def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
+    """Return the findings in their order, wrapped; or one line that says what was looked at."""
+    sources = ", ".join(topology.sources) or "no source"
+    if not found:
+        what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
+        return plain(f"no findings: {what}, as far as {sources} can tell\n")
+    lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
+    for place, finding in enumerate(found, 1):
+        lines += _wrapped(f"{place}. ", f"{finding.summary}  [{finding.code}]", width)
+        for head, body in (
+            ("on", ", ".join(finding.subjects)),
+            ("evidence", finding.evidence),
+            ("remedy", finding.remedy),
+        ):
+            if body:
+                lines += _wrapped(f"   {head + ':':10}", body, width)
+        lines.append("")
+    return plain("\n".join(lines[:-1]) + "\n")
+
+
+def _wrapped(head: str, body: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        head + body,
+        max(width, 40),
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,159 @@
+"""Where the picture puts things: shared by the SVG and the page, knows neither.
+
+Layers from host to GPU and NIC, NVSwitches below. networkx places the ends of the tree in its order,
+so that what shares a NUMA node or a switch stands together; what is above stands over their middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import hypot
+
+from topology.exports.drawings import HIDDEN, network
+from topology.model import Device, Kind, Topology
+from topology.views.facts import everything, summary, title
+
+_LEAVES = (Kind.GPU, Kind.NIC, Kind.DIRECT)
+_ROW = 1.6
+_BEND = 0.22
+_POINTS = 17
+_THINNEST, _THICKEST = 0.8, 7.0
+_Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A box: centre, its kind, a short label and lines for hovering."""
+
+    id: str
+    kind: str
+    x: float
+    y: float
+    label: str
+    hover: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A line through points; ``width`` in points of the page; ``hover`` says what link it is."""
+
+    a: str
+    b: str
+    kind: str
+    points: tuple[tuple[float, float], ...]
+    width: float
+    hover: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The picture in units of one box: ``width`` boxes stand side by side at most."""
+
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    width: int
+    layers: int
+
+
+def draw(topology: Topology) -> Drawing:
+    """Place all devices and links, completed where the sources only know relations."""
+    whole = topology.graph.topology
+    graph, layers = network(topology), _layers(whole)
+    columns = _columns(whole, layers)
+    rows = {layer: -_ROW * place for place, layer in enumerate(sorted(set(layers.values())))}
+    scaled = {id: (columns[id], rows[layer]) for id, layer in layers.items()}
+    wide, deep = round(max(columns.values(), default=0) + 1), len(rows)
+    rates = [f["bandwidth"] for *_, f in graph.edges(data=True) if f["kind"] != "memory"]
+    fastest = max(rates, default=1.0)
+    nodes = tuple(
+        Node(id, whole.device(id).kind.value, *scaled[id], *_words(whole, whole.device(id)))
+        for id in layers
+    )
+    edges = tuple(
+        Edge(
+            a,
+            b,
+            facts["kind"],
+            _line(scaled[a], scaled[b], layers[a] == layers[b], facts["kind"] == "cpu"),
+            _width(facts["bandwidth"], fastest) if facts["kind"] != "memory" else _THINNEST,
+            _link(a, b, facts),
+        )
+        for a, b, facts in graph.edges(data=True)
+        if a in layers and b in layers
+    )
+    return Drawing(nodes, edges, wide, deep)
+
+
+def _columns(topology: Topology, layers: dict[str, int]) -> dict[str, float]:
+    """The place of every device from left to right, a box being 1 wide."""
+    import networkx as nx
+
+    switches = [switch.id for switch in topology.of(Kind.SWITCH)]
+    inner = {topology.device(id).parent for id in layers if id not in switches}
+    ends = [id for id in layers if id not in inner and id not in switches]
+    row = nx.multipartite_layout(nx.empty_graph(ends), {0: ends}, "horizontal", scale=1)
+    found = {id: (x + 1) * (len(ends) - 1) / 2 for id, (x, _) in row.items()}
+    for id in reversed(layers):
+        if id in inner:
+            below = [found[child.id] for child in topology.children(id) if child.id in found]
+            found[id] = sum(below) / len(below)
+    step = len(ends) / (len(switches) + 1)
+    return found | {id: step * (place + 1) - 0.5 for place, id in enumerate(switches)}
+
+
+def _layers(topology: Topology) -> dict[str, int]:
+    """The layer of every device that is drawn, in depth-first order of the tree."""
+    found: dict[str, int] = {}
+
+    def walk(device: Device, depth: int) -> None:
+        if device.kind in HIDDEN:
+            return
+        found[device.id] = depth
+        for child in topology.children(device.id):
+            walk(child, depth + 1)
+
+    for device in topology.devices:
+        if device.parent is None and device.kind is not Kind.SWITCH:
+            walk(device, 0)
+    bottom = max(found.values(), default=0)
+    for id in found:
+        if topology.device(id).kind in _LEAVES:
+            found[id] = bottom
+    found.update((switch.id, bottom + 1) for switch in topology.of(Kind.SWITCH))
+    return found
+
+
+def _words(topology: Topology, device: Device) -> tuple[str, tuple[str, ...]]:
+    lines = [title(device), summary(topology, device), *everything(device)]
+    label = device.id.removeprefix("PCI:").removeprefix("ROOT:0000:")
+    return label, tuple(dict.fromkeys(line for line in lines if line))
+
+
+def _width(bandwidth: float, fastest: float) -> float:
+    return max(_THINNEST, _THICKEST * bandwidth / fastest)
+
+
+def _link(a: str, b: str, facts: dict[str, object]) -> str:
+    if facts["kind"] == "memory":
+        return f"{a} - {b}: inside the node"
+    count = f" x{facts['count']}" if facts["kind"] in ("pcie", "nvlink") else ""
+    guess = " (assumed)" if facts["assumed"] else ""
+    rate = float(str(facts["bandwidth"])) / 1e9
+    return f"{a} - {b}: {facts['kind']}{count}, {rate:.1f} GB/s one way{guess}"
+
+
+def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]:
+    """Straight between layers; between devices of one layer an arc below, deeper the longer it is."""
+    if not bent:
+        return (a, b)
+    sag = -_BEND * hypot(a[0] - b[0], a[1] - b[1]) - 0.25
+    sag = max(sag, -0.35 * _ROW) if shallow else sag
+    middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + 2 * sag)
+    steps = [n / (_POINTS - 1) for n in range(_POINTS)]
+    return tuple(
+        (
+            (1 - t) ** 2 * a[0] + 2 * t * (1 - t) * middle[0] + t**2 * b[0],
+            (1 - t) ** 2 * a[1] + 2 * t * (1 - t) * middle[1] + t**2 * b[1],
+        )
+        for t in steps
+    )

@@ -1,0 +1,98 @@
+"""Measured matrices for people: cells, classes, slow pairs, and what the map would have expected."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from topology.measure import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
+from topology.model import Topology
+from topology.views.plain import plain
+
+#: Title, factor from the inner unit, and how many digits, by quantity.
+_SHOWN = {
+    "latency": ("latency, us, one way (median)", 1e6, 2),
+    "bandwidth": ("bandwidth, GB/s, row to column (median)", 1e-9, 2),
+    "bandwidth_both": ("bandwidth both ways at once, GB/s, sum (median)", 1e-9, 2),
+}
+
+
+def text(topology: Topology) -> str:
+    """Return every matrix that the map holds; ``*`` marks pairs that are slow for their class.
+
+    "" when nothing was measured.
+    """
+    parts = []
+    for name, more_is_better in QUANTITIES.items():
+        cells = matrix(topology, name)
+        if cells:
+            found = slow(topology, cells, more_is_better)
+            parts.append(_matrix(topology, name, cells, found))
+            parts.append(_classes(topology, name, cells))
+            parts += [_slow(name, found)] if found else []
+    return plain("\n".join(parts))
+
+
+def _ids(topology: Topology, cells: dict[tuple[str, str], Estimate]) -> list[str]:
+    inside = {id for pair in cells for id in pair}
+    return [device.id for device in topology.devices if device.id in inside]
+
+
+def _matrix(
+    topology: Topology,
+    name: str,
+    cells: dict[tuple[str, str], Estimate],
+    found: tuple[Slow, ...],
+) -> str:
+    title, factor, digits = _SHOWN[name]
+    marked = {(entry.a, entry.b) for entry in found}
+    ids = _ids(topology, cells)
+    rows = [["", *(f"{id} " for id in ids)]]
+    for a in ids:
+        row = [a]
+        for b in ids:
+            cell = cells.get((a, b))
+            mark = "*" if (a, b) in marked else " "
+            row.append("- " if cell is None else f"{cell.value * factor:.{digits}f}{mark}")
+        rows.append(row)
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = [
+        " ".join(
+            word.ljust(width) if at == 0 else word.rjust(width)
+            for at, (word, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([title, *lines]) + "\n"
+
+
+def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimate]) -> str:
+    """A line a class: how many pairs, their medians' range, and what link rates promise."""
+    _, factor, digits = _SHOWN[name]
+    unit = "us" if name == "latency" else "GB/s"
+    lines = []
+    for kind, pairs in by_class(topology, cells).items():
+        values = [cells[pair].value * factor for pair in pairs]
+        spread = f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+        line = f"  {kind}: {len(pairs)} directed pair(s), median {median(values):.{digits}f} {unit} ({spread})"
+        promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
+        if promised and name == "bandwidth":
+            rate = median(promised) * factor
+            line += f"; link rates promise {rate:.{digits}f}, {100 * median(values) / rate:.0f} % reached"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _slow(name: str, found: tuple[Slow, ...]) -> str:
+    _, factor, digits = _SHOWN[name]
+    unit = "us" if name == "latency" else "GB/s"
+    lines = [
+        f"  * {entry.a} to {entry.b}: {_interval(entry.found, factor, digits)} {unit}, "
+        f"others of {entry.kind}: {entry.typical * factor:.{digits}f} {unit}"
+        for entry in found
+    ]
+    return "\n".join(["slower than the class by more than the noise:", *lines]) + "\n"
+
+
+def _interval(cell: Estimate, factor: float, digits: int) -> str:
+    ends = f"{cell.low * factor:.{digits}f}, {cell.high * factor:.{digits}f}"
+    return f"{cell.value * factor:.{digits}f} [{ends}]"

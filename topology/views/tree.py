@@ -1,0 +1,73 @@
+"""The machine as a tree, for a terminal."""
+
+from __future__ import annotations
+
+import io
+
+from topology.model import Device, Kind, Topology
+from topology.sources.cpulist import listed, members
+from topology.views.facts import shown, summary, title
+from topology.views.plain import plain
+
+
+def text(topology: Topology, width: int = 80) -> str:
+    """Return the tree, wrapped at ``width`` columns.
+
+    What no source says of the way up from a GPU or NIC is inferred from relations, as for routing,
+    and marked so.
+    """
+    topology = topology.graph.topology
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def grow(branch: Tree, devices: tuple[Device, ...]) -> None:
+        for line, below in _lines(topology, devices):
+            grow(branch.add(Text(line)), below)
+
+    roots = tuple(d for d in topology.devices if d.parent is None and d.kind is not Kind.SWITCH)
+    switches = topology.of(Kind.SWITCH)
+    head = f"machine, as said by {', '.join(topology.sources) or 'nobody'}"
+    root = Tree(Text(head))
+    grow(root, roots)
+    if switches:
+        grow(root, switches)
+    out = io.StringIO()
+    Console(file=out, width=width, color_system=None, legacy_windows=False).print(root)
+    return plain("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
+
+
+def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
+    """Lines with what hangs below them: one a device, but one for all like cores and caches."""
+    found: list[tuple[str, tuple[Device, ...]]] = []
+    folded: set[tuple[Kind, str]] = set()
+    for device in devices:
+        key = (device.kind, device.name)
+        alike = tuple(d for d in devices if (d.kind, d.name) == key)
+        if key in folded:
+            continue
+        if device.kind in (Kind.CORE, Kind.CACHE) and len(alike) > 1:
+            folded.add(key)
+            found.append((_together(alike), _below(topology, alike)))
+        else:
+            rest = "inferred" if device.get("inferred") else summary(topology, device)
+            line = f"{title(device)}  {rest}".rstrip()
+            found.append((line, _below(topology, (device,))))
+    return found
+
+
+def _below(topology: Topology, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    return tuple(child for device in devices for child in topology.children(device.id))
+
+
+def _together(alike: tuple[Device, ...]) -> str:
+    """``4 x L2 cache  512 KiB each, CPUs 0-3``."""
+    first = alike[0]
+    name = f"{first.name} cache" if first.kind is Kind.CACHE else "core"
+    sizes = {device.get("size") for device in alike}
+    size = first.get("size")
+    words = [f"{shown('size', size)} each"] if len(sizes) == 1 and size is not None else []
+    cpus = {cpu for device in alike for cpu in members(str(device.get("cpus") or "")) or ()}
+    if cpus:
+        words.append(f"CPUs {listed(cpus)}")
+    return f"{len(alike)} x {name}  {', '.join(words)}".rstrip()
