@@ -64,7 +64,7 @@ def encode(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
         return [segment, start + span.start, span.size]
 
     def local(moves: Iterable[Any]) -> Json:
-        return [[at(m.span), at(m.source), m.reduce] for m in moves]
+        return [[at(m.span), at(m.source), m.reduce] for m in moves if m.span.size]
 
     return [
         {
@@ -107,8 +107,7 @@ class _Reader:
             target = Place(rank, span[0], span[1])
             read = Place(rank, source[0], source[1])
             sources = (target, read) if reduce else (read,)
-            if span[2]:
-                self.tasks.append(Task(rank, when, span[2], (target,), sources))
+            self.tasks.append(Task(rank, when, span[2], (target,), sources))
 
     def receives(self, rank: int, number: int, receives: Json) -> None:
         sums: dict[tuple[int, ...], _Sum] = {}
