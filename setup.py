@@ -4,7 +4,7 @@ The native extension is optional: where it does not compile, the install works w
 `native.why_not` says so.
 """
 
-from glob import glob
+from pathlib import Path
 
 from setuptools import setup
 
@@ -13,10 +13,11 @@ try:
 except ImportError:  # built without isolation, in an environment that has no pybind11
     setup()
 else:
+    source = Path("native/src")
     extension = Pybind11Extension(
         "native._core",
-        sorted(glob("native/src/*.cpp")),
-        depends=sorted(glob("native/src/*.hpp")),
+        sorted(map(str, source.glob("*.cpp"))),
+        depends=sorted(map(str, source.glob("*.hpp"))),
         cxx_std=20,
         extra_compile_args=["-O3", "-Wall", "-Wextra"],
         optional=True,

@@ -34,7 +34,11 @@ def _cores(text: str) -> list[int]:
 
 
 def place_cores(
-    binding: str, local_rank: int, nlocal: int, allowed: Sequence[int], nodes: Sequence[Sequence[int]]
+    binding: str,
+    local_rank: int,
+    nlocal: int,
+    allowed: Sequence[int],
+    nodes: Sequence[Sequence[int]],
 ) -> list[int]:
     """The cores for one of ``nlocal`` ranks of a host.
 
@@ -48,7 +52,9 @@ def place_cores(
     order = [core for node in usable for core in node] or sorted(allowed)
     if binding == "none":
         return sorted(allowed)
-    core = order[local_rank * len(order) // nlocal if nlocal <= len(order) else local_rank % len(order)]
+    core = order[
+        local_rank * len(order) // nlocal if nlocal <= len(order) else local_rank % len(order)
+    ]
     if binding == "core":
         return [core]
     return next((node for node in usable if core in node), order)

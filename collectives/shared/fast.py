@@ -26,7 +26,7 @@ TYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
     "float64",
 )  # fmt: skip
-_OPS = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
+_OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
 # The most that a rank may send in a firing that goes through mailboxes.
 EAGER_BYTES = 8192
@@ -45,7 +45,7 @@ class Binding(Protocol):
     @property
     def rank(self) -> int: ...  # noqa: D102
     @property
-    def dtype(self) -> np.dtype: ...  # type: ignore[type-arg]  # noqa: D102
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
     @property
     def lines(self) -> int: ...  # noqa: D102
     def address(self, place: Place) -> int: ...  # noqa: D102
@@ -70,7 +70,7 @@ class Shape:
         return cls(most * itemsize <= EAGER_BYTES, window // itemsize, itemsize, cores)
 
 
-def type_number(dtype: np.dtype) -> int:  # type: ignore[type-arg]
+def type_number(dtype: np.dtype[Any]) -> int:
     """The extension's number for an element type. Raises Unsupported with the list."""
     if dtype.name not in TYPES:
         raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(TYPES)}")
@@ -124,9 +124,7 @@ def direct(
 
 def _moved(found: Flow) -> int:
     """Elements that all ranks read and write in a firing."""
-    return sum(
-        w.size * (len(w.sources) + len(w.targets)) for works in found.works for w in works
-    )
+    return sum(w.size * (len(w.sources) + len(w.targets)) for works in found.works for w in works)
 
 
 def _enters_all(works: Sequence[Work], nranks: int) -> bool:

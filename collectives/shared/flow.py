@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from collectives.shared.tasks import Place, Task
 
@@ -101,7 +102,7 @@ def _cut(tasks: list[Task]) -> tuple[list[Task], _Edges, bool]:
 
 def _pieces(task: Task, edges: _Edges) -> Iterable[Task]:
     offsets = [0, *edges.inside(task.targets[0], task.size), task.size]
-    for a, b in zip(offsets, offsets[1:], strict=False):
+    for a, b in pairwise(offsets):
         yield task.shifted(a, b - a)
 
 
@@ -193,9 +194,7 @@ class _Order:
             return []
         if self.aligned:
             return [place]
-        return [
-            place._replace(start=place.start + o) for o in (0, *self.edges.inside(place, size))
-        ]
+        return [place._replace(start=place.start + o) for o in (0, *self.edges.inside(place, size))]
 
     def learn(self, rank: int, needs: dict[int, int]) -> list[tuple[int, int]]:
         """The waits that are left of what a rank needs, given what it knows already."""

@@ -10,6 +10,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class Reference:
         words: Words,
         lives: Lives,
         op: Op | None,
-        dtype: np.dtype,  # type: ignore[type-arg]
+        dtype: np.dtype[Any],
         window: int,
         barrier: Callable[[], None],
     ) -> None:

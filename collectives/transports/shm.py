@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -153,9 +153,9 @@ def words(lines: Array) -> NDArray[np.uint64]:
 class FiredPlan(Protocol):
     """What carries a plan out: the extension's, or `Reference`."""
 
-    def fire(self) -> None: ...  # noqa: D102
-    def each(self, n: int) -> list[float]: ...  # noqa: D102
-    def loop(self, n: int) -> float: ...  # noqa: D102
+    def fire(self) -> None: ...
+    def each(self, n: int) -> list[float]: ...
+    def loop(self, n: int) -> float: ...
 
 
 class _ShmAction:
@@ -264,7 +264,7 @@ class _ShmAction:
         return self._transport.world.rank
 
     @property
-    def dtype(self) -> np.dtype:  # type: ignore[type-arg]
+    def dtype(self) -> np.dtype[Any]:
         """The type of the elements."""
         return self._dtype
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from itertools import cycle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,7 +120,9 @@ def test_every_operation_on_every_type(executor: str, kind: str) -> None:
     run(4, lambda world: _play(world, executor, cases), deadline=60)
 
 
-def _each(body: Callable[[InprocWorld, ShmTransport], None], executor: str, nranks: int = 2) -> None:
+def _each(
+    body: Callable[[InprocWorld, ShmTransport], None], executor: str, nranks: int = 2
+) -> None:
     def rank(world: InprocWorld) -> None:
         body(world, ShmTransport(world, executor=executor, deadline=5))
 
@@ -180,10 +182,10 @@ def test_nothing_is_left_behind(executor: str) -> None:
     """Rule: when plans and buffers are gone, so are their files and mappings."""
 
     def held() -> tuple[int, int]:
-        with open("/proc/self/maps") as maps:
-            mapped = sum("memfd:busbar" in line for line in maps)
-        links = (os.path.join("/proc/self/fd", fd) for fd in os.listdir("/proc/self/fd"))
-        files = sum("memfd:busbar" in os.readlink(fd) for fd in links if os.path.islink(fd))
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        mapped = sum("memfd:busbar" in line for line in maps)
+        links = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+        files = sum("memfd:busbar" in str(link) for link in links)
         return mapped, files
 
     before = held()

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from collectives.dtypes import DTYPES, dtype
-from collectives.shared.fast import type_number
 
 import native
+from collectives.dtypes import DTYPES, dtype
+from collectives.shared.fast import type_number
 
 core = native.load()
 if core is None:
