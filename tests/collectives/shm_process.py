@@ -48,6 +48,8 @@ def die(world: MpiWorld, transport: ShmTransport) -> None:
 
     In files: what is printed while a launcher takes a run down may be lost.
     """
+    # MPICH's launcher tells the others of a death in this way.
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     elements = 1 << 20
     source, target = (transport.allocate(elements * 4).view(np.float32) for _ in range(2))
     schedule = build("allreduce", "ring", world.size)
