@@ -113,8 +113,8 @@ class _Memory:
             self.readers.setdefault(source, []).append(write)
 
 
-def _lower_step(memory: _Memory, rank: int, m: Moves) -> ProgramStep:
-    step = ProgramStep()
+def _lower_step(memory: _Memory, rank: int, number: int, m: Moves) -> ProgramStep:
+    step = ProgramStep(number)
     rows = m.joined().table.T.tolist()
     local = [row for row in rows if row[0] == row[1]]
     leaving = [row for row in rows if row[0] == rank != row[1]]
@@ -188,8 +188,11 @@ def lower(
         raise ScheduleError("lower: the schedule is in vector form; place it first")
     layout = replace(layout, scratch=schedule.scratch_chunks)
     memory = _Memory(layout, rank, elements, in_place)
-    steps = [_lower_step(memory, rank, step.moves(rank)) for step in schedule.steps]
-    last = ProgramStep()
+    steps = [
+        _lower_step(memory, rank, number, step.moves(rank))
+        for number, step in enumerate(schedule.steps)
+    ]
+    last = ProgramStep(len(steps))
     memory.settle(memory.ids(Buffer.OUT, 0, len(memory.edges[Buffer.OUT]) - 1), last.after)
     sizes = {b: int(e[-1]) for b, e in memory.edges.items()}
     sizes[Buffer.SCRATCH] = min(sizes[Buffer.SCRATCH], _scratch_used(steps))

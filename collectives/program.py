@@ -62,8 +62,12 @@ class Local(NamedTuple):
 
 @dataclass
 class ProgramStep:
-    """One step of one rank: ``before``, then all messages at once, then ``after``."""
+    """One step of one rank: ``before``, then all messages at once, then ``after``.
 
+    ``number`` is the schedule's own count of steps, the same for all ranks.
+    """
+
+    number: int = 0
     before: list[Local] = field(default_factory=list)
     sends: list[Send] = field(default_factory=list)
     receives: list[Receive] = field(default_factory=list)

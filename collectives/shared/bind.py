@@ -1,0 +1,68 @@
+"""Which cores ranks run on: whether they outnumber them, and pinning one rank to one core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from collectives.errors import Unsupported
+
+__all__ = ["BINDINGS", "bind", "cores_of", "place_cores"]
+
+BINDINGS = ("none", "core", "numa")
+
+
+def cores_of(cores: Sequence[Sequence[int]]) -> int:
+    """How many cores all ranks together may use, from what each may use."""
+    return len({core for mine in cores for core in mine})
+
+
+def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> list[list[int]]:
+    """The cores of every NUMA node that has any; empty where the kernel does not say."""
+    lists = sorted(root.glob("node[0-9]*/cpulist"), key=lambda path: int(path.parent.name[4:]))
+    return [cores for cores in (_cores(path.read_text()) for path in lists) if cores]
+
+
+def _cores(text: str) -> list[int]:
+    """``0-2,8`` as numbers."""
+    found: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def place_cores(
+    binding: str,
+    local_rank: int,
+    nlocal: int,
+    allowed: Sequence[int],
+    nodes: Sequence[Sequence[int]],
+) -> list[int]:
+    """The cores for one of ``nlocal`` ranks of a host.
+
+    Neighbouring ranks go to one NUMA node before the next begins. ``core``: one core each (ranks
+    beyond the cores share them in turn); ``numa``: all allowed cores of the node; ``none``: all
+    allowed. Raises Unsupported for another binding, with the list.
+    """
+    if binding not in BINDINGS:
+        raise Unsupported(f"no binding {binding!r}; there are: {', '.join(BINDINGS)}")
+    usable = [[c for c in node if c in set(allowed)] for node in nodes] or [sorted(allowed)]
+    order = [core for node in usable for core in node] or sorted(allowed)
+    if binding == "none":
+        return sorted(allowed)
+    core = order[
+        local_rank * len(order) // nlocal if nlocal <= len(order) else local_rank % len(order)
+    ]
+    if binding == "core":
+        return [core]
+    return next((node for node in usable if core in node), order)
+
+
+def bind(binding: str, local_rank: int, nlocal: int) -> list[int]:
+    """Pin this process (or this thread) and return its cores; before memory is first touched."""
+    allowed = sorted(os.sched_getaffinity(0))
+    cores = place_cores(binding, local_rank, nlocal, allowed, numa_nodes())
+    os.sched_setaffinity(0, cores)
+    return cores

@@ -1,0 +1,216 @@
+"""Plans for the native executor, as the flat numbers it reads (`native/src/module.cpp`).
+
+Decides how a plan is carried out: small messages through mailboxes beside their flags, others
+where they lie; in which windows; and which stores go past the caches. The extension itself is
+handed in, so that this imports nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.ops import Op
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.shared.tasks import Place, ordered
+from collectives.world import Json
+
+__all__ = ["Binding", "Shape", "direct", "eager", "mail_bytes", "type_number"]
+
+TYPES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
+    "float64",
+)  # fmt: skip
+_OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
+
+# The most that a rank may send in a firing that goes through mailboxes.
+EAGER_BYTES = 8192
+# Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
+# every handing over, so theirs are longer.
+WINDOW_BYTES = 128 << 10
+CROWDED_WINDOW_BYTES = 512 << 10
+# Stores go past the caches when a firing moves more than this for every core.
+STREAM_BYTES_PER_CORE = 16 << 20
+_WORD, _PAIR = 16, 128
+
+
+class Binding(Protocol):
+    """What a plan is bound to: see `collectives.transports.shm`."""
+
+    @property
+    def rank(self) -> int: ...  # noqa: D102
+    @property
+    def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
+    @property
+    def lines(self) -> int: ...  # noqa: D102
+    def address(self, place: Place) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a plan is carried out: through mailboxes or not, and elements of a window."""
+
+    eager: bool
+    window: int
+    itemsize: int
+    cores: int
+
+    @classmethod
+    def of(cls, programs: Sequence[Json], itemsize: int, cores: int) -> Shape:
+        """From all ranks' encoded programs; the same on every rank."""
+        most = max(
+            sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
+        )
+        window = CROWDED_WINDOW_BYTES if len(programs) > cores else WINDOW_BYTES
+        return cls(most * itemsize <= EAGER_BYTES, window // itemsize, itemsize, cores)
+
+
+def type_number(dtype: np.dtype[Any]) -> int:
+    """The extension's number for an element type. Raises Unsupported with the list."""
+    if dtype.name not in TYPES:
+        raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(TYPES)}")
+    return TYPES.index(dtype.name)
+
+
+def op_number(op: Op | None) -> int:
+    """The extension's number for an operation; any will do where nothing is reduced."""
+    return 0 if op is None else _OPS[op.ufunc]
+
+
+# -- where they lie
+
+
+def direct(
+    core: ModuleType, watch: Any, to: Binding, programs: Sequence[Json], shape: Shape, op: Op | None
+) -> Any:
+    """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive."""
+    found = flow(ordered(programs), len(programs))
+    size = max((work.size for works in found.works for work in works), default=1)
+    window = min(shape.window, size) if found.aligned and found.crossing else size
+    window = max(window, 1)
+    mine = found.works[to.rank]
+    slot = max((w.size for w in mine), default=0)
+    stage = np.empty(found.slots[to.rank] * min(window, slot), to.dtype)
+    stream = _moved(found) * shape.itemsize > STREAM_BYTES_PER_CORE * shape.cores
+    everyone = len(programs) > 2
+    enter = [everyone and _enters_all(works, len(programs)) for works in found.works]
+    leave = [everyone and len(exits) == len(programs) - 1 for exits in found.exits]
+    numbers = [len(mine)]
+    for i, work in enumerate(mine):
+        waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
+        numbers += _task(work, waits, to, int(stage.ctypes.data), window, stream)
+    exits = [] if leave[to.rank] else found.exits[to.rank]
+    numbers += [len(exits), *(n for wait in exits for n in wait)]
+    plan = core.direct(
+        watch,
+        to.lines,
+        type_number(to.dtype),
+        op_number(op),
+        np.array(numbers, np.int64),
+        [len(works) for works in found.works],
+        window,
+        -(-size // window),
+        any(enter) or any(leave),
+        enter[to.rank],
+        leave[to.rank],
+    )
+    return plan, stage
+
+
+def _moved(found: Flow) -> int:
+    """Elements that all ranks read and write in a firing."""
+    return sum(w.size * (len(w.sources) + len(w.targets)) for works in found.works for w in works)
+
+
+def _enters_all(works: Sequence[Work], nranks: int) -> bool:
+    """Whether a rank's first pass needs everyone to have entered."""
+    return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
+
+
+def _task(
+    work: Work, waits: list[tuple[int, int]], to: Binding, stage: int, window: int, stream: bool
+) -> list[int]:
+    def place(p: Place, target: bool) -> list[int]:
+        if p.segment == STAGE:
+            return [stage + p.start * min(window, work.size) * to.dtype.itemsize, 1]
+        return [to.address(p), 2 * (target and stream and p in work.cold)]
+
+    numbers = [len(work.sources) > 1, work.published, work.size]
+    for places in (work.targets, work.sources):
+        numbers.append(len(places))
+        for p in places:
+            numbers += place(p, places is work.targets)
+    return [*numbers, len(waits), *(n for wait in waits for n in wait)]
+
+
+# -- through mailboxes
+
+
+def _half(size: int, itemsize: int) -> int:
+    return -(-(_WORD + size * itemsize) // _PAIR) * _PAIR
+
+
+def _mail(programs: Sequence[Json], itemsize: int) -> dict[tuple[int, int], list[int]]:
+    """Where the mailbox of every message lies, by (sender, receiver), in order."""
+    found: dict[tuple[int, int], list[int]] = {}
+    at = 0
+    for rank, steps in enumerate(programs):
+        for step in steps:
+            for peer, (_, _, size) in step["sends"]:
+                found.setdefault((rank, peer), []).append(at)
+                at += 2 * _half(size, itemsize)
+    return found
+
+
+def mail_bytes(programs: Sequence[Json], shape: Shape) -> int:
+    """Bytes of all mailboxes of a plan."""
+    if not shape.eager:
+        return 0
+    return sum(
+        2 * _half(span[2], shape.itemsize)
+        for steps in programs
+        for step in steps
+        for _, span in step["sends"]
+    )
+
+
+def eager(
+    core: ModuleType,
+    watch: Any,
+    to: Binding,
+    programs: Sequence[Json],
+    shape: Shape,
+    op: Op | None,
+    mail: int,
+) -> Any:
+    """A plan over mailboxes that begin at address ``mail``."""
+    boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
+
+    def at(span: list[int]) -> int:
+        return to.address(Place(to.rank, span[0], span[1]))
+
+    def letter(pair: tuple[int, int], span: list[int], other: list[int] | None) -> list[int]:
+        peer = pair[1] if pair[0] == to.rank else pair[0]
+        box = mail + next(boxes[pair])
+        joined = 0 if other is None else at(other)
+        return [peer, box, _half(span[2], shape.itemsize), at(span), joined, span[2]]
+
+    def local(moves: Json) -> list[int]:
+        return [len(moves), *(n for a, b, add in moves for n in (at(a), at(b), a[2], int(add)))]
+
+    steps = programs[to.rank]
+    numbers = [len(steps)]
+    for step in steps:
+        sends = [letter((to.rank, p), span, None) for p, span in step["sends"]]
+        receives = [letter((p, to.rank), span, other) for p, span, other, _ in step["receives"]]
+        numbers += local(step["before"])
+        for letters in (sends, receives):
+            numbers += [len(letters), *(n for one in letters for n in one)]
+        numbers += local(step["after"])
+    described = np.array(numbers, np.int64)
+    return core.eager(watch, to.lines, type_number(to.dtype), op_number(op), described)

@@ -1,0 +1,35 @@
+"""Host kernels in C++, always optional: `load` gives them, or says why they are not there."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+__all__ = ["load", "why_not"]
+
+
+@cache
+def _found() -> tuple[ModuleType | None, str]:
+    try:
+        return import_module("native._core"), ""
+    except ImportError as error:
+        reason = (
+            "it was not built (no C++20 compiler when this was installed?)"
+            if isinstance(error, ModuleNotFoundError)
+            else str(error)
+        )
+        return None, (
+            f"the native extension is not available: {reason}; install a C++20 compiler and"
+            " reinstall, or go on with --transport mpi"
+        )
+
+
+def load() -> ModuleType | None:
+    """The extension module, or None where it is not available; `why_not` says why."""
+    return _found()[0]
+
+
+def why_not() -> str:
+    """One sentence on why `load` gives None; empty when it does not."""
+    return _found()[1]

@@ -1,0 +1,52 @@
+// Element-wise passes over memory: one pass reads every source and writes every target.
+//
+// Knows nothing of ranks, flags or schedules. The same source is compiled for several instruction
+// sets (kernels_*.cpp); `kernels()` picks the best that this CPU runs, once.
+#pragma once
+
+#include <cstddef>
+
+namespace busbar {
+
+enum class Type : int { int8, uint8, int32, uint32, int64, uint64, half, bfloat16, float32, float64 };
+enum class Op : int { sum, prod, min, max };
+inline constexpr int kTypes = 10;
+inline constexpr int kOps = 4;
+
+// A target and whether to store past the caches (worth it where nobody reads it soon).
+struct Target {
+    void* at;
+    bool stream;
+};
+
+// Targets become the reduction of the sources, element by element. A target may be a source, at
+// the same position; anything else must not overlap. With one source this is a copy.
+struct Pass {
+    const Target* targets;
+    int ntargets;
+    const void* const* sources;
+    int nsources;
+    std::size_t count;  // elements
+};
+
+struct Kernels {
+    const char* name;  // the instruction set
+    void (*reduce[kTypes][kOps])(const Pass&);
+    void (*copy)(const Pass&);  // one source; count is in bytes
+    // Sum of all 64-bit words: a read that the compiler cannot drop. For the ceiling probe.
+    unsigned long long (*read)(const void* at, std::size_t nbytes);
+    void (*fill)(void* at, std::size_t nbytes, bool stream);
+};
+
+// Element size in bytes.
+constexpr std::size_t size_of(Type type) {
+    constexpr std::size_t sizes[kTypes] = {1, 1, 4, 4, 8, 8, 2, 2, 4, 8};
+    return sizes[static_cast<int>(type)];
+}
+
+// The best kernels for this CPU.
+const Kernels& kernels();
+// Those of a name ("avx512", "avx2", "plain"), or null where this build or this CPU lacks them.
+const Kernels* kernels(const char* name);
+
+}  // namespace busbar

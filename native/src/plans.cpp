@@ -1,0 +1,177 @@
+#include "plans.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace busbar {
+
+Plan::Plan(Watch& watch, Line* lines, Type type, Op op)
+    : watch_(watch), lines_(lines), kernels_(kernels()), type_(type), op_(op) {}
+
+void Plan::barrier() {
+    ++barriers_;
+    watch_.arrive(barrier_word());
+    watch_.wait(barrier_word(), barriers_ * static_cast<std::uint64_t>(watch_.size()), -1);
+}
+
+std::vector<double> Plan::each(int n) {
+    std::vector<double> times(static_cast<std::size_t>(n));
+    for (double& time : times) {
+        barrier();
+        const double start = now();
+        fire();
+        time = now() - start;
+    }
+    return times;
+}
+
+double Plan::loop(int n) {
+    barrier();
+    const double start = now();
+    for (int i = 0; i < n; ++i) fire();
+    return now() - start;
+}
+
+Sweep::Sweep(
+    Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target, std::size_t nbytes,
+    bool stream)
+    : Plan(watch, lines, Type::uint64, Op::max),
+      kind_(kind),
+      source_(source),
+      target_(target),
+      nbytes_(nbytes),
+      stream_(stream) {}
+
+void Sweep::fire() {
+    const Target target{target_, stream_};
+    const void* sources[2] = {source_, source_};
+    if (kind_ == Kind::read) sink_ = kernels_.read(source_, nbytes_);
+    if (kind_ == Kind::write) kernels_.fill(target_, nbytes_, stream_);
+    if (kind_ == Kind::copy) kernels_.copy({&target, 1, sources, 1, nbytes_});
+    if (kind_ == Kind::update)  // joined with itself: read once, written once, left as it is
+        kernels_.reduce[int(type_)][int(op_)]({&target, 1, sources, 2, nbytes_ / 8});
+    watch_.arrive(exit_gate());
+    watch_.wait(exit_gate(), ++fired_ * static_cast<std::uint64_t>(watch_.size()), -1);
+}
+
+Direct::Direct(
+    Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks, std::vector<Wait> exits,
+    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows, bool gates,
+    bool enter_all, bool exit_all)
+    : Plan(watch, lines, type, op),
+      tasks_(std::move(tasks)),
+      exits_(std::move(exits)),
+      ntasks_(std::move(ntasks)),
+      window_(window),
+      nwindows_(nwindows),
+      gates_(gates),
+      enter_all_(enter_all),
+      exit_all_(exit_all) {}
+
+// What a rank's progress word shows once it has done a task in a window of this firing. A firing
+// counts one for having begun, and one for every task in every window.
+std::uint64_t Direct::mark(int rank, std::int64_t window, std::int64_t task) const {
+    const std::uint64_t tasks = static_cast<std::uint64_t>(ntasks_[static_cast<std::size_t>(rank)]);
+    const std::uint64_t firing = 1 + tasks * static_cast<std::uint64_t>(nwindows_);
+    return fired_ * firing + 2 + static_cast<std::uint64_t>(window) * tasks +
+           static_cast<std::uint64_t>(task);
+}
+
+void Direct::await(const Wait& wait, std::int64_t window) {
+    const std::int64_t in = wait.task < 0 ? 0 : window;
+    watch_.wait(progress(wait.peer), mark(wait.peer, in, wait.task), wait.peer);
+}
+
+void Direct::fire() {
+    const int me = watch_.rank();
+    const std::uint64_t everyone = (fired_ + 1) * static_cast<std::uint64_t>(watch_.size());
+    watch_.publish(progress(me), mark(me, 0, -1));
+    if (gates_) watch_.arrive(entry_gate());
+    if (enter_all_) watch_.wait(entry_gate(), everyone, -1);
+    for (std::int64_t w = 0; w < nwindows_; ++w) {
+        const std::size_t from = static_cast<std::size_t>(w) * window_;
+        std::int64_t index = 0;
+        for (const Task& task : tasks_) {
+            for (const Wait& wait : task.waits) await(wait, w);
+            if (from < task.count) run(task, from, std::min(window_, task.count - from));
+            if (task.publish) watch_.publish(progress(me), mark(me, w, index));
+            ++index;
+        }
+    }
+    if (gates_) watch_.arrive(exit_gate());
+    if (exit_all_) watch_.wait(exit_gate(), everyone, -1);
+    for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
+    ++fired_;
+}
+
+void Direct::run(const Task& task, std::size_t from, std::size_t count) {
+    const std::size_t size = size_of(type_);
+    const auto at = [&](const Place& p) { return p.fixed ? p.at : p.at + from * size; };
+    targets_.clear();
+    sources_.clear();
+    for (const Place& p : task.targets) targets_.push_back({at(p), p.stream});
+    for (const Place& p : task.sources) sources_.push_back(at(p));
+    const bool copies = sources_.size() == 1;
+    const Pass pass{
+        targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
+        static_cast<int>(sources_.size()), copies ? count * size : count};
+    if (copies) kernels_.copy(pass);
+    else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
+}
+
+Eager::Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)
+    : Plan(watch, lines, type, op),
+      steps_(std::move(steps)),
+      known_(static_cast<std::size_t>(watch.size())) {}
+
+void Eager::local(const Copy& c) {
+    const std::size_t nbytes = c.count * size_of(type_);
+    if (!c.reduce) {
+        std::memmove(c.target, c.source, nbytes);
+        return;
+    }
+    const Target target{c.target, false};
+    const void* sources[2] = {c.target, c.source};
+    kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](
+        {&target, 1, sources, 2, c.count});
+}
+
+void Eager::send(const Letter& s) {
+    std::uint64_t& known = known_[static_cast<std::size_t>(s.peer)];
+    if (known + 1 < fired_) {
+        watch_.wait(progress(s.peer), fired_ - 1, s.peer);
+        known = fired_ - 1;
+    }
+    std::byte* half = s.mailbox + (fired_ & 1) * s.stride;
+    std::memcpy(half + sizeof(Word), s.span, s.count * size_of(type_));
+    watch_.publish(*reinterpret_cast<Word*>(half), fired_ + 1);
+}
+
+void Eager::receive(const Letter& r) {
+    std::byte* half = r.mailbox + (fired_ & 1) * r.stride;
+    watch_.wait(*reinterpret_cast<Word*>(half), fired_ + 1, r.peer);
+    const std::byte* message = half + sizeof(Word);
+    if (!r.other) {
+        std::memcpy(r.span, message, r.count * size_of(type_));
+    } else {
+        const Target target{r.span, false};
+        const void* sources[2] = {r.other, message};
+        kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](
+            {&target, 1, sources, 2, r.count});
+    }
+    std::uint64_t& known = known_[static_cast<std::size_t>(r.peer)];
+    known = std::max(known, fired_);
+}
+
+void Eager::fire() {
+    for (const Exchange& step : steps_) {
+        for (const Copy& c : step.before) local(c);
+        for (const Letter& s : step.sends) send(s);
+        for (const Letter& r : step.receives) receive(r);
+        for (const Copy& c : step.after) local(c);
+    }
+    ++fired_;
+    watch_.publish(progress(watch_.rank()), fired_);
+}
+
+}  // namespace busbar

@@ -1,0 +1,147 @@
+// Executes one rank's part of any schedule over memory that all ranks map.
+//
+// Two ways, same meaning. `Direct`: tasks read and write the ranks' buffers where they lie; which
+// task waits for which was worked out beforehand. `Eager`: small messages go through mailboxes
+// beside their flag, one cache line each way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels.hpp"
+#include "watch.hpp"
+
+namespace busbar {
+
+struct Place {
+    std::byte* at;
+    bool fixed;   // staging: the same bytes in every window
+    bool stream;  // a target to be stored past the caches
+};
+
+struct Wait {
+    int peer;
+    std::int64_t task;  // done when the peer has done this task; -1: when it has begun
+};
+
+struct Task {
+    bool reduce;
+    bool publish;       // whether anyone waits for it
+    std::size_t count;  // elements
+    std::vector<Place> targets, sources;
+    std::vector<Wait> waits;
+};
+
+class Plan {
+public:
+    Plan(Watch& watch, Line* lines, Type type, Op op);
+    virtual ~Plan() = default;
+    // Carries the collective out once.
+    virtual void fire() = 0;
+    // Seconds of each of n firings, every one begun together after a barrier.
+    std::vector<double> each(int n);
+    // Seconds of n firings, one directly after the other; begun together.
+    double loop(int n);
+    void barrier();
+
+protected:
+    const Watch& watch_;
+    Line* lines_;  // per rank its progress; then the gates and the barrier
+    const Kernels& kernels_;
+    Type type_;
+    Op op_;
+    std::uint64_t fired_ = 0;
+
+    Word& progress(int rank) const { return lines_[rank].word; }
+    Word& entry_gate() const { return lines_[watch_.size()].word; }
+    Word& exit_gate() const { return lines_[watch_.size() + 1].word; }
+    Word& barrier_word() const { return lines_[watch_.size() + 2].word; }
+
+private:
+    std::uint64_t barriers_ = 0;
+};
+
+// Lines that a plan shares, beside mailboxes.
+constexpr std::size_t plan_lines(int size) { return static_cast<std::size_t>(size) + 3; }
+
+// A sweep over one's own memory, for the ceiling probe: done when every rank is done.
+class Sweep : public Plan {
+public:
+    enum class Kind { read, write, copy, update };
+    Sweep(
+        Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target,
+        std::size_t nbytes, bool stream);
+    void fire() override;
+
+private:
+    Kind kind_;
+    std::byte *source_, *target_;
+    std::size_t nbytes_;
+    bool stream_;
+    volatile unsigned long long sink_ = 0;
+};
+
+class Direct : public Plan {
+public:
+    // `window`: elements of a window; the tasks are gone through window by window, so that a
+    // task finds in cache what the one before it left. `ntasks[r]`: how many tasks rank r has.
+    // `gates`: ranks that wait for all others wait for a count of arrivals instead.
+    Direct(
+        Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks,
+        std::vector<Wait> exits, std::vector<std::int64_t> ntasks, std::size_t window,
+        std::int64_t nwindows, bool gates, bool enter_all, bool exit_all);
+    void fire() override;
+
+private:
+    void run(const Task& task, std::size_t from, std::size_t count);
+    std::uint64_t mark(int rank, std::int64_t window, std::int64_t task) const;
+    void await(const Wait& wait, std::int64_t window);
+
+    std::vector<Task> tasks_;
+    std::vector<Wait> exits_;
+    std::vector<std::int64_t> ntasks_;
+    std::size_t window_;
+    std::int64_t nwindows_;
+    bool gates_, enter_all_, exit_all_;
+    std::vector<Target> targets_;
+    std::vector<const void*> sources_;
+};
+
+struct Copy {  // inside the rank: target becomes source, or gains it
+    std::byte *target, *source;
+    std::size_t count;
+    bool reduce;
+};
+
+struct Letter {  // a mailbox of two halves, used in turn; a half is a word and then the elements
+    int peer;
+    std::byte* mailbox;
+    std::size_t stride;  // bytes of a half
+    std::byte* span;     // what is sent, or what receives
+    std::byte* other;    // when received: what it is joined with, null for a plain message
+    std::size_t count;
+};
+
+struct Exchange {
+    std::vector<Copy> before, after;
+    std::vector<Letter> sends, receives;
+};
+
+class Eager : public Plan {
+public:
+    Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps);
+    void fire() override;
+
+private:
+    void local(const Copy& copy);
+    void send(const Letter& letter);
+    void receive(const Letter& letter);
+
+    std::vector<Exchange> steps_;
+    // Firings that each peer is known to have completed: a mailbox may be filled again when what
+    // it held two firings ago was taken. A peer's message says so for free.
+    std::vector<std::uint64_t> known_;
+};
+
+}  // namespace busbar

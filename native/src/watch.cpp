@@ -1,0 +1,109 @@
+#include "watch.hpp"
+
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <bit>
+#include <climits>
+
+namespace busbar {
+
+namespace {
+
+constexpr double kPatience = 0.02;  // seconds between looks at the others' lives
+constexpr int kSpins = 4000;        // polls before giving the core away
+
+inline void relax() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+std::uint32_t* futex_of(Word& word) {
+    auto* half = reinterpret_cast<std::uint32_t*>(&word.value);
+    return std::endian::native == std::endian::little ? half : half + 1;
+}
+
+}  // namespace
+
+double now() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return double(t.tv_sec) + 1e-9 * double(t.tv_nsec);
+}
+
+Watch::Watch(
+    int rank, Line* life, const std::vector<int>& pids, bool crowded, double deadline,
+    std::function<bool()> interrupted)
+    : rank_(rank),
+      life_(life),
+      crowded_(crowded),
+      deadline_(deadline),
+      interrupted_(std::move(interrupted)) {
+    for (const int pid : pids) {
+        // A pidfd becomes readable when the process ends, even while nobody has reaped it.
+        const bool watched = pid > 0 && pid != getpid();
+        pidfds_.push_back(watched ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1);
+    }
+}
+
+Watch::~Watch() {
+    for (const int fd : pidfds_)
+        if (fd >= 0) close(fd);
+}
+
+void Watch::wait_long(Word& word, std::uint64_t value, int peer) const {
+    const auto reached = [&] { return word.value.load(std::memory_order_acquire) >= value; };
+    for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
+        if (reached()) return;
+        if (i > 64) relax();
+    }
+    const double start = now();
+    double looked = start;
+    while (!reached()) {
+        // Yielding among many ranks costs a switch for every rank that is not ready either.
+        if (crowded_) sleep(word, value);
+        else sched_yield();
+        const double t = now();
+        if (t - looked > kPatience) {
+            check(peer, t - start);
+            looked = t;
+        }
+    }
+}
+
+void Watch::sleep(Word& word, std::uint64_t value) const {
+    const timespec timeout{0, static_cast<long>(kPatience * 1e9)};
+    word.sleepers.fetch_add(1);
+    const std::uint64_t seen = word.value.load();
+    if (seen < value) {
+        // Returns at once when the word is no longer what was seen, so no wake-up is lost.
+        syscall(SYS_futex, futex_of(word), FUTEX_WAIT, static_cast<std::uint32_t>(seen), &timeout,
+                nullptr, 0);
+    }
+    word.sleepers.fetch_sub(1);
+}
+
+void Watch::wake(Word& word) const {
+    if (word.sleepers.load())
+        syscall(SYS_futex, futex_of(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Watch::check(int peer, double waited) const {
+    if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
+    for (int r = 0; r < size(); ++r) {
+        if (r == rank_) continue;
+        pollfd p{pidfds_[r], POLLIN, 0};
+        if (pidfds_[r] >= 0 && poll(&p, 1, 0) > 0) throw Failure{r, Reason::died};
+        if ((peer < 0 || peer == r) && life_[r].word.value.load()) throw Failure{r, Reason::left};
+    }
+    if (waited > deadline_) throw Failure{peer, Reason::late};
+}
+
+}  // namespace busbar

@@ -1,0 +1,79 @@
+// How a rank waits for others in shared memory, and when it gives up.
+//
+// Words only grow. A rank publishes with release and waits with acquire, so what was written
+// before a publication is seen after the wait. Ranks that outnumber the cores sleep on a futex;
+// others spin, then yield.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace busbar {
+
+// A word that ranks wait on.
+struct alignas(16) Word {
+    std::atomic<std::uint64_t> value;
+    std::atomic<std::uint32_t> sleepers;
+};
+// One alone on its pair of cache lines (prefetchers fetch pairs).
+struct alignas(128) Line {
+    Word word;
+};
+static_assert(sizeof(Word) == 16 && sizeof(Line) == 128);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+enum class Reason : int { died = 1, left = 2, late = 3, interrupted = 4 };
+
+// Thrown by a wait that can no longer succeed; `rank` is whom it waited for, or who failed.
+struct Failure {
+    int rank;
+    Reason reason;
+};
+
+class Watch {
+public:
+    // `life`: one line per rank, 0 while it takes part. `pids`: their processes; a rank in this
+    // process is not watched. `crowded`: more ranks than cores. `deadline`: seconds.
+    // `interrupted` is asked now and then while waiting.
+    Watch(
+        int rank, Line* life, const std::vector<int>& pids, bool crowded, double deadline,
+        std::function<bool()> interrupted);
+    ~Watch();
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+    // Returns when the word has reached a value. `peer` is who will raise it, -1 for anyone.
+    void wait(Word& word, std::uint64_t value, int peer) const {
+        if (word.value.load(std::memory_order_acquire) < value) wait_long(word, value, peer);
+    }
+    void publish(Word& word, std::uint64_t value) const {
+        if (!crowded_) word.value.store(value, std::memory_order_release);
+        else word.value.exchange(value), wake(word);
+    }
+    // Counts this rank in; whoever completes the round wakes the others, and nobody else does.
+    void arrive(Word& word) const {
+        const std::uint64_t arrived = word.value.fetch_add(1) + 1;
+        if (crowded_ && arrived % pidfds_.size() == 0) wake(word);
+    }
+    int rank() const { return rank_; }
+    int size() const { return static_cast<int>(pidfds_.size()); }
+
+private:
+    void wait_long(Word& word, std::uint64_t value, int peer) const;
+    void sleep(Word& word, std::uint64_t value) const;
+    void wake(Word& word) const;
+    void check(int peer, double waited) const;
+
+    int rank_;
+    Line* life_;
+    bool crowded_;
+    double deadline_;
+    std::function<bool()> interrupted_;
+    std::vector<int> pidfds_;
+};
+
+double now();
+
+}  // namespace busbar

@@ -1,0 +1,216 @@
+"""The shm transport among threads: right results with both executors, and no rank left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import native
+from collectives.catalogue import build, spec
+from collectives.cost import traffic
+from collectives.dtypes import DTYPES, dtype
+from collectives.errors import RankFailure, Unavailable, Unsupported
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.ops import OPS, op, scale
+from collectives.plan import Plan
+from collectives.transports.shm import ShmTransport
+from collectives.worlds.inproc import InprocWorld, run
+from tests.collectives.cases import all_cases, built, expected, inputs, placements
+
+EXECUTORS = [
+    "numpy",
+    pytest.param(
+        "native", marks=pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+    ),
+]
+
+
+@pytest.fixture(params=EXECUTORS)
+def executor(request: pytest.FixtureRequest) -> str:
+    """Each way of carrying plans out."""
+    return str(request.param)
+
+
+def _buffers(
+    transport: ShmTransport, layout: Layout, rank: int, elements: int, kind: str, in_place: bool
+) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    """A rank's ``in`` and ``out`` in shared memory; in place the smaller lies in the larger."""
+    of = dtype(kind)
+    sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
+    whole = [transport.allocate(n * of.itemsize).view(of) for n in sizes]
+    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
+    if in_place and mine and want:
+        big, small = (0, 1) if len(mine) > len(want) else (1, 0)
+        parts = (mine, want)
+        start = parts[big].index(parts[small][0]) * elements
+        whole[small] = whole[big][start : start + sizes[small]]
+    return whole[0], whole[1]
+
+
+def _play(
+    world: InprocWorld, executor: str, cases: list[tuple[str, str, int, bool, int, str, str]]
+) -> None:
+    """One rank's part of every case, fired twice and compared each time."""
+    transport = ShmTransport(world, executor=executor, deadline=30)
+    for collective, name, root, in_place, elements, kind, operation in cases:
+        what = spec(collective)
+        schedule = build(collective, name, world.size, root=root)
+        layout = Layout.of(schedule, what, root)
+        joined = op(operation)
+        given = inputs(layout, elements, dtype(kind), operation == "prod")
+        wanted = expected(layout, elements, given, joined.ufunc)[world.rank]
+        if joined.mean and what.reduces:
+            scale(wanted, world.size)
+        source, target = _buffers(transport, layout, world.rank, elements, kind, in_place)
+        where = (schedule, what, transport, world.rank, source, target)
+        used = joined if what.reduces else None
+        with Plan(*where, used, elements, root=root, in_place=in_place) as plan:
+            for _ in range(2):
+                target[:] = 77
+                source[:] = given[world.rank]
+                world.barrier()
+                plan()
+                case = f"{collective} {name} root {root} in place {in_place} {elements} {kind}"
+                assert np.array_equal(target, wanted), f"{case} {operation}: {world.rank} is wrong"
+                # Nobody reads or writes this rank's buffers any more: they may change at once.
+                target[:] = 78
+            moved = traffic(schedule, what, elements, dtype(kind).itemsize, root)
+            assert [plan.sent, plan.received] == (2 * moved[:, world.rank]).tolist(), case
+            world.barrier()
+    transport.close()
+
+
+def _cases(nranks: int) -> Iterator[tuple[str, str, int, bool, int, str, str]]:
+    """Every algorithm, root and placement; sizes, types and operations take turns."""
+    sizes = cycle((1, nranks + 1, 7001, 0, 37, 100_003))
+    kinds, operations = cycle(DTYPES), cycle(OPS)
+    for what, name, n, root in all_cases((nranks,)):
+        if built(what.name, name, n, root=root) is None:
+            continue
+        for in_place in placements(what):
+            operation = "max" if what.idempotent else next(operations)
+            small = next(sizes)
+            elements = min(small, 1) if what.name == "barrier" else small
+            yield what.name, name, root, in_place, elements, next(kinds), operation
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 7, 8])
+def test_every_algorithm_gives_what_numpy_gives(executor: str, nranks: int) -> None:
+    """Rule: any schedule runs on shared memory, large (in place, windows) and small (mailboxes)."""
+    cases = list(_cases(nranks))
+    run(nranks, lambda world: _play(world, executor, cases), deadline=60)
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_every_operation_on_every_type(executor: str, kind: str) -> None:
+    """Rule: each type with each operation, through one pass over all sources and through a ring."""
+    cases = [
+        ("allreduce", name, 0, in_place, elements, kind, operation)
+        for name in ("sharded_ps", "ring")
+        for operation in OPS
+        for in_place in (False, True)
+        for elements in (13, 20_011)
+    ]
+    run(4, lambda world: _play(world, executor, cases), deadline=60)
+
+
+def _each(
+    body: Callable[[InprocWorld, ShmTransport], None], executor: str, nranks: int = 2
+) -> None:
+    def rank(world: InprocWorld) -> None:
+        body(world, ShmTransport(world, executor=executor, deadline=5))
+
+    run(nranks, rank, deadline=20)
+
+
+def _plan(world: InprocWorld, transport: ShmTransport, elements: int) -> Plan:
+    source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
+    schedule = build("allreduce", "sharded_ps", world.size)
+    where = (schedule, spec("allreduce"), transport, world.rank, source, target)
+    return Plan(*where, op("sum"), elements)
+
+
+@pytest.mark.parametrize("elements", [2, 50_000])
+def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str, elements: int) -> None:
+    """Rule: a rank that leaves is named to those who wait for it, long before the deadline."""
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        plan = _plan(world, transport, elements)
+        if world.rank == 1:
+            transport.close()
+            return
+        with pytest.raises(RankFailure, match="rank 1 has left"):
+            plan()
+
+    _each(body, executor)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_timing_fires_and_counts(executor: str, loop: bool) -> None:
+    """Rule: times() fires n times, gives a time each (or one), and counts what was moved."""
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        plan = _plan(world, transport, 5000)
+        found = plan.times(3, loop)
+        assert len(found) == (1 if loop else 3) and min(found) > 0
+        assert plan.sent == 3 * 5000 * 4
+        world.barrier()
+
+    _each(body, executor)
+
+
+def test_memory_from_elsewhere_is_refused(executor: str) -> None:
+    """Rule: a buffer that other ranks cannot map is an error that says where to get one."""
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        schedule = build("allreduce", "ring", 1)
+        array = np.zeros(4, np.float32)
+        where = (schedule, spec("allreduce"), transport, 0, array, array)
+        with pytest.raises(Unavailable, match="allocate"):
+            Plan(*where, op("sum"), 4, in_place=True)
+
+    _each(body, executor, 1)
+
+
+def test_nothing_is_left_behind(executor: str) -> None:
+    """Rule: when plans and buffers are gone, so are their files and mappings."""
+
+    def held() -> tuple[int, int]:
+        maps = Path("/proc/self/maps").read_text().splitlines()
+        mapped = sum("memfd:busbar" in line for line in maps)
+        links = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+        files = sum("memfd:busbar" in str(link) for link in links)
+        return mapped, files
+
+    before = held()
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        with _plan(world, transport, 50_000) as plan:
+            plan()
+            world.barrier()
+
+    _each(body, executor, 3)
+    assert held() == before
+
+
+def test_two_nodes_are_refused(executor: str) -> None:
+    """Rule: shared memory ends at the host, and the message names what does not."""
+
+    def body(world: InprocWorld) -> None:
+        world.nodes = (0, 1)
+        with pytest.raises(Unsupported, match="--transport mpi"):
+            ShmTransport(world, executor=executor)
+
+    run(2, body, deadline=20)
+
+
+def test_an_unknown_executor_is_refused() -> None:
+    """Rule: an unknown option value is an error with the list, never a default."""
+    with pytest.raises(Unsupported, match="auto, native, numpy"):
+        run(1, lambda world: ShmTransport(world, executor="fast"))

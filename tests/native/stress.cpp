@@ -1,0 +1,226 @@
+// Threads stand in for ranks: the native plans without Python, to be run under AddressSanitizer
+// and ThreadSanitizer (`make check-native`). Every result is compared; any difference ends it.
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "plans.hpp"
+
+using namespace busbar;
+
+namespace {
+
+std::atomic<int> checks = 0;
+
+void expect(bool holds, const char* what) {
+    ++checks;
+    if (holds) return;
+    std::fprintf(stderr, "failed: %s\n", what);
+    std::exit(1);
+}
+
+using Ints = std::vector<std::int32_t>;
+
+std::byte* bytes(Ints& v, std::size_t from = 0) {
+    return reinterpret_cast<std::byte*>(v.data() + from);
+}
+
+// What ranks share: their buffers, a life line each, and the lines of one plan.
+struct World {
+    World(int size, std::size_t count)
+        : size(size), in(size), out(size), life(size), lines(plan_lines(size)) {
+        for (int r = 0; r < size; ++r) {
+            for (std::size_t i = 0; i < count; ++i) in[r].push_back(int(i) * 7 + r);
+            out[r].assign(count, -1);
+        }
+    }
+    template <class Body>
+    void run(bool crowded, Body body) {
+        std::vector<std::thread> ranks;
+        for (int r = 0; r < size; ++r)
+            ranks.emplace_back([&, r] {
+                Watch watch(r, life.data(), std::vector<int>(size, 0), crowded, 30, {});
+                body(r, watch);
+            });
+        for (auto& rank : ranks) rank.join();
+    }
+    int size;
+    std::vector<Ints> in, out;
+    std::vector<Line> life, lines;
+};
+
+// Two-shot: every rank sums its share of all inputs into all outputs, in one pass.
+void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool stream) {
+    World world(size, share * size);
+    const auto inputs = world.in;
+    constexpr int firings = 4;
+    world.run(crowded, [&](int r, Watch& watch) {
+        Task task{true, true, share, {}, {}, {}};
+        auto& to = in_place ? world.in : world.out;
+        for (int p = 0; p < size; ++p) {
+            task.sources.push_back({bytes(world.in[p], r * share), false, false});
+            task.targets.push_back({bytes(to[p], r * share), false, stream});
+        }
+        Direct plan(watch, world.lines.data(), Type::int32, Op::max, {task}, {},
+                    std::vector<std::int64_t>(size, 1), share, 1, true, true, true);
+        for (int i = 0; i < firings; ++i) plan.fire();
+        plan.each(3);
+        plan.loop(3);
+        // Left only when nobody touches this rank's memory any more.
+        for (std::size_t i = 0; i < to[r].size(); ++i)
+            expect(to[r][i] == inputs[size - 1][i], "two-shot");
+    });
+}
+
+// Round a ring, window by window: hop h copies what the left neighbour got at hop h - 1.
+void ring(int size, std::size_t count, std::size_t window, bool crowded) {
+    World world(size, count * size);
+    world.run(crowded, [&](int r, Watch& watch) {
+        const int left = (r + size - 1) % size, right = (r + 1) % size;
+        std::vector<Task> tasks{
+            {false, true, count, {{bytes(world.out[r], r * count), false, false}},
+             {{bytes(world.in[r], r * count), false, false}}, {}}};
+        for (int h = 1; h < size; ++h) {
+            const std::size_t c = std::size_t((r + size - h) % size) * count;
+            tasks.push_back({false, true, count, {{bytes(world.out[r], c), false, false}},
+                             {{bytes(world.out[left], c), false, false}}, {{left, h - 1}}});
+        }
+        Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks,
+                    {{right, size - 1}}, std::vector<std::int64_t>(size, size), window,
+                    std::int64_t((count + window - 1) / window), false, false, false);
+        for (int i = 0; i < 3; ++i) {
+            std::fill(world.out[r].begin(), world.out[r].end(), -1);
+            plan.fire();
+            for (std::size_t j = 0; j < world.out[r].size(); ++j)
+                expect(world.out[r][j] == int(j) * 7 + int(j / count), "ring");
+        }
+    });
+}
+
+// Recursive doubling in place: what arrives is put aside until the partner has read.
+void exchange(int size, std::size_t count, bool crowded) {
+    World world(size, count);
+    world.run(crowded, [&](int r, Watch& watch) {
+        Ints stage(count);
+        std::vector<Task> tasks;
+        std::int64_t n = 0;
+        for (int d = 1; d < size; d *= 2, n += 2) {
+            const int peer = r ^ d;
+            const Place mine{bytes(world.in[r]), false, false};
+            tasks.push_back({false, true, count, {{bytes(stage), true, false}},
+                             {{bytes(world.in[peer]), false, false}}, {{peer, n - 1}}});
+            tasks.push_back({true, true, count, {mine},
+                             {mine, {bytes(stage), true, false}}, {{peer, n}}});
+        }
+        Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks, {},
+                    std::vector<std::int64_t>(size, n), count, 1, false, false, false);
+        plan.fire();
+        const int ranks = size * (size - 1) / 2;
+        for (std::size_t i = 0; i < count; ++i)
+            expect(world.in[r][i] == int(i) * 7 * size + ranks, "exchange");
+    });
+}
+
+// Everyone's vector to everyone through mailboxes, many times, with one rank that never waits.
+void letters(int size, std::size_t count, bool crowded) {
+    World world(size, count);
+    const std::size_t half = (sizeof(Word) + count * 4 + 127) / 128 * 128;
+    std::vector<Line> mail(half * 2 * std::size_t(size * size) / sizeof(Line));
+    const auto box = [&](int from, int to) {
+        return reinterpret_cast<std::byte*>(mail.data()) +
+               std::size_t(from * size + to) * 2 * half;
+    };
+    world.run(crowded, [&](int r, Watch& watch) {
+        Exchange step;
+        step.before.push_back({bytes(world.out[r]), bytes(world.in[r]), count, false});
+        for (int p = 0; p < size; ++p) {
+            if (p == r) continue;
+            if (p != 0) step.sends.push_back({p, box(r, p), half, bytes(world.in[r]), nullptr, count});
+            if (r != 0)
+                step.receives.push_back(
+                    {p, box(p, r), half, bytes(world.out[r]), bytes(world.out[r]), count});
+        }
+        Eager plan(watch, world.lines.data(), Type::int32, Op::max, {step});
+        for (int i = 0; i < 200; ++i) plan.fire();
+        const int most = r == 0 ? 0 : size - 1;
+        for (std::size_t i = 0; i < count; ++i)
+            expect(world.out[r][i] == int(i) * 7 + most, "letters");
+    });
+}
+
+// A rank that leaves, and one that never comes, end the wait of the others.
+void lost() {
+    World world(2, 1);
+    world.run(true, [&](int r, Watch& watch) {
+        if (r == 1) {
+            world.life[1].word.value.store(1);
+            return;
+        }
+        bool ended = false;
+        try {
+            watch.wait(world.lines[0].word, 1, 1);
+        } catch (const Failure& f) {
+            ended = f.rank == 1 && f.reason == Reason::left;
+        }
+        expect(ended, "a rank that left is noticed");
+    });
+    Watch watch(0, world.life.data(), {0, 0}, false, 0.05, {});
+    bool late = false;
+    try {
+        world.life[1].word.value.store(0);
+        watch.wait(world.lines[1].word, 1, 1);
+    } catch (const Failure& f) {
+        late = f.reason == Reason::late;
+    }
+    expect(late, "the deadline passes");
+}
+
+// Every kernel at every tail: exactly sized heap blocks, so that a step too far is seen.
+void tails() {
+    for (const char* isa : {"plain", "avx2", "avx512"}) {
+        const Kernels* k = kernels(isa);
+        if (!k) continue;
+        for (int type = 0; type < kTypes; ++type)
+            for (int op = 0; op < kOps; ++op)
+                for (const std::size_t count : {0, 1, 2, 31, 33, 4097, 8200})
+                    for (const int n : {2, 3, 4, 5, 9}) {
+                        const std::size_t size = count * size_of(Type(type));
+                        std::vector<std::unique_ptr<std::byte[]>> blocks;
+                        std::vector<const void*> sources;
+                        std::vector<Target> targets;
+                        for (int i = 0; i < n; ++i) {
+                            blocks.push_back(std::make_unique<std::byte[]>(size));
+                            sources.push_back(blocks.back().get());
+                        }
+                        for (int i = 0; i < 3; ++i) {
+                            blocks.push_back(std::make_unique<std::byte[]>(size));
+                            std::memset(blocks.back().get(), 0xff, size);
+                            targets.push_back({blocks.back().get(), i == 1});
+                        }
+                        k->reduce[type][op]({targets.data(), 3, sources.data(), n, count});
+                        for (const Target& t : targets)
+                            expect(!size || !std::memcmp(t.at, sources[0], size), "zeros stay zero");
+                    }
+    }
+}
+
+}  // namespace
+
+int main() {
+    for (const bool crowded : {false, true}) {
+        for (const bool in_place : {false, true})
+            for (const bool stream : {false, true}) two_shot(4, 3000, crowded, in_place, stream);
+        ring(3, 1000, 96, crowded);
+        ring(4, 64, 64, crowded);
+        exchange(4, 5000, crowded);
+        letters(3, 5, crowded);
+    }
+    lost();
+    tails();
+    std::printf("%d checks hold\n", checks.load());
+}

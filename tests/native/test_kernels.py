@@ -1,0 +1,111 @@
+"""The extension's passes give what NumPy gives, for every type, operation, tail and alignment."""
+
+import numpy as np
+import pytest
+
+import native
+from collectives.dtypes import DTYPES, dtype
+from collectives.shared.fast import type_number
+
+core = native.load()
+if core is None:
+    pytest.skip(native.why_not(), allow_module_level=True)
+
+UFUNCS = [np.add, np.multiply, np.minimum, np.maximum]
+COUNTS = [1, 3, 64, 1023, 4099]
+
+
+def values(kind, sources, count, seed):
+    """Small whole numbers and their halves: no operation here overflows a half."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0 if kind.kind == "u" else -3, 4, (sources, count))
+    return drawn.astype(kind) if kind.kind in "iu" else (drawn / 2).astype(kind)
+
+
+def shifted(array, offset):
+    """A copy that begins ``offset`` elements behind a 64-byte line."""
+    raw = np.zeros(array.nbytes + 64 + offset * array.itemsize, np.uint8)
+    start = -raw.ctypes.data % 64 + offset * array.itemsize
+    view = raw[start : start + array.nbytes].view(array.dtype)
+    view[...] = array
+    return view
+
+
+def expected(ufunc, rows):
+    """One pass in the order of sources; two-byte floats in float, rounded once."""
+    kind = rows.dtype
+    wide = np.float32 if kind.itemsize == 2 else kind
+    total = rows[0].astype(wide)
+    for row in rows[1:]:
+        total = ufunc(total, row.astype(wide))
+    return total.astype(kind)
+
+
+@pytest.mark.parametrize("isa", core.isas())
+@pytest.mark.parametrize("number", range(4), ids=["sum", "prod", "min", "max"])
+@pytest.mark.parametrize("name", DTYPES)
+def test_pass_equals_numpy(isa, number, name):
+    """Rule: a pass over n sources equals NumPy's, whatever the count, alignment and store."""
+    kind = dtype(name)
+    for seed, count in enumerate(COUNTS):
+        for sources in (2, 3, 4, 5, 9):
+            rows = values(kind, sources, count, seed)
+            inputs = [shifted(row, (i + seed) % 5) for i, row in enumerate(rows)]
+            targets = [shifted(np.zeros(count, kind), i) for i in range(3)]
+            core.reduce(
+                type_number(kind),
+                number,
+                [t.ctypes.data for t in targets],
+                [s.ctypes.data for s in inputs],
+                count,
+                bool(seed % 2),
+                isa,
+            )
+            for target in targets:
+                np.testing.assert_array_equal(target, expected(UFUNCS[number], rows))
+
+
+@pytest.mark.parametrize("isa", core.isas())
+@pytest.mark.parametrize("name", ["half", "bfloat16"])
+def test_two_byte_floats_round_once_to_nearest_even(isa, name):
+    """Rule: half and bfloat16 are joined in float and rounded once, subnormals and NaN included."""
+    kind = dtype(name)
+    every = np.arange(1 << 16, dtype=np.uint16).view(kind)
+    other = np.roll(every, 12345)
+    target = np.empty_like(every)
+    with np.errstate(all="ignore"):
+        want = (every.astype(np.float32) + other.astype(np.float32)).astype(kind)
+    places = [every.ctypes.data, other.ctypes.data]
+    core.reduce(type_number(kind), 0, [target.ctypes.data], places, len(every), False, isa)
+    nan = np.isnan(want.astype(np.float32))
+    assert (np.isnan(target.astype(np.float32)) == nan).all()
+    np.testing.assert_array_equal(target[~nan].view(np.uint16), want[~nan].view(np.uint16))
+
+
+@pytest.mark.parametrize("sources", [2, 4, 7])
+def test_targets_may_be_sources(sources):
+    """Rule: in place, all sources of a block are read before any target of it is written."""
+    rows = values(np.dtype(np.float32), sources, 5000, 1)
+    buffers = [row.copy() for row in rows]
+    places = [b.ctypes.data for b in buffers]
+    core.reduce(8, 0, places[::-1], places, 5000, False, "")
+    for buffer in buffers:
+        np.testing.assert_array_equal(buffer, expected(np.add, rows))
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 9999])
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_source_is_a_copy(count, stream):
+    """Rule: a pass with one source copies it, to every target."""
+    source = np.arange(count, dtype=np.int16)
+    targets = [shifted(np.zeros(count, np.int16), i) for i in range(2)]
+    places = [t.ctypes.data for t in targets]
+    core.reduce(6, 0, places, [source.ctypes.data], count, stream, "")
+    for target in targets:
+        np.testing.assert_array_equal(target, source)
+
+
+def test_unknown_kernels_are_refused():
+    """Rule: an instruction set that this CPU lacks is an error, not another one in silence."""
+    with pytest.raises(ValueError, match="no kernels named z80"):
+        core.reduce(0, 0, [], [], 0, False, "z80")
