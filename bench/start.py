@@ -36,7 +36,8 @@ def threads(wanted: Sequence[Options]) -> int:
 
     def body(world: InprocWorld) -> int:
         mine = signals if world.rank == 0 else None
-        return _session(world, InprocTransport(world), "threads of one process", wanted, mine)
+        transport = InprocTransport(world)
+        return _session(world, transport, transport, "threads of one process", wanted, mine)
 
     return max(run(wanted[0].ranks or 1, body, deadline=deadline))
 
@@ -63,7 +64,10 @@ def mpi(wanted: Sequence[Options]) -> int:
     from collectives.transports.mpi import MpiTransport
 
     try:
-        return _session(world, MpiTransport(world), world.library(), wanted, catch_signals())
+        baseline = MpiTransport(world)
+        transport = _transport(world, baseline, first)
+        signals = catch_signals()
+        return _session(world, transport, baseline, world.library(), wanted, signals)
     except Unsupported as error:
         # The same on every rank: nothing has been exchanged that another rank still waits for.
         if world.rank == 0:
@@ -72,6 +76,32 @@ def mpi(wanted: Sequence[Options]) -> int:
     except BaseException as error:
         _leave(world, error)
         raise
+
+
+def _transport(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
+    """The transport that was asked for; ``auto`` is shm where all ranks share a host and memory."""
+    import native
+    from collectives.shared.bind import bind
+    from collectives.transports.shm import ShmTransport
+
+    local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+    bind(options.bind, local.index(world.rank), len(local))
+    if options.transport == "mpi":
+        return baseline
+    deadline = 60.0 if options.timeout is None else 2 * options.timeout
+    if options.transport == "shm":
+        return ShmTransport(world, deadline=deadline)
+    missing = sorted({str(reason) for reason in world.gather(native.why_not()) if reason})
+    if max(world.nodes) > 0 or world.size == 1 or missing:
+        if missing and max(world.nodes) == 0 and world.rank == 0:
+            print(f"busbar: {missing[0]}; --transport auto takes mpi", file=sys.stderr)
+        return baseline
+    try:
+        return ShmTransport(world, deadline=deadline)
+    except Unavailable as error:
+        if world.rank == 0:
+            print(f"busbar: {error}; --transport auto takes mpi", file=sys.stderr)
+        return baseline
 
 
 def _leave(world: MpiWorld, error: BaseException) -> None:
@@ -86,12 +116,13 @@ def _leave(world: MpiWorld, error: BaseException) -> None:
 def _session(
     world: World,
     transport: Transport,
+    baseline: Transport,
     library: str,
     wanted: Sequence[Options],
     signals: socket.socket | None,
 ) -> int:
     todo = jobs(wanted, world.size, library=world.name == "mpi")
-    session = Session(world, transport, library, todo, signals)
+    session = Session(world, transport, baseline, library, todo, signals)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]
         if world.size == 1:

@@ -180,6 +180,8 @@ def test_all_collectives_beside_the_library_on_mpi(mpi: Mpi, run: Run, ranks: in
         "-m",
         "bench",
         "all",
+        "--transport",
+        "mpi",
         "-b",
         "4K",
         "-e",

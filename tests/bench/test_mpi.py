@@ -12,12 +12,22 @@ from pathlib import Path
 
 import pytest
 
+import native
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, under
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 30)
+TRANSPORTS = ("mpi", "shm")
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")
 FAULTS = str(REPO / "tests/bench/mpi_faults.py")
 BENCH = ("-m", "bench.allreduce")
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest) -> str:
+    """Each transport in turn; shm needs the extension, and is skipped without, saying so."""
+    if request.param == "shm" and native.load() is None:
+        pytest.skip(native.why_not())
+    return str(request.param)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
@@ -29,10 +39,17 @@ def test_random_cases_are_right(mpi: Mpi, run: Run, ranks: int) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_a_sweep_over_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
-    """Rule: -A all checks out on every row, and only rank 0 prints."""
+def test_a_sweep_over_everything_is_right(mpi: Mpi, transport: str, run: Run, ranks: int) -> None:
+    """Rule: -A all checks out on every row of either transport, and only rank 0 prints."""
     done = run(
-        *under(mpi, ranks, *BENCH, *["-b", "1K", "-e", "64K", "-f", "8", "-n", "2", "-A", "all"])
+        *under(
+            mpi,
+            ranks,
+            *BENCH,
+            "--transport",
+            transport,
+            *["-b", "1K", "-e", "64K", "-f", "8", "-n", "2", "-A", "all"],
+        )
     )
     assert done.returncode == 0, done.stderr
     tables = done.stdout.count("Out of bounds values : 0 OK")
@@ -40,11 +57,16 @@ def test_a_sweep_over_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> Non
     assert tables == 13 - left_out and "FAILED" not in done.stdout
 
 
-def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, run: Run) -> None:
+def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) -> None:
     """Rule: mpirun -n 16 python -m bench.allreduce works oversubscribed."""
     done = run(
         *under(
-            mpi, 16, *BENCH, *["-b", "64K", "-e", "128K", "-n", "2", "-A", "ring,ps,swing,library"]
+            mpi,
+            16,
+            *BENCH,
+            "--transport",
+            transport,
+            *["-b", "64K", "-e", "128K", "-n", "2", "-A", "ring,ps,swing,library"],
         )
     )
     assert done.returncode == 0, done.stderr
@@ -78,7 +100,13 @@ def test_bad_input_is_said_once(mpi: Mpi, run: Run, argv: str) -> None:
 def test_a_rank_that_raises_ends_all_with_its_error(mpi: Mpi, run: Run) -> None:
     """Rule: a failing rank aborts the world, named, instead of leaving the others waiting."""
     done = run(
-        *under(mpi, 3, FAULTS, "raise", *["-b", "1K", "-e", "1K", "-n", "100", "-A", "ring"])
+        *under(
+            mpi,
+            3,
+            FAULTS,
+            "raise",
+            *["-b", "1K", "-e", "1K", "-n", "100", "--transport", "mpi", "-A", "ring"],
+        )
     )
     assert done.returncode != 0
     assert "busbar: rank 2: ValueError: boom" in done.stderr
@@ -88,7 +116,11 @@ def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
     """Rule: -T ends a row whose last rank never arrives, and says that it is rank 2."""
     done = run(
         *under(
-            mpi, 3, FAULTS, "wait", *["-b", "1K", "-e", "1K", "-n", "100", "-A", "ring", "-T", "3"]
+            mpi,
+            3,
+            FAULTS,
+            "wait",
+            *["-b", "1K", "-e", "1K", "-n", "100", "--transport", "mpi", "-A", "ring", "-T", "3"],
         )
     )
     assert done.returncode != 0
@@ -106,9 +138,23 @@ def _until_a_row(process: "subprocess.Popen[str]") -> str:
     return text
 
 
-def _start(mpi: Mpi, out: Path) -> "subprocess.Popen[str]":
+def _start(mpi: Mpi, transport: str, out: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        under(mpi, 3, *BENCH, "-b", "1K", "-e", "256M", "-n", "2000", "--out", str(out)),
+        under(
+            mpi,
+            3,
+            *BENCH,
+            "--transport",
+            transport,
+            "-b",
+            "1K",
+            "-e",
+            "256M",
+            "-n",
+            "2000",
+            "--out",
+            str(out),
+        ),
         env=environment(),
         cwd=REPO,
         text=True,
@@ -120,7 +166,7 @@ def _start(mpi: Mpi, out: Path) -> "subprocess.Popen[str]":
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_all_ranks_with_the_report_so_far(
-    mpi: Mpi, tmp_path: Path, which: signal.Signals
+    mpi: Mpi, transport: str, tmp_path: Path, which: signal.Signals
 ) -> None:
     """Rule: Ctrl-C and SIGTERM end all ranks quickly; what was printed is on disk.
 
@@ -128,7 +174,7 @@ def test_a_signal_ends_all_ranks_with_the_report_so_far(
     report is asked for under MPICH only.
     """
     out = tmp_path / "rows.jsonl"
-    process = _start(mpi, out)
+    process = _start(mpi, transport, out)
     try:
         printed = _until_a_row(process)
         os.killpg(process.pid, which)
@@ -141,10 +187,10 @@ def test_a_signal_ends_all_ranks_with_the_report_so_far(
         assert f"ended early: interrupted by {which.name}" in rest, err
 
 
-def test_a_killed_rank_ends_the_others(mpi: Mpi, tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path) -> None:
     """Rule: SIGKILL of one rank ends the run; rows that were printed are on disk."""
     out = tmp_path / "rows.jsonl"
-    process = _start(mpi, out)
+    process = _start(mpi, transport, out)
     try:
         text = _until_a_row(process)
         pids = re.findall(r"#  Rank +2 Group +0 Pid +(\d+)", text)
