@@ -178,7 +178,7 @@ def _build(collective: str, title: str) -> _Parser:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+        help="names joined by commas, each perhaps :key=value; FILE.xml; library; all (default ring,library)",
     )
     if collective == "sendrecv":
         add(
@@ -252,7 +252,8 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        if choice.name != "library" and choice.name not in known and "+" not in choice.name:
+        other = choice.name == "library" or "+" in choice.name or catalogue.from_file(choice.name)
+        if not other and choice.name not in known:
             raise Unsupported(
                 f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
             )

@@ -65,9 +65,7 @@ class Levels:
         """Forget a booking whose move will read elsewhere."""
         self._slot(booking.slot).booked.remove(booking)
 
-    def add(
-        self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1
-    ) -> int:
+    def add(self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1) -> int:
         """The next move: it reads what was booked and writes a slot. Gives its number.
 
         ``behind``: a move that it must not overtake, or -1.

@@ -10,10 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat  # noqa: S406 - a DTD is refused before any entity can be declared
+from xml.parsers import expat
 
 from collectives.errors import Unsupported
-from collectives.msccl.model import BUFFERS, OPERATIONS, PROTOCOLS, Algorithm, Gpu, Step, ThreadBlock
+from collectives.msccl.model import (
+    BUFFERS,
+    OPERATIONS,
+    PROTOCOLS,
+    Algorithm,
+    Gpu,
+    Step,
+    ThreadBlock,
+)
 
 __all__ = ["MscclError", "parse", "read"]
 
@@ -42,7 +50,9 @@ def read(path: Path) -> Algorithm:
 def parse(text: bytes, name: str = "XML") -> Algorithm:
     """The algorithm of an XML text; ``name`` is the file that errors speak of."""
     if len(text) > _MOST_BYTES:
-        raise MscclError(f"{name}: more than {_MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long")
+        raise MscclError(
+            f"{name}: more than {_MOST_BYTES >> 20} MiB; no MSCCL algorithm is so long"
+        )
     return _Reader(name).run(text)
 
 
@@ -140,7 +150,9 @@ class _Reader:
         return int(text)
 
     def _algo(self, found: Mapping[str, str]) -> None:
-        def whole(key: str, low: int = 0, high: int = _MOST_CHUNKS, default: int | None = None) -> int:
+        def whole(
+            key: str, low: int = 0, high: int = _MOST_CHUNKS, default: int | None = None
+        ) -> int:
             return self._whole("algo", found, key, low, high, default)
 
         self.ngpus = whole("ngpus", 1, _MOST_GPUS)
