@@ -154,6 +154,9 @@ def _put(files: Mapping[str, bytes], output: Path | None) -> None:
         return
     places = {output.with_name(output.name + suffix): data for suffix, data in files.items()}
     parts = {path: path.with_name(path.name + ".part") for path in places}
+    for path in places:
+        if path.is_dir():
+            raise Unsupported(f"cannot write {path}: it is a folder")
     try:
         for path, data in places.items():
             parts[path].write_bytes(data)

@@ -45,12 +45,14 @@ class Runtime:
         return buffer, offset
 
     def ready(self, gpu: int, step: Step, recv: int, chan: int) -> bool:
+        """Whether a step may run: what it waits for has signalled, and its message is there."""
         if step.depid >= 0 and self.flag.get((gpu, step.depid), -1) < step.deps:
             return False
         takes = step.type in ("r", "rcs", "rrs", "rrc", "rrcs") and step.cnt > 0
         return not takes or bool(self.fifo.get((recv, gpu, chan)))
 
     def load(self, gpu: int, buffer: str, offset: int) -> Value:
+        """What a chunk of memory holds; Wrong where that is nothing."""
         try:
             return self.memory[gpu, self.place(gpu, buffer, offset)]
         except KeyError:
@@ -58,11 +60,13 @@ class Runtime:
 
     @staticmethod
     def add(one: Value, other: Value) -> Value:
+        """The sum of two values of one chunk, contributions counted."""
         if one[0] != other[0]:
             raise Wrong("adds different chunks")
         return one[0], one[1] + other[1]
 
     def act(self, key: tuple[int, int]) -> None:
+        """Carry out the next step of a threadblock."""
         gpu, tb = key[0], self.tb[key]
         step = tb.steps[self.at[key]]
         if step.cnt and step.type != "nop":
@@ -115,6 +119,7 @@ class Runtime:
         self.check()
 
     def check(self) -> None:
+        """Every output holds every contribution once, and no message is left."""
         if any(self.fifo.values()):
             raise Wrong("messages are left")
         holders = self.where.spec.holders(self.where.nranks, self.where.root)
