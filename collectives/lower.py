@@ -161,7 +161,7 @@ def _local_now(
     rows = [
         row
         for row in rows
-        if row[7] or not np.array_equal(memory.ids(*row[2:4], row[6]), memory.ids(*row[4:7]))
+        if row[7] or not np.array_equal(memory.ids(row[2], row[3], row[6]), memory.ids(*row[4:7]))
     ]
     if not rows:
         return
