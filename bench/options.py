@@ -94,7 +94,8 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        if choice.name != "library" and choice.name not in known and "+" not in choice.name:
+        listed = choice.name == "library" or choice.name in known
+        if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
             raise Unsupported(
                 f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
             )

@@ -24,6 +24,7 @@ __all__ = [
     "collectives",
     "compositions",
     "draft",
+    "from_file",
     "parameters",
     "parse",
     "spec",
@@ -130,6 +131,11 @@ def usual(collective: str) -> str:
     return next((name for name in _USUAL if name in known), known[0])
 
 
+def from_file(name: str) -> bool:
+    """Whether an algorithm's name is that of an MSCCL XML file instead."""
+    return name.endswith(".xml")
+
+
 def compositions(collective: str) -> list[str]:
     """The names of all compositions of two algorithms that make a collective."""
     forms = _COMPOSED.get(spec(collective).name, ())
@@ -138,6 +144,8 @@ def compositions(collective: str) -> list[str]:
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     """An algorithm's parameters beside the rank count, by name; a composition has its parts'."""
+    if from_file(name):
+        return {}
     found: dict[str, inspect.Parameter] = {}
     for stage in _stages(collective, name):
         found |= inspect.signature(algorithm(*stage)).parameters
@@ -172,6 +180,12 @@ def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: ob
         raise Unsupported(f"{nranks} ranks; at least 1 is needed")
     if not 0 <= root < nranks:
         raise Unsupported(f"root {root} is not a rank; there are {nranks}, from 0")
+    if from_file(name):
+        from collectives.msccl.load import load
+
+        if pack is not None:
+            raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
+        return load(Path(name), spec(collective).name, nranks, root)
     made = []
     for stage in _stages(collective, name):
         own = inspect.signature(algorithm(*stage)).parameters

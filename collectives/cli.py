@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collectives.bounds import bound
-from collectives.catalogue import algorithm, algorithms, build, collectives, draft, parse, spec
+from collectives.catalogue import (
+    algorithm,
+    algorithms,
+    build,
+    collectives,
+    draft,
+    from_file,
+    parse,
+    spec,
+)
 from collectives.cost import cost
 from collectives.errors import BusbarError, ScheduleError, Unsupported
+from collectives.msccl import cli as files
 from collectives.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -67,9 +77,9 @@ def _parser() -> argparse.ArgumentParser:
                 "name",
                 metavar="NAME",
                 help="an algorithm, with parameters as in chain:segments=4; or a composition like"
-                " halving+ring" + ("" if name == "show" else "; or all"),
+                " halving+ring; or an MSCCL FILE.xml" + ("" if name == "show" else "; or all"),
             )
-        command.add_argument("-c", "--collective", required=name == "show", help="which collective")
+        command.add_argument("-c", "--collective", help="which collective")
         if name == "verify":
             command.add_argument(
                 "-n",
@@ -86,6 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "show":
             command.add_argument("--placed", action="store_true", help="slots of in, out, scratch")
             command.add_argument("--svg", type=Path, metavar="FILE", help="draw it (.svg or .png)")
+    files.add_commands(commands.add_parser)
     return parser
 
 
@@ -110,6 +121,8 @@ def _one(text: str) -> int:
 
 def _asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
     """The algorithm's name and parameters, from NAME and the options for parameters."""
+    if from_file(options.name):
+        files.describe(options)
     extra = [
         f"{key}={getattr(options, key)}" for key in ("grid", "segments") if getattr(options, key)
     ]
@@ -129,7 +142,7 @@ def _pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
         (collective, one)
         for collective in wanted
         for one in (algorithms(collective) if name == "all" else [name])
-        if "+" in one or one in algorithms(collective)
+        if "+" in one or from_file(one) or one in algorithms(collective)
     ]
     if not found:
         for collective in wanted[:1] if options.collective else []:
@@ -183,6 +196,8 @@ def _show(options: argparse.Namespace) -> int:
     from collectives.draw import cells, picture
 
     name, given = _asked(options)
+    if options.collective is None:
+        raise Unsupported(f"show {name}: give its --collective")
     make = build if options.placed else draft
     nranks = _one(options.ranks)
     schedule = make(options.collective, name, nranks, root=options.root, **given)
@@ -221,6 +236,8 @@ def _listing(schedule: Schedule, title: str) -> Table:
 def _verify(options: argparse.Namespace) -> int:
     from collectives.verify import verify
 
+    if from_file(options.name):
+        return files.verify(Path(options.name))
     name, given = _asked(options)
     table = _table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
     status = 0

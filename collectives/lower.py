@@ -157,6 +157,12 @@ def _local_now(
     memory: _Memory, rank: int, rows: list[list[int]], arriving: list[list[int]], step: ProgramStep
 ) -> None:
     """Local moves that share a step with messages, or add: carried out at the step's end."""
+    # In place what is copied from ``in`` to ``out`` may be there already.
+    rows = [
+        row
+        for row in rows
+        if row[7] or not np.array_equal(memory.ids(row[2], row[3], row[6]), memory.ids(*row[4:7]))
+    ]
     if not rows:
         return
     writes = np.concatenate([memory.ids(*row[4:7]) for row in (*rows, *arriving)])

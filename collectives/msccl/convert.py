@@ -49,6 +49,13 @@ class _Flight(NamedTuple):
     connection: tuple[int, int, int]
 
 
+class _Place(NamedTuple):
+    """A slot of a rank."""
+
+    rank: int
+    slot: Slot
+
+
 class _Converter:
     def __init__(self, algorithm: Algorithm, proof: Proof, ways: _Ways) -> None:
         self.algorithm = algorithm
@@ -60,8 +67,8 @@ class _Converter:
         self.found = accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
-        # Our slots by number, as (rank, buffer, chunk); and by (slot of the file, vector chunk).
-        self.slots: list[tuple[int, Buffer, int]] = []
+        # Our slots by number; and their numbers by (slot of the file, vector chunk).
+        self.slots: list[_Place] = []
         self.numbers: dict[tuple[int, int], int] = {}
         self.room: list[list[int]] = [[0] * gpu.s_chunks for gpu in algorithm.gpus]
         # The chunk that each slot of the file holds, and the scratch slots still without one.
@@ -108,13 +115,13 @@ class _Converter:
                     self._name(gpu, slot, chunk, Buffer.IN, i)
         for gpu, i, slot, chunk in copies:
             source = len(self.slots)
-            self.slots.append((gpu, Buffer.IN, i))
+            self.slots.append(_Place(gpu, Slot(Buffer.IN, i)))
             self._move(self.levels.book(source), self._slot(gpu, slot, chunk))
         return len(copies)
 
     def _name(self, gpu: int, slot: int, chunk: int, buffer: Buffer, at: int) -> int:
         self.numbers[slot, chunk] = len(self.slots)
-        self.slots.append((gpu, buffer, at))
+        self.slots.append(_Place(gpu, Slot(buffer, at)))
         return len(self.slots) - 1
 
     def _slot(self, gpu: int, slot: int, chunk: int) -> int:
@@ -132,14 +139,15 @@ class _Converter:
     def _fresh(self, gpu: int, chunk: int) -> int:
         """A scratch slot that the file does not have."""
         self.room[gpu].append(chunk)
-        self.slots.append((gpu, Buffer.SCRATCH, len(self.room[gpu]) - 1))
+        self.slots.append(_Place(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1)))
         return len(self.slots) - 1
 
     def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
         if self.ways.copied:
             self._save(read, write)
-        (src, *source), (dst, *target) = self.slots[read.slot], self.slots[write]
-        self.moves.append(Move(src, dst, Slot(*source), Slot(*target), reduce))
+        src, source = self.slots[read.slot]
+        dst, target = self.slots[write]
+        self.moves.append(Move(src, dst, source, target, reduce))
         return self.levels.add(read, write, reduce=reduce, local=src == dst, behind=behind)
 
     def _save(self, read: Booking, write: int) -> None:
@@ -153,11 +161,8 @@ class _Converter:
         ]
         if not carried:
             return
-        gpu, chunk = self.slots[write][0], carried[0][1].chunk
-        copy = self._fresh(gpu, chunk)
-        source, target = self.slots[write], self.slots[copy]
-        self.levels.add(self.levels.book(write), copy, reduce=False, local=True)
-        self.moves.append(Move(gpu, gpu, Slot(*source[1:]), Slot(*target[1:])))
+        copy = self._fresh(self.slots[write].rank, carried[0][1].chunk)
+        self._move(self.levels.book(write), copy)
         for v, flight in carried:
             self.levels.release(flight.booking)
             self.flying[v] = flight._replace(booking=self.levels.book(copy))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from collectives.errors import Unsupported
 from collectives.layout import Layout
-from collectives.moves import Buffer, Move, Moves
+from collectives.moves import Buffer, Move, Moves, Slot
 from collectives.msccl.memory import COLLECTIVES, nchunksperloop
 from collectives.msccl.model import BUFFERS, Algorithm, Gpu, Step, ThreadBlock
 from collectives.schedule import Schedule
@@ -155,24 +155,31 @@ def _pieces(moves: Moves) -> list[Move]:
     Where a chunk is sent and added to in one step, chunk follows chunk: the sum may not be made
     before the chunk has left, and a connection does not hold any number of them.
     """
-    read = {(m.src, m.from_slot.buffer, m.from_slot.chunk) for m in moves.unit()}
-    written = {(m.dst, m.to_slot.buffer, m.to_slot.chunk) for m in moves.unit()}
-    joined = moves.unit() if read & written else moves.joined()
+    unit = moves.unit()
+    left = set(
+        zip(unit.src.tolist(), unit.src_buffer.tolist(), unit.src_chunk.tolist(), strict=True)
+    )
+    came = set(
+        zip(unit.dst.tolist(), unit.dst_buffer.tolist(), unit.dst_chunk.tolist(), strict=True)
+    )
+    joined = unit if left & came else moves.joined()
     found = []
     for move in joined:
         source, target, count = move.from_slot, move.to_slot, move.from_slot.count
         for at in range(0, count, _MOST_COUNT):
             n = min(_MOST_COUNT, count - at)
-            slots = (s._replace(chunk=s.chunk + at, count=n) for s in (source, target))
-            found.append(Move(move.src, move.dst, *slots, move.reduce))
+            read = Slot(source.buffer, source.chunk + at, n)
+            found.append(
+                move._replace(from_slot=read, to_slot=Slot(target.buffer, target.chunk + at, n))
+            )
     return found
 
 
 def _add_step(gpus: list[_Gpu], moves: list[Move], channels: int, in_place: bool | None) -> None:
     """One step of the schedule: all that leaves, what stays inside, then all that arrives."""
 
-    def chunks(rank: int, slot: object) -> list[tuple[int, int]]:
-        buffer, first, count = slot  # type: ignore[misc]
+    def chunks(rank: int, slot: Slot) -> list[tuple[int, int]]:
+        buffer, first, count = slot
         return [gpus[rank].chunk(int(buffer), first + i) for i in range(count)]
 
     remote = [m for m in moves if m.src != m.dst]

@@ -76,6 +76,8 @@ class _Builder:
         self.waits: list[_Wait] = []
         # For each (gpu, tb) the counted steps that signal, and the node after which they do.
         self.signals: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        # Threadblocks with a nop that has no dependency, where steps are not counted by place.
+        self.uncounted: set[tuple[int, int]] = set()
         # Nodes by (source, destination, channel), in the order of their threadblock.
         self.sends: _Ends = {}
         self.receives: _Ends = {}
@@ -115,6 +117,8 @@ class _Builder:
             if waits:
                 held.append(_Wait(first, step.depid, step.deps))
             if step.type == "nop":
+                if not waits:
+                    self.uncounted.add((gpu.id, tb.id))
                 continue
             if held and not waits:
                 raise ScheduleError(
@@ -165,9 +169,10 @@ class _Builder:
         counts, signals = self.signals[node.gpu, wait.tb]
         at = bisect_left(counts, wait.step)
         if at == len(counts):
-            raise ScheduleError(
-                f"{where}, but deadlocks: neither that step nor a later one has hasdep=1"
-            )
+            why = "neither that step nor a later one has hasdep=1"
+            if (node.gpu, wait.tb) in self.uncounted:
+                why += " as the runtime counts them: a nop there that waits for nothing is no step"
+            raise ScheduleError(f"{where}: deadlock: {why}")
         self.graph.before[wait.node].append(signals[at])
 
     def _match(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.parsers import expat  # noqa: S406 - a DTD is refused before any entity can be declared
+from xml.parsers import expat
 
 from collectives.errors import Unsupported
 from collectives.msccl.model import (

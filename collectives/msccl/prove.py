@@ -91,7 +91,7 @@ class _Run:
         return value
 
     def _sum(self, node: Node, one: Value | None, other: Value | None) -> Value:
-        assert one is not None and other is not None  # noqa: PT018 - callers have both
+        assert one is not None and other is not None
         if one.chunk != other.chunk:
             raise ScheduleError(f"{node}: it adds chunk {one.chunk} to chunk {other.chunk}")
         twice = one.ranks & other.ranks

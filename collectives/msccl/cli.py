@@ -1,0 +1,170 @@
+"""The commands of ``python -m collectives`` that deal in files: verify FILE.xml, import, export."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from collectives.catalogue import build, from_file, parse, spec
+from collectives.cost import cost
+from collectives.errors import ScheduleError, Unsupported
+from collectives.layout import Layout
+from collectives.msccl.convert import convert
+from collectives.msccl.formats import FORMATS, Order
+from collectives.msccl.load import proven
+from collectives.msccl.memory import layout
+from collectives.msccl.model import PROTOCOLS, Algorithm
+from collectives.msccl.parse import parse as parse_xml
+from collectives.msccl.parse import read
+from collectives.msccl.prove import Proof, prove
+
+__all__ = ["add_commands", "describe", "verify"]
+
+_PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
+
+
+def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add ``import`` and ``export``; ``add`` is an argparse subparsers' ``add_parser``."""
+    text = "prove an MSCCL XML file and make it a schedule"
+    command = add("import", help=text, description=text.capitalize() + ".")
+    command.set_defaults(run=_import)
+    command.add_argument("file", type=Path, metavar="FILE.xml")
+    text = "write a schedule as MSCCL XML, GOAL or Chakra execution traces"
+    command = add("export", help=text, description=text.capitalize() + ".")
+    command.set_defaults(run=_export)
+    option = command.add_argument
+    option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
+    option("-c", "--collective", help="which collective; a file says itself")
+    option("-n", "--ranks", default="8", help="rank count (default 8); a file says itself")
+    option("-r", "--root", type=int, default=0, help="the root's rank (default 0)")
+    option("-F", "--format", choices=sorted(FORMATS), default="msccl", help="default msccl")
+    option("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    option(
+        "--bytes", type=int, default=1 << 20, help="size that goal and chakra state (default 1M)"
+    )
+    option("--placement", choices=_PLACEMENTS, default="both", help="msccl: default both")
+    option("--proto", choices=PROTOCOLS, default="Simple", help="msccl: default Simple")
+    option("--channels", type=int, default=1, help="msccl: channels of a pair (default 1)")
+    option("--ns-per-byte", type=float, default=0.0, help="goal: cost of an addition (default 0)")
+
+
+def describe(options: argparse.Namespace) -> None:
+    """Fill in what a FILE.xml in the place of NAME says itself: collective, ranks and root."""
+    path = Path(options.name)
+    algorithm = read(path)
+    try:
+        where = layout(algorithm)
+    except (ScheduleError, Unsupported) as error:
+        raise Unsupported(f"{path}: {error}") from None
+    if options.collective not in (None, where.spec.name):
+        raise Unsupported(f"{path}: it is for {where.spec.name}, not {options.collective}")
+    options.collective, options.ranks = where.spec.name, str(algorithm.ngpus)
+    options.root = algorithm.root
+
+
+def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
+    where = proof.layout
+    steps = sum(1 for _ in algorithm.steps())
+    blocks = sum(len(gpu.threadblocks) for gpu in algorithm.gpus)
+    kinds = " and ".join("in place" if p else "out of place" for p in proof.placements)
+    return [
+        f"{path}: {algorithm.name or 'unnamed'}: {where.spec.name} on {algorithm.ngpus} gpus,"
+        f" {algorithm.nchunksperloop} chunks, {blocks} threadblocks, {steps} steps,"
+        f" {algorithm.proto}",
+        f"proven {kinds}: the result is right, free of deadlocks and races",
+        *(f"note: {note}" for note in proof.notes),
+    ]
+
+
+def verify(path: Path) -> int:
+    """Prove a file; gives the exit status: 0, or 1 for an algorithm that is wrong."""
+    try:
+        algorithm, proof = proven(path)
+    except ScheduleError as error:
+        print(f"collectives: {error}", file=sys.stderr)
+        return 1
+    print("\n".join(_head(path, algorithm, proof)))
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    algorithm, proof = proven(options.file)
+    try:
+        schedule = convert(algorithm, proof)
+    except Unsupported as error:
+        raise Unsupported(f"{options.file}: {error}") from None
+    where = proof.layout
+    found = cost(schedule, where.spec)
+    room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)
+    print("\n".join(_head(options.file, algorithm, proof)))
+    print(
+        f"as a schedule: {found.steps} steps with messages, {len(schedule.steps)} in all,"
+        f" {schedule.nchunks} chunks, {room} scratch chunks a rank; proven out of place"
+        + (" and in place" if where.spec.in_place else "")
+    )
+    print(
+        f"in units of the collective's total: {found.total:.4g} moved, a rank sends up to"
+        f" {found.out:.4g}, receives {found.into:.4g}, adds {found.reduced:.4g}"
+    )
+    print(f"run it: python -m bench.{where.spec.name} --ranks {algorithm.ngpus} -A {options.file}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    if from_file(options.name):
+        describe(options)
+    elif options.collective is None:
+        raise Unsupported(f"export {options.name}: give its --collective")
+    name, given = parse(options.name)
+    if not options.ranks.isdigit() or int(options.ranks) < 1:
+        raise Unsupported(f"-n {options.ranks}: one rank count is needed")
+    nranks, root = int(options.ranks), options.root
+    what = spec(options.collective)
+    schedule = build(what.name, name, nranks, root=root, **given)
+    order = Order(
+        schedule,
+        Layout.of(schedule, what, root),
+        options.bytes,
+        _PLACEMENTS[options.placement],
+        options.proto,
+        options.channels,
+        options.ns_per_byte,
+    )
+    files = FORMATS[options.format](order)
+    if options.format == "msccl":
+        _check(files[""])
+    _put(files, options.output)
+    return 0
+
+
+def _check(text: bytes) -> None:
+    """What is written must be proven as it is read back; say what may surprise."""
+    for note in prove(parse_xml(text, "export")).notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _put(files: Mapping[str, bytes], output: Path | None) -> None:
+    """Write all files or none: each beside its place first, then all into their places."""
+    if output is None:
+        if len(files) > 1:
+            raise Unsupported(f"{len(files)} files do not go to standard output; give -o NAME")
+        sys.stdout.write(next(iter(files.values())).decode())
+        return
+    places = {output.with_name(output.name + suffix): data for suffix, data in files.items()}
+    parts = {path: path.with_name(path.name + ".part") for path in places}
+    for path in places:
+        if path.is_dir():
+            raise Unsupported(f"cannot write {path}: it is a folder")
+    try:
+        for path, data in places.items():
+            parts[path].write_bytes(data)
+        for path, part in parts.items():
+            part.replace(path)
+    except OSError as error:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+        raise Unsupported(f"cannot write {output}: {error.strerror}") from None
+    for path, data in places.items():
+        print(f"{path}: {len(data)} bytes", file=sys.stderr)

@@ -1,0 +1,221 @@
+"""MSCCL algorithms as schedules and back: the same moves, the same results, on real memory."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.catalogue import build, spec
+from collectives.errors import Unsupported
+from collectives.layout import Layout
+from collectives.moves import Buffer, Move
+from collectives.msccl.convert import _Converter, _proven, _Ways, convert
+from collectives.msccl.export import export
+from collectives.msccl.load import load
+from collectives.msccl.memory import COLLECTIVES, layout
+from collectives.msccl.model import Algorithm, Gpu, Step, ThreadBlock
+from collectives.msccl.parse import parse, read
+from collectives.msccl.prove import prove
+from collectives.msccl.write import write
+from collectives.schedule import Schedule
+from tests.collectives.cases import PAIRS, aliases, built, filled, naive, right, roots
+from tests.collectives.test_execution import Case, _all
+from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, SAMPLES
+
+KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES.values()]
+WAYS = [_Ways(staged, copied) for staged in (False, True) for copied in (False, True)]
+
+
+def messages(schedule: Schedule) -> tuple[dict[tuple[int, int], list[Move]], Counter[Move]]:
+    """What each pair of ranks exchanges, chunk by chunk in its order, and moves inside ranks."""
+    pairs: dict[tuple[int, int], list[Move]] = defaultdict(list)
+    inside: Counter[Move] = Counter()
+    for step in schedule.all_moves:
+        for move in step.unit():
+            if move.src == move.dst:
+                inside[move] += 1
+            else:
+                pairs[move.src, move.dst].append(move)
+    return dict(pairs), inside
+
+
+@pytest.mark.parametrize(("collective", "name"), KNOWN)
+def test_exports_are_proven_and_come_back_the_same(collective: str, name: str) -> None:
+    """Every schedule that we export is proven as MSCCL, and its import makes the same moves."""
+    what = spec(collective)
+    for n in (1, 2, 3, 4, 8):
+        for root in roots(what, n):
+            schedule = built(collective, name, n, root=root)
+            if schedule is None:
+                continue
+            algorithm = parse(write(export(schedule, Layout.of(schedule, what, root))))
+            proof = prove(algorithm)
+            assert proof.notes == ()
+            assert proof.placements == (False, True)[: 1 + what.in_place]
+            assert messages(convert(algorithm, proof)) == messages(schedule)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(KNOWN),
+    st.integers(1, 9),
+    st.integers(1, 4),
+    st.sampled_from([None, True, False]),
+    st.booleans(),
+)
+def test_any_placement_and_channels(
+    pair: tuple[str, str], n: int, channels: int, in_place: bool | None, last: bool
+) -> None:
+    """For any placement and number of channels an export is proven and moves what it should."""
+    what = spec(pair[0])
+    root = n - 1 if last and what.rooted else 0
+    schedule = built(*pair, n, root=root)
+    if schedule is None or (in_place and not what.in_place):
+        return
+    made = export(
+        schedule, Layout.of(schedule, what, root), in_place=in_place, channels=channels, proto="LL"
+    )
+    pairs, _ = messages(schedule)
+    proof = prove(made)
+    back, _ = messages(convert(made, proof))
+    if in_place is not True:
+        assert {k: Counter(v) for k, v in back.items()} == {k: Counter(v) for k, v in pairs.items()}
+    assert {k: len(v) for k, v in back.items()} == {k: len(v) for k, v in pairs.items()}
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+@pytest.mark.parametrize("ways", WAYS, ids=str)
+def test_real_schedules_by_every_way(path: Path, ways: _Ways) -> None:
+    """Every way of conversion gives a schedule that our own proof accepts, in both placements."""
+    algorithm = read(path)
+    if ways.copied and len(algorithm.gpus[0].threadblocks) > 40:
+        pytest.skip("the same again, for longer")
+    proof = prove(algorithm)
+    _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+def test_real_schedules_run(path: Path) -> None:
+    """An imported schedule gives what NumPy gives among threads, in every placement."""
+    algorithm = read(path)
+    what = layout(algorithm).spec
+    schedule = load(path, what.name, algorithm.ngpus)
+    cases = [
+        Case(what, path.stem, schedule, 0, in_place, elements, "float", "sum")
+        for in_place in (False, True)[: 1 + what.in_place]
+        for elements in ((131,) if len(schedule.all_moves[0]) > 500 else (1, 131))
+    ]
+    _all(algorithm.ngpus, cases)
+
+
+def test_for_something_else() -> None:
+    """A file in the place of an algorithm must be for that collective and rank count."""
+    if not SAMPLES:
+        pytest.skip("BUSBAR_SAMPLES is unset: no real schedules")
+    path = next(p for p in SAMPLES if "ar_hier" in p.stem)
+    with pytest.raises(Unsupported, match="it is for collective allreduce, not allgather"):
+        build("allgather", str(path), 4)
+    with pytest.raises(Unsupported, match="it is for ranks 4, not 8"):
+        build("allreduce", str(path), 8)
+    with pytest.raises(Unsupported, match="no parameter 'segments'"):
+        build("allreduce", str(path), 4, segments=2)
+
+
+def _algorithm(*gpus: list[tuple[int, list[Step]]], chunks: int, s_chunks: int) -> Algorithm:
+    """Two gpus; each threadblock is its channel and its steps, its peer the other gpu."""
+    made = tuple(
+        Gpu(
+            rank,
+            chunks,
+            chunks,
+            s_chunks,
+            tuple(
+                ThreadBlock(t, 1 - rank, 1 - rank, chan, tuple(steps))
+                for t, (chan, steps) in enumerate(blocks)
+            ),
+        )
+        for rank, blocks in enumerate(gpus)
+    )
+    return Algorithm("t", "LL", 4, chunks, "alltoall", False, True, made)
+
+
+def _naively_right(schedule: Schedule, where: Layout) -> bool:
+    for in_place in (False, True)[: 1 + where.spec.in_place]:
+        alias = aliases(where) if in_place else {}
+        before = filled(where, alias)
+        if not right(where, before, naive(schedule, where, before, alias=alias), alias):
+            return False
+    return True
+
+
+def test_scratch_that_is_exchanged() -> None:
+    """Two gpus exchange one scratch slot, which no step of ours can: it goes by way of a copy."""
+
+    def blocks(rank: int) -> list[tuple[int, list[Step]]]:
+        other = 1 - rank
+        return [
+            (
+                0,
+                [
+                    Step(0, "cpy", "i", other, "s", 0, 1),
+                    Step(1, "s", "s", 0, "s", 0, 1),
+                    # The slot is used again before the message need have come.
+                    Step(2, "r", "s", 0, "s", 0, 1),
+                    Step(3, "cpy", "s", 0, "o", other, 1),
+                    Step(4, "cpy", "i", rank, "o", rank, 1),
+                ],
+            )
+        ]
+
+    algorithm = _algorithm(blocks(0), blocks(1), chunks=2, s_chunks=1)
+    proof = prove(algorithm)
+    for ways in WAYS:
+        made = _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
+        assert _naively_right(made, proof.layout)
+
+
+def test_a_slot_that_both_ends_overwrite() -> None:
+    """Of two plain writes that wait for each other's reads one needs a copy, and gets it."""
+    one = [
+        Step(0, "s", "i", 0, "o", 0, 1),
+        Step(1, "rrc", "i", 0, "o", 0, 1),
+        # Both send their sum, and each is overwritten by the other's, which is the same sum.
+        Step(2, "s", "o", 0, "o", 0, 1),
+        Step(3, "r", "o", 0, "o", 0, 1),
+    ]
+    algorithm = replace(_algorithm([(0, one)], [(0, one)], chunks=1, s_chunks=0), coll="allreduce")
+    proof = prove(algorithm)
+    assert _Converter(algorithm, proof, _Ways(False, True)).run().scratch == 1
+    made = convert(algorithm, proof)
+    assert made.scratch == 1
+    assert _naively_right(made, proof.layout)
+
+
+def test_inputs_that_outputs_overwrite_in_place() -> None:
+    """A file for out of place that reads an input late also runs in place: the input is kept."""
+
+    def blocks(rank: int) -> list[tuple[int, list[Step]]]:
+        return [
+            (
+                0,
+                [
+                    Step(0, "s", "i", 0, "o", 0, 1),
+                    Step(1, "r", "o", 0, "o", 0, 1),
+                    Step(2, "re", "i", 0, "o", 0, 1),
+                ],
+            )
+        ]
+
+    algorithm = replace(_algorithm(blocks(0), blocks(1), chunks=1, s_chunks=0), coll="allreduce")
+    made = convert(algorithm)
+    assert made.scratch == 1
+    assert _naively_right(made, layout(algorithm))
+    copies = made.all_moves[0]
+    assert set(copies.src_buffer.tolist()) == {int(Buffer.IN)}

@@ -1,0 +1,240 @@
+"""The proof of MSCCL algorithms: what is right is accepted, each thing that is wrong is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.catalogue import build, spec
+from collectives.errors import BusbarError, ScheduleError, Unsupported
+from collectives.layout import Layout
+from collectives.msccl.export import export
+from collectives.msccl.graph import build as build_graph
+from collectives.msccl.memory import layout
+from collectives.msccl.model import Algorithm, Gpu, Step, ThreadBlock
+from collectives.msccl.parse import parse, read
+from collectives.msccl.prove import prove
+from collectives.msccl.write import write
+from tests.collectives.msccl_mutants import mutants, with_steps
+from tests.collectives.msccl_runtime import always_right
+
+ROOT = os.environ.get("BUSBAR_SAMPLES")
+SAMPLES = sorted((Path(ROOT) / "msccl").glob("*.xml")) if ROOT else []
+NEEDS_SAMPLES = pytest.mark.skipif(not SAMPLES, reason="BUSBAR_SAMPLES is unset: no real schedules")
+EACH_SAMPLE = pytest.mark.parametrize("path", SAMPLES or [Path("none")], ids=lambda p: p.stem)
+
+SMALL = [
+    ("allgather", "ring", 3),
+    ("allreduce", "recursive_doubling", 4),
+    ("allreduce", "ring", 3),
+    ("alltoall", "bruck", 3),
+    ("broadcast", "binomial", 4),
+    ("reduce", "binomial", 3),
+    ("reduce_scatter", "ring", 3),
+]
+
+
+def exported(collective: str, name: str, n: int, in_place: bool | None = None) -> Algorithm:
+    """One of our own schedules as an MSCCL algorithm."""
+    schedule = build(collective, name, n)
+    return export(schedule, Layout.of(schedule, spec(collective)), in_place=in_place)
+
+
+def refusal(algorithm: Algorithm) -> str:
+    """Why an algorithm is refused, having been written and read; empty where it is not."""
+    try:
+        prove(parse(write(algorithm)))
+    except BusbarError as error:
+        return str(error)
+    return ""
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+def test_real_schedules_are_proven(path: Path) -> None:
+    """Every public schedule is right, and the proof says so without reservations."""
+    assert prove(read(path)).notes == ()
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+def test_real_schedules_written_and_read_are_the_same(path: Path) -> None:
+    """Writing and reading loses nothing that the runtime looks at."""
+    algorithm = read(path)
+    assert parse(write(algorithm)) == algorithm
+
+
+@pytest.mark.parametrize(("collective", "name", "n"), SMALL)
+@pytest.mark.parametrize("in_place", [None, False])
+def test_every_single_change_is_refused(
+    collective: str, name: str, n: int, in_place: bool | None
+) -> None:
+    """A wrong offset, peer, type or count and a missing step are refused, every one.
+
+    A dependency, a signal or a buffer may be one that makes no difference: then random executions
+    must all be right.
+    """
+    algorithm = exported(collective, name, n, in_place)
+    where, refused = layout(algorithm), 0
+    for kind, mutant in mutants(algorithm):
+        if refusal(mutant):
+            refused += 1
+            continue
+        assert kind in ("dependency", "signal", "buffer"), kind
+        assert always_right(mutant, where, 8), kind
+    assert refused > 50
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+def test_changes_of_real_schedules_are_refused(path: Path) -> None:
+    """What is accepted of a real schedule's changes makes no difference in random executions."""
+    algorithm = read(path)
+    where, dice = layout(algorithm), random.Random(path.name)
+    steps = sum(1 for _ in algorithm.steps())
+    for kind, mutant in few_mutants(algorithm, dice, 8 if steps > 2000 else 40):
+        if not refusal(mutant):
+            assert kind in ("dependency", "signal", "buffer"), kind
+            assert always_right(mutant, where, 2), kind
+
+
+def few_mutants(algorithm: Algorithm, dice: random.Random, n: int) -> list[tuple[str, Algorithm]]:
+    """Some changes of an algorithm, each of a threadblock taken at random."""
+    found = []
+    for _ in range(n):
+        gpu = dice.choice(algorithm.gpus)
+        tb = dice.choice(gpu.threadblocks)
+        # Only that threadblock is put to change; the rest is looked up by place.
+        alone = replace(gpu, threadblocks=(tb,))
+        others = tuple(alone if g is gpu else replace(g, threadblocks=()) for g in algorithm.gpus)
+        kind, changed = dice.choice(list(mutants(replace(algorithm, gpus=others))))
+        new = changed.gpus[gpu.id].threadblocks[0]
+        blocks = tuple(new if t is tb else t for t in gpu.threadblocks)
+        gpus = tuple(replace(g, threadblocks=blocks) if g is gpu else g for g in algorithm.gpus)
+        found.append((kind, replace(algorithm, gpus=gpus)))
+    return found
+
+
+@NEEDS_SAMPLES
+@pytest.mark.parametrize("stem", ["azure-ncv4_ar_hier_12_Simple", "azure-ndv4_ap2ll"])
+def test_dependencies_that_matter(stem: str) -> None:
+    """A real schedule's dependency is missed, or what it waits for comes first by another way."""
+    algorithm = read(next(path for path in SAMPLES if path.stem == stem))
+    missed = 0
+    for t, tb in enumerate(algorithm.gpus[0].threadblocks):
+        waiting = [i for i, step in enumerate(tb.steps) if step.depid >= 0]
+        for i in waiting[:4]:
+            step = tb.steps[i]
+            steps = [*tb.steps[:i], step._replace(depid=-1, deps=-1), *tb.steps[i + 1 :]]
+            mutant = with_steps(algorithm, 0, t, steps)
+            why = refusal(mutant)
+            if why:
+                missed += 1
+                assert "race" in why or "deadlock" in why or "nop" in why
+            else:
+                assert comes_before(mutant, (0, step.depid, step.deps), (0, tb.id, i))
+    assert missed > 20
+
+
+def comes_before(algorithm: Algorithm, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether the graph orders two steps, each a gpu, a threadblock and a place in it."""
+    graph = build_graph(algorithm)
+    edges = ((u, v) for v, before in enumerate(graph.before) for u in before)
+    first = max(v for v, node in enumerate(graph.nodes) if node[:3] == one)
+    last = min(v for v, node in enumerate(graph.nodes) if node[:3] == other)
+    return bool(nx.has_path(nx.DiGraph(edges), first, last))
+
+
+def two(
+    first: list[Step], second: list[Step], *, coll: str = "allreduce", **fields: object
+) -> Algorithm:
+    """Two gpus with a threadblock each that send to each other."""
+    gpus = tuple(
+        Gpu(rank, 1, 1, 1, (ThreadBlock(0, 1 - rank, 1 - rank, 0, tuple(steps)),))
+        for rank, steps in enumerate((first, second))
+    )
+    return replace(Algorithm("two", "LL", 1, 1, coll, False, True, gpus), **fields)  # type: ignore[arg-type]
+
+
+def step(kind: str, src: str, dst: str, **more: int) -> Step:
+    """A step on the first chunks of two buffers."""
+    return Step(0, kind, src, 0, dst, 0, 1)._replace(**more)
+
+
+SEND, RECEIVE = step("s", "i", "i"), step("r", "o", "o")
+SUM = [SEND, step("rrc", "i", "o")]
+
+
+def test_the_smallest_sum() -> None:
+    """Both send, both add what comes: sends do not wait for their receivers."""
+    assert refusal(two(SUM, SUM)) == ""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "complaint"),
+    [
+        (two([*reversed(SUM)], [*reversed(SUM)]), "gpu 0, threadblock 0, step 0 .*deadlock"),
+        (two(SUM, [step("rrc", "i", "o")]), "gpu 0, threadblock 0, step 1 .*nobody sends"),
+        (two([*SUM, SEND], SUM), "gpu 0, threadblock 0, step 2 .*nobody receives"),
+        (two([SEND, RECEIVE], SUM), "gpu 0, threadblock 0, step 1 .*lacks rank 0's share"),
+        (two([SEND, step("rrs", "i", "o")], SUM), "nobody receives"),
+        (
+            two([*SUM, step("re", "i", "o")], SUM),
+            "step 2 .*rank 0's share of chunk 0 a second time",
+        ),
+        (two([SEND, step("rrc", "s", "o")], SUM), r"step 1 .*reads s\[0\], where nothing"),
+        (two([SEND, step("rrc", "i", "o", dstoff=1)], SUM), r"o\[1\] is out of range"),
+        (two([*SUM, step("ra", "i", "o")], SUM), "residuals"),
+        (two([SEND._replace(cnt=0), *SUM[1:]], SUM), "deadlock: nobody sends"),
+        (two([SEND._replace(depid=3, deps=0), *SUM[1:]], SUM), "no such threadblock"),
+        (two([SEND._replace(depid=0, deps=1), *SUM[1:]], SUM), "deadlock"),
+        (two(SUM, SUM, outofplace=False), "inplace and outofplace are both 0"),
+        (two(SUM, SUM, coll="custom"), "custom"),
+        (two([step("nop", "i", "o", depid=0, deps=0), *SUM], SUM), "must have a dependency itself"),
+    ],
+)
+def test_what_is_refused_and_where(algorithm: Algorithm, complaint: str) -> None:
+    """Each rule that is broken is refused with the gpu, the threadblock and the step."""
+    with pytest.raises((ScheduleError, Unsupported), match=complaint):
+        prove(algorithm)
+
+
+def test_in_place_shares_memory() -> None:
+    """In place input and output are one: what is a copy out of place is a second share in place."""
+    algorithm = two([SEND, step("rrc", "i", "i"), step("cpy", "i", "o")], SUM)
+    assert refusal(algorithm) == ""
+    assert "overwrites its caller's input" in prove(algorithm).notes[0]
+    assert refusal(replace(algorithm, inplace=True)) == ""
+    late = two([SEND, step("cpy", "i", "o"), step("rrc", "i", "o")], SUM)
+    assert refusal(late) == ""
+    twice = two([SEND, step("r", "i", "s"), step("re", "s", "i"), step("re", "s", "o")], SUM)
+    assert "nothing has been written" in refusal(twice)
+    assert "second time" in refusal(replace(twice, inplace=True, outofplace=False))
+
+
+def test_a_connection_that_fills_is_told() -> None:
+    """A file that hangs where a connection holds little is right, with a note that says so."""
+    many = [SEND] * 9 + [step("r", "i", "s")] * 8
+    algorithm = two([*many, step("rrc", "i", "o")], [*many, step("rrc", "i", "o")])
+    notes = prove(algorithm).notes
+    assert len(notes) == 1
+    assert "holds only 8 sends" in notes[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_proven_means_right_in_every_execution(data: st.DataObject) -> None:
+    """Files made of random steps: whatever is proven is right in random executions."""
+    base = exported(*data.draw(st.sampled_from(SMALL)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        options = list(mutants(base))
+        base = options[data.draw(st.integers(0, len(options) - 1))][1]
+    if not refusal(base):
+        assert always_right(base, layout(base), 5)
