@@ -35,7 +35,8 @@ def _cell(result: Result | None, base: float | None, placement: str, statistic: 
     if result is None or seconds is None:
         return "N/A"
     busbw = bandwidths(result, seconds)[1] / 1e9
-    return f"{busbw:#.3g}" + ("" if base is None else f" ({base / seconds:.2f}x)")
+    shown = f"{busbw:#.3g}" if busbw < 999.5 else f"{busbw:.0f}"
+    return shown + ("" if base is None else f" ({base / seconds:.2f}x)")
 
 
 def _bandwidths(results: Sequence[Result], placement: str, statistic: str, width: int) -> list[str]:

@@ -1,0 +1,135 @@
+"""Terminal tables of a run: one a measured thing, sizes down, intervals and distributions across."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from reports.readers.rows import Row
+from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["grouped", "heading", "import_table", "tables", "warnings_of"]
+
+_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+_WIDE = 110
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
+    """Rows by what a table has in common: source, run, collective, type, operation, placement."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for r in rows:
+        key = (r.run.source, r.run.number, r.collective, r.dtype, r.op, r.ranks, r.placement)
+        groups.setdefault(key, []).append(r)
+    return groups
+
+
+def heading(row: Row) -> str:
+    """What a table measures, in one line."""
+    words = [row.collective or "unnamed collective", row.dtype, row.op, _PLACEMENT[row.placement]]
+    if row.ranks:
+        words.append(f"{row.ranks} ranks")
+    if len(row.run.hosts) > 1:
+        words.append(f"{len(row.run.hosts)} nodes")
+    if row.run.library:
+        words.append(row.run.library)
+    return ", ".join(w for w in words if w)
+
+
+def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Table]:
+    """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110."""
+    return [_table(group, width, ascii_only) for group in grouped(rows).values()]
+
+
+def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Table:
+    wide = width >= _WIDE
+    spark = 24 if wide else 10
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("transport", "left", [r.transport if wide else "" for r in rows]),
+        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("min", "right", [_optional(r.min_s) if wide else "" for r in rows]),
+        ("p99", "right", [_optional(r.p99_s) if wide else "" for r in rows]),
+        ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
+        ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
+        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("cv", "right", [percent(r.cv) for r in rows]),
+        ("n", "right", [str(r.iterations or "") for r in rows]),
+        ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
+        ("stopped", "left", [r.stopped if wide else "" for r in rows]),
+        ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
+    ]
+    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else seconds(value)
+
+
+def _rich(
+    title: str,
+    columns: Sequence[tuple[str, str, list[str]]],
+    skipped: Sequence[str],
+    ascii_only: bool,
+) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    style = box.ASCII if ascii_only else box.SIMPLE_HEAD
+    table = Table(title=escape(title), title_justify="left", box=style, pad_edge=False)
+    kept = [c for c in columns if any(c[2])]
+    for name, justify, _ in kept:
+        right = justify == "right"
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "algorithm")
+    for n, reason in enumerate(skipped):
+        cells = [escape(values[n]) for _, _, values in kept]
+        table.add_row(*cells, style="dim" if reason else "")
+    reasons = dict.fromkeys(reason for reason in skipped if reason)
+    if reasons:
+        table.caption = escape("; ".join(f"N/A: {reason}" for reason in reasons))
+    return table
+
+
+def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Table:
+    """All rows of an import in one table, in the order of the log."""
+    columns: list[tuple[str, str, list[str]]] = [
+        ("line", "right", [str(r.line or "") for r in rows]),
+        ("run", "right", [str(r.run.number) for r in rows]),
+        ("collective", "left", [r.collective for r in rows]),
+        ("ranks", "right", [str(r.ranks or "") for r in rows]),
+        ("type", "left", [r.dtype for r in rows]),
+        ("op", "left", [r.op if width >= _WIDE else "" for r in rows]),
+        ("algorithm", "left", [r.algorithm if width >= _WIDE else "" for r in rows]),
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("place", "left", [r.placement for r in rows]),
+        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("algbw", "right", [rate(r.algbw_bytes_per_s) for r in rows]),
+        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
+    ]
+    title = f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows"
+    return _rich(title, columns, [r.skipped for r in rows], ascii_only)
+
+
+def warnings_of(rows: Sequence[Row]) -> list[str]:
+    """What makes the rows of a run less than they seem: too few samples, spread, wrong values."""
+    found = []
+    timed = [r for r in rows if r.time_s is not None]
+    few = [r for r in timed if 0 < len(r.times_s) < 6]
+    spread = [r for r in timed if r.cv is not None and r.cv > 0.1]
+    wrong = [r for r in rows if r.wrong]
+    silent = [r for r in timed if not r.times_s]
+    if wrong:
+        found.append(f"{len(wrong)} rows have wrong elements")
+    if silent:
+        found.append(f"{len(silent)} of {len(timed)} rows have no raw times: no interval is known")
+    if few:
+        found.append(f"{len(few)} rows have fewer than 6 iterations: no interval is known")
+    if spread:
+        found.append(f"{len(spread)} rows vary by more than 10 % (cv) from iteration to iteration")
+    return found
