@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,8 @@ from reports.reading import read
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from reports.show import Shown
+
 __all__ = ["main"]
 
 _MOST_NOTES = 20
@@ -24,6 +27,8 @@ _MOST_NOTES = 20
 def main(argv: Sequence[str]) -> int:
     """Run a command; 0 well, 1 a threshold was not kept, 2 a file or an option cannot be used."""
     options = _parser().parse_args(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 gets a mark, no crash
+        sys.stdout.reconfigure(errors="replace")
     command: Callable[[argparse.Namespace], int] = options.run
     try:
         return command(options)
@@ -66,6 +71,14 @@ def _console() -> Console:
     return Console(highlight=False, emoji=False, soft_wrap=False)
 
 
+def _print(console: Console, shown: Shown) -> None:
+    console.print(shown.heading, style="bold", markup=False, soft_wrap=True)
+    console.print(shown.table)
+    if shown.footnote:
+        console.print(shown.footnote, style="dim", markup=False)
+        console.print()
+
+
 def _ascii_only() -> bool:
     return not (sys.stdout.encoding or "ascii").lower().startswith("utf")
 
@@ -105,7 +118,7 @@ def _import(options: argparse.Namespace) -> int:
             from reports.show import import_table
 
             console = _console()
-            console.print(import_table(found.rows, console.width, _ascii_only()))
+            _print(console, import_table(found.rows, console.width, _ascii_only()))
     if form in WRITERS and rows:
         data = WRITERS[form](rows)
         if options.out is None:
@@ -124,7 +137,7 @@ def _show(options: argparse.Namespace) -> int:
     for path in options.files:
         found = _read(path, options.ranks)
         for table in tables(found.rows, console.width, _ascii_only()):
-            console.print(table)
+            _print(console, table)
         for warning in warnings_of(found.rows):
             _note(f"{path}: {warning}")
     return 0

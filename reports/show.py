@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
@@ -11,7 +12,7 @@ from reports.shown import interval_text, percent, rate, seconds, size_text, spar
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["grouped", "heading", "import_table", "tables", "warnings_of"]
+__all__ = ["Shown", "grouped", "heading", "import_table", "tables", "warnings_of"]
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 _WIDE = 110
@@ -38,12 +39,21 @@ def heading(row: Row) -> str:
     return ", ".join(w for w in words if w)
 
 
-def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Table]:
+@dataclass(frozen=True)
+class Shown:
+    """A table with the line above it and, where cells need a reason, the one below."""
+
+    heading: str
+    table: Table
+    footnote: str = ""
+
+
+def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Shown]:
     """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110."""
     return [_table(group, width, ascii_only) for group in grouped(rows).values()]
 
 
-def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Table:
+def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
     wide = width >= _WIDE
     spark = 24 if wide else 10
     columns: list[tuple[str, str, list[str]]] = [
@@ -57,7 +67,7 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Table:
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
-        ("cv", "right", [percent(r.cv) for r in rows]),
+        ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
@@ -71,48 +81,54 @@ def _optional(value: float | None) -> str:
 
 
 def _rich(
-    title: str,
+    heading: str,
     columns: Sequence[tuple[str, str, list[str]]],
     skipped: Sequence[str],
     ascii_only: bool,
-) -> Table:
+) -> Shown:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     style = box.ASCII if ascii_only else box.SIMPLE_HEAD
-    table = Table(title=escape(title), title_justify="left", box=style, pad_edge=False)
+    table = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
     kept = [c for c in columns if any(c[2])]
     for name, justify, _ in kept:
-        right = justify == "right"
-        table.add_column(name, justify="right" if right else "left", no_wrap=name != "algorithm")
+        words = name in ("algorithm", "transport", "collective")
+        side: Literal["left", "right"] = "right" if justify == "right" else "left"
+        table.add_column(name, justify=side, no_wrap=not words, overflow="fold")
     for n, reason in enumerate(skipped):
         cells = [escape(values[n]) for _, _, values in kept]
         table.add_row(*cells, style="dim" if reason else "")
     reasons = dict.fromkeys(reason for reason in skipped if reason)
-    if reasons:
-        table.caption = escape("; ".join(f"N/A: {reason}" for reason in reasons))
-    return table
+    return Shown(heading, table, "; ".join(f"N/A: {reason}" for reason in reasons))
 
 
-def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Table:
-    """All rows of an import in one table, in the order of the log."""
+def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
+    """All rows of an import in one table; what is the same in all of them stands in the title."""
+    same = (
+        ("run", [str(r.run.number) for r in rows]),
+        ("collective", [r.collective for r in rows]),
+        ("ranks", [str(r.ranks or "") for r in rows]),
+        ("type", [r.dtype for r in rows]),
+        ("op", [r.op for r in rows]),
+        ("algorithm", [r.algorithm for r in rows]),
+        ("transport", [r.transport for r in rows]),
+    )
     columns: list[tuple[str, str, list[str]]] = [
         ("line", "right", [str(r.line or "") for r in rows]),
-        ("run", "right", [str(r.run.number) for r in rows]),
-        ("collective", "left", [r.collective for r in rows]),
-        ("ranks", "right", [str(r.ranks or "") for r in rows]),
-        ("type", "left", [r.dtype for r in rows]),
-        ("op", "left", [r.op if width >= _WIDE else "" for r in rows]),
-        ("algorithm", "left", [r.algorithm if width >= _WIDE else "" for r in rows]),
+        *((name, "left", texts) for name, texts in same if len(set(texts)) > 1),
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
         ("place", "left", [r.placement for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
-        ("algbw", "right", [rate(r.algbw_bytes_per_s) for r in rows]),
+        ("algbw", "right", [rate(r.algbw_bytes_per_s) if width >= _WIDE else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
         ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
     ]
-    title = f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows"
+    one = [
+        t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
+    ]
+    title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
     return _rich(title, columns, [r.skipped for r in rows], ascii_only)
 
 
