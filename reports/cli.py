@@ -17,6 +17,7 @@ from reports.reading import read
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from reports.compare import Comparison
     from reports.show import Shown
 
 __all__ = ["main"]
@@ -58,7 +59,27 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--out", type=Path, help="write here; its ending says .csv, .json or .jsonl")
     one = command("show", _show, "tables with intervals and distributions")
     one.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    _add_expect(one)
+    one = command("compare", _compare, "NEW against BASE: faster, slower or indistinguishable")
+    one.add_argument("base", type=Path, metavar="BASE")
+    one.add_argument("new", type=Path, metavar="NEW")
+    text = "exit 1 when a row is slower by more than this, such as 5%%"
+    one.add_argument("--fail-slower", metavar="SHARE", help=text)
+    text = "least difference that counts (default 1%%)"
+    one.add_argument("--noise", default="1%", metavar="SHARE", help=text)
+    text = "compare although machine or mapping differ"
+    one.add_argument("--anyway", action="store_true", help=text)
+    _add_expect(one)
     return parser
+
+
+def _add_expect(parser: argparse.ArgumentParser) -> None:
+    text = "threshold, such as 'allreduce,>=64M: busbw >= 0.8*limit'; exit 1 when it is not kept"
+    parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
+    text = "a YAML file with such rules"
+    parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)
+    text = "what limit stands for in rules, such as 480GB/s"
+    parser.add_argument("--limit", metavar="RATE", help=text)
 
 
 def _note(text: str) -> None:
@@ -133,11 +154,80 @@ def _import(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from reports.show import tables, warnings_of
 
-    console = _console()
+    console, rows = _console(), list[Row]()
     for path in options.files:
         found = _read(path, options.ranks)
+        rows += found.rows
         for table in tables(found.rows, console.width, _ascii_only()):
             _print(console, table)
         for warning in warnings_of(found.rows):
             _note(f"{path}: {warning}")
-    return 0
+    return _expect(options, rows)
+
+
+def _expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
+    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
+    from reports.expect import check, from_file, parse, parse_rate
+
+    rules, limit = [parse(text) for text in options.expect], None
+    if options.expect_file is not None:
+        more, limit = from_file(options.expect_file)
+        rules += more
+    if options.limit is not None:
+        limit = parse_rate(options.limit)
+    if not rules:
+        return 0
+    failures = check(rules, rows, limit)
+    nodes = dict.fromkeys(f.nodes for f in failures if f.row)
+    for failure in (f for f in failures if f.row is None):
+        print(f"FAILED {failure.text}")
+    for node in nodes:
+        print(f"FAILED on {node}:")
+        for failure in (f for f in failures if f.row and f.nodes == node):
+            print(f"  {failure.text}")
+    if not failures:
+        print(f"all {len(rules)} expectations kept")
+    return 1 if failures else 0
+
+
+def _compare(options: argparse.Namespace) -> int:
+    from reports.compare import compare, differences, join
+    from reports.expect import parse_share
+    from reports.show import comparison_table
+
+    noise = parse_share(options.noise)
+    fail = None if options.fail_slower is None else parse_share(options.fail_slower)
+    base, new = _read(options.base, options.ranks), _read(options.new, options.ranks)
+    found = differences(base.rows, new.rows)
+    forbidding = [d for d in found if d.forbids]
+    if forbidding and not options.anyway:
+        what = "; ".join(map(str, forbidding))
+        raise ReportError(f"BASE and NEW are not the same setting: {what} (--anyway compares them)")
+    for difference in found:
+        _note(f"differs: {difference}")
+    joined, lost, added = join(base.rows, new.rows)
+    for rows, name in ((lost, "BASE"), (added, "NEW")):
+        if rows:
+            _note(f"{len(rows)} rows are only in {name}")
+    comparisons = compare(joined, noise)
+    console = _console()
+    _print(console, comparison_table(comparisons, console.width, _ascii_only()))
+    words = [c.word for c in comparisons]
+    kinds = ("faster", "slower", "indistinguishable", "untested")
+    print(", ".join(f"{words.count(k)} {k}" for k in kinds if k in words))
+    if "untested" in words:
+        _note("untested: single figures have no interval; keep raw times to have a test")
+    return max(_gate(comparisons, fail), _expect(options, new.rows))
+
+
+def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
+    """1 when a row is past ``--fail-slower`` or has wrong elements; without the option, 0."""
+    if fail is None:
+        return 0
+    slow = [c for c in comparisons if c.word in ("slower", "untested") and c.ratio > 1 + fail]
+    wrong = [c for c in comparisons if c.row.new.wrong]
+    if slow:
+        print(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
+    if wrong:
+        print(f"FAILED: {len(wrong)} rows of NEW have wrong elements")
+    return 1 if slow or wrong else 0

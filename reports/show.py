@@ -6,13 +6,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from reports.compare import Comparison
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Shown", "grouped", "heading", "import_table", "tables", "warnings_of"]
+__all__ = [
+    "Shown",
+    "comparison_table",
+    "grouped",
+    "heading",
+    "import_table",
+    "tables",
+    "warnings_of",
+]
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 _WIDE = 110
@@ -36,7 +45,7 @@ def heading(row: Row) -> str:
         words.append(f"{len(row.run.hosts)} nodes")
     if row.run.library:
         words.append(row.run.library)
-    return ", ".join(w for w in words if w)
+    return ", ".join(w for w in words if w) + "; busbw in GB/s"
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,43 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
     ]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
     return _rich(title, columns, [r.skipped for r in rows], ascii_only)
+
+
+def comparison_table(
+    comparisons: Sequence[Comparison], width: int, ascii_only: bool = False
+) -> Shown:
+    """The rows of a comparison; the change is that of the time, so that more is slower."""
+    rows = [c.row.base for c in comparisons]
+    wide = width >= _WIDE
+    columns: list[tuple[str, str, list[str]]] = [
+        (
+            "collective",
+            "left",
+            [r.collective for r in rows] if len({r.collective for r in rows}) > 1 else [],
+        ),
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("place", "left", [r.placement for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("base", "right", [seconds(r.time_s) for r in rows]),
+        ("new", "right", [seconds(c.row.new.time_s) for c in comparisons]),
+        ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
+        ("95 %", "right", [_bounds(c) for c in comparisons]),
+        ("p", "right", ["" if c.p is None or not wide else f"{c.p:.2g}" for c in comparisons]),
+        (
+            "effect",
+            "right",
+            ["" if c.effect is None or not wide else f"{c.effect:+.2f}" for c in comparisons],
+        ),
+        ("", "left", [c.word for c in comparisons]),
+    ]
+    heading = "time of NEW against BASE"
+    return _rich(heading, [c for c in columns if c[2]], [""] * len(rows), ascii_only)
+
+
+def _bounds(c: Comparison) -> str:
+    if c.low is None or c.high is None:
+        return ""
+    return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"
 
 
 def warnings_of(rows: Sequence[Row]) -> list[str]:
