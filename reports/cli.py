@@ -70,6 +70,13 @@ def _parser() -> argparse.ArgumentParser:
     text = "compare although machine or mapping differ"
     one.add_argument("--anyway", action="store_true", help=text)
     _add_expect(one)
+    one = command("plot", _plot, "figures: busbw, latency, distribution of iterations")
+    one.add_argument("run_", type=Path, metavar="RUN")
+    one.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="folder (default .)")
+    one.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
+    one.add_argument("--limit", metavar="RATE", help="bound to draw, such as 480GB/s")
+    one = command("md", _md, "Markdown tables for a pull request")
+    one.add_argument("run_", type=Path, metavar="RUN")
     return parser
 
 
@@ -193,7 +200,7 @@ def _expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
 def _compare(options: argparse.Namespace) -> int:
     from reports.compare import compare, differences, join
     from reports.expect import parse_share
-    from reports.show import comparison_table
+    from reports.show import comparison_tables
 
     noise = parse_share(options.noise)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
@@ -211,7 +218,8 @@ def _compare(options: argparse.Namespace) -> int:
             _note(f"{len(rows)} rows are only in {name}")
     comparisons = compare(joined, noise)
     console = _console()
-    _print(console, comparison_table(comparisons, console.width, _ascii_only()))
+    for shown in comparison_tables(comparisons, console.width, _ascii_only()):
+        _print(console, shown)
     words = [c.word for c in comparisons]
     kinds = ("faster", "slower", "indistinguishable", "untested")
     print(", ".join(f"{words.count(k)} {k}" for k in kinds if k in words))
@@ -231,3 +239,26 @@ def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
     if wrong:
         print(f"FAILED: {len(wrong)} rows of NEW have wrong elements")
     return 1 if slow or wrong else 0
+
+
+def _plot(options: argparse.Namespace) -> int:
+    from reports.expect import parse_rate
+    from reports.plot import figures
+    from reports.store import write
+
+    limit = None if options.limit is None else parse_rate(options.limit)
+    rows = _read(options.run_, options.ranks).rows
+    if not options.out.is_dir():
+        raise ReportError(f"{options.out}: there is no such folder")
+    for name, data in figures(rows, options.format, limit).items():
+        target = options.out / f"{name}.{options.format}"
+        write(target, data)
+        print(target)
+    return 0
+
+
+def _md(options: argparse.Namespace) -> int:
+    from reports.markdown import markdown
+
+    sys.stdout.write(markdown(_read(options.run_, options.ranks).rows))
+    return 0

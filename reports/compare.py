@@ -133,8 +133,10 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
     facts: dict[str, dict[str, None]] = {}
     for run in {id(r.run): r.run for r in rows}.values():
         known: dict[str, Any] = {"library": run.library, "version": run.version}
-        known |= {"devices": run.devices, "hosts": run.hosts, "nodes": len(run.hosts) or ""}
+        known |= {"hosts": run.hosts, "nodes": len(run.hosts) or ""}
         known |= _flat(run.environment)
+        if "cpu" not in known:
+            known["devices"] = run.devices
         for name, value in known.items():
             facts.setdefault(name, {})[_text(value)] = None
     return {name: ", ".join(v for v in values if v) for name, values in facts.items()}

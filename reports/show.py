@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Shown",
-    "comparison_table",
+    "comparison_tables",
     "grouped",
     "heading",
     "import_table",
@@ -38,14 +38,17 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
 
 def heading(row: Row) -> str:
     """What a table measures, in one line."""
-    words = [row.collective or "unnamed collective", row.dtype, row.op, _PLACEMENT[row.placement]]
-    if row.ranks:
-        words.append(f"{row.ranks} ranks")
+    words = [_setting(row)]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
-    if row.run.library:
-        words.append(row.run.library)
+    words.append(row.run.library)
     return ", ".join(w for w in words if w) + "; busbw in GB/s"
+
+
+def _setting(row: Row) -> str:
+    ranks = f"{row.ranks} ranks" if row.ranks else ""
+    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks)
+    return ", ".join(w for w in (*words, _PLACEMENT[row.placement]) if w)
 
 
 @dataclass(frozen=True)
@@ -141,35 +144,36 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
     return _rich(title, columns, [r.skipped for r in rows], ascii_only)
 
 
-def comparison_table(
+def comparison_tables(
     comparisons: Sequence[Comparison], width: int, ascii_only: bool = False
-) -> Shown:
-    """The rows of a comparison; the change is that of the time, so that more is slower."""
-    rows = [c.row.base for c in comparisons]
+) -> list[Shown]:
+    """A comparison, a table a measured thing; the change is that of the time: more is slower."""
+    groups: dict[str, list[Comparison]] = {}
+    for c in comparisons:
+        groups.setdefault(_setting(c.row.base), []).append(c)
+    return [_compared(name, group, width, ascii_only) for name, group in groups.items()]
+
+
+def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_only: bool) -> Shown:
     wide = width >= _WIDE
+    rows = [c.row.base for c in comparisons]
+    new = [seconds(c.row.new.time_s) if wide else "" for c in comparisons]
     columns: list[tuple[str, str, list[str]]] = [
-        (
-            "collective",
-            "left",
-            [r.collective for r in rows] if len({r.collective for r in rows}) > 1 else [],
-        ),
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
-        ("place", "left", [r.placement for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("base", "right", [seconds(r.time_s) for r in rows]),
-        ("new", "right", [seconds(c.row.new.time_s) for c in comparisons]),
+        ("new", "right", new),
         ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
         ("95 %", "right", [_bounds(c) for c in comparisons]),
-        ("p", "right", ["" if c.p is None or not wide else f"{c.p:.2g}" for c in comparisons]),
-        (
-            "effect",
-            "right",
-            ["" if c.effect is None or not wide else f"{c.effect:+.2f}" for c in comparisons],
-        ),
+        ("p", "right", [_known(c.p, ".2g") if wide else "" for c in comparisons]),
+        ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    heading = "time of NEW against BASE"
-    return _rich(heading, [c for c in columns if c[2]], [""] * len(rows), ascii_only)
+    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+
+
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
 
 
 def _bounds(c: Comparison) -> str:
