@@ -127,6 +127,27 @@ def _leading(tokens: Sequence[str]) -> list[str]:
     return found
 
 
+def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
+    """(operation, root, how many tokens they took), or what is odd about them.
+
+    Older all-to-alls leave the cell of the operation blank, so that a figure stands there.
+    """
+    op, root, at = "", None, 0
+    for name in columns.before:
+        if at >= len(tokens):
+            break
+        token, spare = tokens[at], len(_leading(tokens[at:])) - columns.cells
+        if name == "redop" and not _is_cell(token):
+            op, at = ("" if token.lower() == "none" else token), at + 1
+            if token.lower() not in _OPS:
+                return f"{token!r} stands where the operation should"
+        elif name == "root" and spare != 0:
+            if not re.fullmatch(r"-?\d{1,9}", token):
+                return f"{token!r} stands where the root should"
+            root, at = int(token), at + 1
+    return op, root, at
+
+
 def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
     """The row that begins on this line; why not, when it looks like one; None for other lines."""
     found = _START.search(text)
@@ -137,20 +158,10 @@ def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
     columns = known or _guess(tokens)
     if known is None and len(_leading(tokens[len(columns.before) :])) < 4:
         return None
-    op, root, at = "", None, 0
-    for name in columns.before:
-        if at >= len(tokens):
-            break
-        token = tokens[at]
-        at += 1
-        if name == "redop":
-            if token.lower() not in _OPS and _is_cell(token):
-                return f"{token!r} stands where the operation should"
-            op = "" if token.lower() == "none" else token
-        elif name == "root":
-            if not re.fullmatch(r"-?\d{1,9}", token):
-                return f"{token!r} stands where the root should"
-            root = int(token)
+    words = _words(tokens, columns)
+    if isinstance(words, str):
+        return words
+    op, root, at = words
     figures = _leading(tokens[at:])
     odd = tokens[at + len(figures) : at + columns.cells]
     if odd and len(figures) < columns.cells and "timestamp" not in odd:

@@ -18,8 +18,9 @@ _DEVICE = re.compile(
 )
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
-_LIBRARY = re.compile(r"^#?\s*((?:NCCL|RCCL) version:? \S+)|INFO ((?:NCCL|RCCL) version \S+)")
-_HEADER_LIBRARY = re.compile(r"nccl-library=(\d+)")
+_LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
+_VERSION = re.compile(r"nccl-tests version|busbar version|rccl-tests: Version")
+_HEADER_LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
 _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
@@ -143,15 +144,14 @@ class _Stream:
         starting = _STARTING.search(text)
         if starting:
             table.program = starting.group(1).strip()
-        if "nccl-tests version" in text or "busbar version" in text:
+        if _VERSION.search(text):
             table.version = text.lstrip("# ").strip()
             library = _HEADER_LIBRARY.search(text)
             if library and not table.library:
                 table.library = f"NCCL {library.group(1)}"
         library = _LIBRARY.search(text)
         if library:
-            found = library.group(1) or library.group(2)
-            table.library = found.replace(" version:", "").replace(" version", "")
+            table.library = " ".join(library.groups())
         if "nThread" in text:
             iterations = _ITERATIONS.search(text)
             table.iterations = int(iterations.group(1)) if iterations else None

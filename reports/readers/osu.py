@@ -12,7 +12,7 @@ from reports.readers.text import Line
 
 __all__ = ["launched_ranks", "read"]
 
-_TITLE = re.compile(r"# OSU (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
+_TITLE = re.compile(r"^(?:# ?|\s*)OSU (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
@@ -34,7 +34,7 @@ def launched_ranks(text: str) -> int | None:
 
 def _columns(text: str) -> list[str] | None:
     """The columns of a header line, None for any other line."""
-    if not text.startswith("#") or ":" in text or "=" in text:
+    if not re.match(r"#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
         return None
     found = _COLUMN.findall(text)
     return found if found and any(c != "Size" for c in found) else None

@@ -98,6 +98,12 @@ BITWISE = """\
 #  size  count  type  redop  root  time  algbw  busbw  #wrong  #bitdiff  time  algbw  busbw  #wrong  #bitdiff  timestamp
    1024    256  float  none     2  12.50   0.08   0.08      3        17  13.50   0.08   0.08       0         0  2026-11-21 03:20:54
 """
+BLANK_REDOP = (
+    OLD.split("\n", 3)[1]
+    + """
+   268435456       1048576     float           520935    0.52    0.51  0e+00   519562    0.52    0.51  1e+00
+"""
+)
 CPU = OLD.replace("    time", " cputime")
 
 
@@ -106,6 +112,7 @@ CPU = OLD.replace("    time", " cputime")
     [
         (OLD, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
         (CPU, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
+        (BLANK_REDOP, [("out", 520935e-6, None, 0.0), ("in", 519562e-6, None, 1.0)]),
         (NO_REDOP, [("out", 12.5e-6, None, 0.0)]),
         (BITWISE, [("out", 12.5e-6, 3, None), ("in", 13.5e-6, 0, None)]),
         (OLD.split("\n", 3)[3], [("out", 12.5e-6, None, None), ("in", 13.5e-6, None, None)]),
@@ -237,6 +244,16 @@ broker.info[0]: something
 4                      11.05             10.00             12.00        1000              14.00
 8                        bad             10.00             12.00        1000              14.00
 """
+
+
+def test_rccl_tests_and_a_table_without_its_marks() -> None:
+    """Rule: RCCL's version lines are taken; a paste that lost its # is read all the same."""
+    text = "rccl-tests: Version develop:33cc4df\nRCCL version : 2.27.7-develop:29e1567\n" + OLD
+    (row, _) = parse(text).rows
+    assert row.run.library == "RCCL 2.27.7-develop:29e1567"
+    assert row.run.version == "rccl-tests: Version develop:33cc4df"
+    assert len(parse(OSU.replace("{model}", "").replace("# ", "")).rows) == 3
+    assert len(parse(OLD.replace("#", " ")).rows) == 2
 
 
 @pytest.mark.parametrize("model", ["", "-CUDA"])
