@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reports.errors import ReportError
 from reports.readers import imb, names, nccl_json, nccl_text, osu, own
-from reports.readers.rows import COLUMNS, Note, Reading, Row, record
+from reports.readers.rows import COLUMNS, Note, Reading, Row, column
 from reports.readers.text import lines, read_text
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def frame(rows: Sequence[Row]) -> DataFrame:
         import pandas as pd
     except ImportError:
         raise ReportError("pandas is not installed; pip install 'busbar[reports]'") from None
-    table: DataFrame = pd.DataFrame.from_records([record(r) for r in rows], columns=list(COLUMNS))
+    table: DataFrame = pd.DataFrame({name: list(map(column(name), rows)) for name in COLUMNS})
     for name in _INTEGERS:
         table[name] = table[name].astype("Int64")
     floats = [c for c in COLUMNS if c.endswith("_s") and c != "times_s"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import ceil, floor, sqrt
 
 import numpy as np
 
 from reports.record import Result, Sample
 
-__all__ = ["alpha_beta", "bandwidths", "center", "interval", "relative_width"]
+__all__ = ["alpha_beta", "bandwidths", "center", "interval", "interval_ranks", "relative_width"]
 
 
 def interval(times: Sequence[float]) -> tuple[float, float] | None:
@@ -18,13 +19,21 @@ def interval(times: Sequence[float]) -> tuple[float, float] | None:
     Ranks ⌊(n − 1.96√n)/2⌋ and ⌈1 + (n + 1.96√n)/2⌉ of the sorted values, counted from 1, kept
     inside 1 … n (Le Boudec; Hoefler, Belli 2015).
     """
-    n = len(times)
+    found = interval_ranks(len(times))
+    if found is None:
+        return None
+    ordered = sorted(times)
+    return float(ordered[found[0]]), float(ordered[found[1]])
+
+
+@cache
+def interval_ranks(n: int) -> tuple[int, int] | None:
+    """Where the interval's ends stand in n sorted values, counted from 0; None below six."""
     if n < 6:
         return None
-    ordered = np.sort(np.asarray(times))
     low = max(1, floor((n - 1.96 * sqrt(n)) / 2))
     high = min(n, ceil(1 + (n + 1.96 * sqrt(n)) / 2))
-    return float(ordered[low - 1]), float(ordered[high - 1])
+    return low - 1, high - 1
 
 
 def relative_width(times: Sequence[float]) -> float:
@@ -41,7 +50,11 @@ def center(sample: Sample, statistic: str = "median") -> float | None:
     if not sample.times:
         return None
     mean = statistic == "mean" or sample.timing == "loop"
-    return float(np.mean(sample.times) if mean else np.median(sample.times))
+    if mean:
+        return float(np.mean(sample.times))
+    ordered, n = sorted(sample.times), len(sample.times)
+    # Several times as fast as numpy's for the few values that a row has.
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
 
 
 def bandwidths(result: Result, seconds: float) -> tuple[float, float]:

@@ -6,12 +6,12 @@ import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from math import isfinite, sqrt
+from math import fsum, isfinite, sqrt
 from typing import Any
 
 from reports.readers.rows import Note, Reading, Row, Run
 from reports.record import FORMAT, Result, Sample
-from reports.statistics import bandwidths, center, interval
+from reports.statistics import bandwidths, center, interval_ranks
 
 __all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "rows_of"]
 
@@ -50,14 +50,14 @@ def _sample(value: object) -> Sample | None:
     if not isinstance(value, dict):
         raise ValueError("a placement is no object")
     times = value.get("times", [])
-    if not isinstance(times, list) or not all(_finite(t) for t in times):
+    if (
+        not isinstance(times, list)
+        or not set(map(type, times)) <= {int, float}
+        or not isfinite(fsum(times))
+    ):
         raise ValueError("times are not a list of seconds")
     known = {k: v for k, v in value.items() if k in _SAMPLE}
     return Sample(**{**known, "times": tuple(times)})
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
 
 
 def rows_of(run: Run, line: int, r: Result) -> list[Row]:
@@ -73,11 +73,11 @@ def rows_of(run: Run, line: int, r: Result) -> list[Row]:
 def _row(run: Run, line: int, r: Result, s: Sample, placement: str) -> Row:
     seconds = center(s)
     rates = (None, None) if not seconds else bandwidths(r, seconds)
-    low, high = interval(s.times) or (None, None)
-    each = s.times if s.timing == "each" else ()
+    each = sorted(s.times) if s.timing == "each" else []
     n = len(each)
+    ends = interval_ranks(n)
     mean = sum(each) / n if n else 0.0
-    spread = sqrt(sum((t - mean) ** 2 for t in each) / n) / mean if n and mean > 0 else None
+    squares = sum([t * t for t in each]) / n - mean * mean if n else 0.0
     return Row(
         run=run,
         line=line,
@@ -94,12 +94,12 @@ def _row(run: Run, line: int, r: Result, s: Sample, placement: str) -> Row:
         root=r.root,
         statistic="mean" if s.timing == "loop" else "median",
         time_s=seconds,
-        low_s=low,
-        high_s=high,
-        min_s=min(each) if n else None,
-        max_s=max(each) if n else None,
-        p99_s=sorted(each)[min(n - 1, -(-n * 99 // 100) - 1)] if n else None,
-        cv=spread,
+        low_s=each[ends[0]] if ends else None,
+        high_s=each[ends[1]] if ends else None,
+        min_s=each[0] if n else None,
+        max_s=each[-1] if n else None,
+        p99_s=each[-(-n * 99 // 100) - 1] if n else None,
+        cv=sqrt(max(0.0, squares)) / mean if mean > 0 else None,
         algbw_bytes_per_s=rates[0],
         busbw_bytes_per_s=rates[1],
         wrong=s.wrong,

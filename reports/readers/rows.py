@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Any
 
-__all__ = ["COLUMNS", "Note", "Reading", "Row", "Run"]
+__all__ = ["COLUMNS", "Note", "Reading", "Row", "Run", "column", "record"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,13 @@ _OF_ROW = tuple(f.name for f in fields(Row) if f.name != "run")
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
 COLUMNS: tuple[str, ...] = (*("run" if n == "number" else n for n in _OF_RUN), *_OF_ROW)
+
+
+def column(name: str) -> Callable[[Row], Any]:
+    """What takes a column's value from a row."""
+    if name in _OF_ROW:
+        return attrgetter(name)
+    return attrgetter("run." + ("number" if name == "run" else name))
 
 
 def record(row: Row) -> dict[str, Any]:
