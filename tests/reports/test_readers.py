@@ -374,6 +374,16 @@ def test_a_power_cut_and_a_newer_format(tmp_path: Path) -> None:
         read(path)
 
 
+def test_format_1_loads_for_ever() -> None:
+    """Rule: a file of this format, kept as it was written, gives the same figures in any version."""
+    out, skipped = read(Path(__file__).parent / "golden" / "format1.jsonl").rows
+    assert (out.collective, out.algorithm, out.ranks, out.size) == ("allreduce", "ring", 4, 1024)
+    assert (out.time_s, out.low_s, out.high_s, out.wrong) == (1.01e-3, 0.9e-3, 1.2e-3, 0)
+    assert (out.stopped, out.iterations, out.run.library) == ("precise", 7, "MPICH 5.0.2")
+    assert out.busbw_bytes_per_s == pytest.approx(1024 / 1.01e-3 * 1.5)
+    assert skipped.skipped == "too large" and skipped.time_s is None
+
+
 def test_a_run_directory_is_all_its_records(tmp_path: Path) -> None:
     """Rule: a folder reads as the records in it; one without any is an error."""
     with pytest.raises(ReportError, match="without records"):
