@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reports.errors import ReportError
-from reports.inference import holm, rank_test, ratio_interval
+from reports.inference import Samples, holm, rank_test, ratio_interval
 from reports.readers.rows import Row
 
 __all__ = ["Comparison", "Difference", "Joined", "compare", "differences", "join", "single_word"]
@@ -22,12 +22,22 @@ _SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class Joined:
-    """A row of both runs. Raw times of rows that measured the same thing are pooled."""
+    """A row of both sides, with a sample for each run that measured it."""
 
     base: Row
     new: Row
-    base_times: tuple[float, ...]
-    new_times: tuple[float, ...]
+    base_runs: Samples
+    new_runs: Samples
+
+    @property
+    def base_times(self) -> list[float]:
+        """All values of base together."""
+        return [t for run in self.base_runs for t in run]
+
+    @property
+    def new_times(self) -> list[float]:
+        """All values of new together."""
+        return [t for run in self.new_runs for t in run]
 
 
 @dataclass(frozen=True)
@@ -96,12 +106,11 @@ def _by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
     return found
 
 
-def _samples(rows: Sequence[Row]) -> tuple[float, ...]:
-    """Raw iterations of all rows; the rows' own figures where several runs have none."""
-    raw = tuple(t for r in rows for t in r.times_s)
-    if raw and all(len(r.times_s) > 1 for r in rows):
-        return raw
-    return tuple(c for r in rows if (c := _cost(r)) is not None)
+def _samples(rows: Sequence[Row]) -> Samples:
+    """The raw iterations of each row; one sample of the rows' own figures where some have none."""
+    if all(len(r.times_s) > 1 for r in rows):
+        return [r.times_s for r in rows]
+    return [[c for r in rows if (c := _cost(r)) is not None]]
 
 
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
@@ -174,7 +183,7 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     found = []
     for j in joined:
         ratio = _ratio(j)
-        bounds = ratio_interval(j.base_times, j.new_times) if id(j) in tests else None
+        bounds = ratio_interval(j.base_runs, j.new_runs) if id(j) in tests else None
         if bounds is None:
             found.append(Comparison(j, ratio, None, None, None, None, "untested"))
             continue

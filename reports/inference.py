@@ -1,8 +1,8 @@
 """Two samples against each other: ratio with an interval, rank test, correction, effect size.
 
 Pure functions on seconds. Nothing is assumed of the distributions but that iterations within a
-sample are exchangeable; what differs from run to run is not in one run's iterations, which is why
-``reports.compare`` also asks for a least difference.
+run are exchangeable; what differs from run to run is not in one run's iterations, which is why
+``reports.compare`` also asks for a least difference and takes several runs a side.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RankTest", "holm", "rank_test", "ratio_interval"]
+__all__ = ["RankTest", "Samples", "holm", "rank_test", "ratio_interval"]
 
+Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
 _MOST = 4_000_000  # drawn values at once, which bounds time and memory
 
@@ -28,16 +29,18 @@ class RankTest(NamedTuple):
 
 
 def ratio_interval(
-    base: Sequence[float], new: Sequence[float], level: float = 0.95, seed: int = 0
+    base: Samples, new: Samples, level: float = 0.95, seed: int = 0
 ) -> tuple[float, float] | None:
     """The percentile-bootstrap interval of median(new) / median(base) (Efron 1979).
 
-    None for fewer than six values on a side or a median of zero. The seed makes it repeatable.
+    A side is one sample or several, one a run; runs are drawn first and iterations within them
+    (Davison, Hinkley 1997, 3.8), so that what differs from run to run widens the interval. None
+    for fewer than six values on a side or a median of zero. The seed makes it repeatable.
     """
-    if min(len(base), len(new)) < 6:
+    if min(sum(map(len, base)), sum(map(len, new))) < 6:
         return None
     random = np.random.default_rng(seed)
-    medians = [_medians(np.asarray(side, dtype=float), random) for side in (base, new)]
+    medians = [_medians([s for s in side if len(s)], random) for side in (base, new)]
     if not medians[0].all():
         return None
     tail = (1 - level) / 2
@@ -45,12 +48,18 @@ def ratio_interval(
     return float(low), float(high)
 
 
-def _medians(values: NDArray[np.float64], random: np.random.Generator) -> NDArray[np.float64]:
-    step = max(1, _MOST // len(values))
+def _medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
+    values = np.concatenate([np.asarray(r, dtype=float) for r in runs])
+    lengths = np.array([len(r) for r in runs])
+    starts = np.cumsum(lengths) - lengths
+    each = int(lengths.max())
+    step = max(1, _MOST // (len(runs) * each))
     found = []
     for start in range(0, _DRAWS, step):
-        draws = min(step, _DRAWS - start)
-        found.append(np.median(random.choice(values, (draws, len(values))), axis=1))
+        chosen = random.integers(len(runs), size=(min(step, _DRAWS - start), len(runs), 1))
+        within = random.random((*chosen.shape[:2], each)) * lengths[chosen]
+        drawn = values[starts[chosen] + within.astype(int)]
+        found.append(np.median(drawn, axis=(1, 2)))
     return np.concatenate(found)
 
 

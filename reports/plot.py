@@ -158,8 +158,12 @@ def _latency(axes: Axes, series: Series, limit: float | None) -> bool:
             line = (alpha + beta * grid) * 1e6
             axes.plot(grid, line, color=style["color"], linewidth=0.8, alpha=0.6)
         axes.plot(sizes, [t * 1e6 for t in times], label=label, **{**style, "linestyle": "none"})
-        bands = [(r, r.low_s * 1e6, r.high_s * 1e6) for r in kept if r.low_s and r.high_s]
-        _band(axes, bands, n)
+        known = [(r, r.low_s, r.high_s) for r in kept if r.low_s and r.high_s]
+        below = [((r.time_s or 0.0) - low) * 1e6 for r, low, _ in known]
+        above = [(high - (r.time_s or 0.0)) * 1e6 for r, _, high in known]
+        middle = [(r.time_s or 0.0) * 1e6 for r, _, _ in known]
+        axes.errorbar([r.size or 0 for r, _, _ in known], middle, yerr=[below, above], fmt="none",
+                      ecolor=style["color"], capsize=2, linewidth=1)  # fmt: skip
     if not axes.lines:
         return False
     _sizes_axis(axes, series)

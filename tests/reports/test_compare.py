@@ -105,9 +105,29 @@ def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
     hits = 0
     for _ in range(300):
         base, new = random.lognormal(0, 0.3, 40), 1.5 * random.lognormal(0, 0.3, 40)
-        low, high = ratio_interval(base.tolist(), new.tolist()) or (0, 0)
+        low, high = ratio_interval([base.tolist()], [new.tolist()]) or (0, 0)
         hits += low <= 1.5 <= high
     assert 0.91 <= hits / 300 <= 0.99
+
+
+def test_runs_that_differ_widen_the_interval() -> None:
+    """Rule: what changes from run to run is no difference: nearly all intervals still hold 1."""
+    random = np.random.default_rng(3)
+
+    def side() -> list[list[float]]:
+        return [(m * random.lognormal(0, 0.01, 40)).tolist() for m in random.lognormal(0, 0.2, 6)]
+
+    def flat(runs: list[list[float]]) -> list[float]:
+        return [t for one in runs for t in one]
+
+    apart, together = 0, 0
+    for _ in range(40):
+        base, new = side(), side()
+        low, high = ratio_interval(base, new) or (0, 0)
+        apart += low <= 1 <= high
+        low, high = ratio_interval([flat(base)], [flat(new)]) or (0, 0)
+        together += low <= 1 <= high
+    assert apart >= 34 and together < apart
 
 
 @given(st.lists(st.floats(0, 1), max_size=30))
