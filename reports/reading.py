@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = ["frame", "load", "parse", "read"]
 
 _TEXT_READERS = (nccl_text.read, osu.read, imb.read)
 _INTEGERS = ("size", "message", "ranks", "count", "root", "wrong", "iterations")
+_GAP = re.compile(r"[\s,]*")
 _RUN_FILES = (".jsonl", ".jsonl.gz")
 
 
@@ -90,7 +92,8 @@ def _broken_json(text: str, source: str, error: str) -> Reading | None:
         return None
     decoder, results, position = json.JSONDecoder(), [], opening + 1
     while True:
-        position += len(text[position:]) - len(text[position:].lstrip(" \t\r\n,"))
+        gap = _GAP.match(text, position)
+        position = gap.end() if gap else position
         try:
             one, position = decoder.raw_decode(text, position)
         except (ValueError, RecursionError):

@@ -15,6 +15,8 @@ from math import isfinite
 __all__ = ["Header", "Start", "cells", "header", "number", "row_start", "without_messages"]
 
 _TIMES = ("time", "cputime")
+# Columns that hold figures; what a fork adds may hold words.
+_FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf", re.ASCII)
 _START = re.compile(
     r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
@@ -84,8 +86,8 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure; None for ``N/A`` and what is not finite."""
-    if cell.upper() in ("N/A", "NA", "-"):
+    """A figure; None for ``N/A``, a fork's word and what is not finite."""
+    if not _NUMBER.fullmatch(cell):
         return None
     value = float(cell)
     return value if isfinite(value) else None
@@ -127,6 +129,17 @@ def _leading(tokens: Sequence[str]) -> list[str]:
     return found
 
 
+def _figures(tokens: Sequence[str], columns: Header) -> list[str]:
+    """The cells of a row as far as they are figures, or stand in a column that a fork added."""
+    found = []
+    for n, token in enumerate(tokens):
+        column = columns.half[n % len(columns.half)] if n < columns.cells else "time"
+        if not _is_cell(token) and (column in _FIGURES or column.startswith("i_")):
+            break
+        found.append(token)
+    return found
+
+
 def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
     """(operation, root, how many tokens they took), or what is odd about them.
 
@@ -162,7 +175,7 @@ def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
     if isinstance(words, str):
         return words
     op, root, at = words
-    figures = _leading(tokens[at:])
+    figures = _figures(tokens[at:], columns)
     odd = tokens[at + len(figures) : at + columns.cells]
     if odd and len(figures) < columns.cells and "timestamp" not in odd:
         return f"{odd[0]!r} is no figure ({columns.half[len(figures) % len(columns.half)]})"

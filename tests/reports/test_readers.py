@@ -104,6 +104,10 @@ BLANK_REDOP = (
    268435456       1048576     float           520935    0.52    0.51  0e+00   519562    0.52    0.51  1e+00
 """
 )
+FORK = """\
+# size count type redop root time algbw busbw #wrong algo proto time algbw busbw #wrong algo proto
+  1024 256 float sum -1 12.50 0.08 0.08 3 RING LL 13.50 0.08 0.08 0 TREE LL128
+"""
 CPU = OLD.replace("    time", " cputime")
 
 
@@ -113,6 +117,7 @@ CPU = OLD.replace("    time", " cputime")
         (OLD, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
         (CPU, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
         (BLANK_REDOP, [("out", 520935e-6, None, 0.0), ("in", 519562e-6, None, 1.0)]),
+        (FORK, [("out", 12.5e-6, 3, None), ("in", 13.5e-6, 0, None)]),
         (NO_REDOP, [("out", 12.5e-6, None, 0.0)]),
         (BITWISE, [("out", 12.5e-6, 3, None), ("in", 13.5e-6, 0, None)]),
         (OLD.split("\n", 3)[3], [("out", 12.5e-6, None, None), ("in", 13.5e-6, None, None)]),
