@@ -1,1 +1,21 @@
 """What it means: records, statistics, tables and pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["load"]
+
+
+def load(path: Path | str, ranks: int | None = None) -> DataFrame:
+    """A log of nccl-tests, OSU, IMB or Busbar as a pandas DataFrame; see docs/reports.md.
+
+    ``ranks`` is used where a log does not say. Raises ``reports.errors.ReportError``.
+    """
+    from reports.reading import load as load_  # keeps `import reports` instant
+
+    return load_(path, ranks)

@@ -6,15 +6,16 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from reports.errors import ReportError
 from reports.exports import EXPORTS
 from reports.record import Result
 
-__all__ = ["Store", "StoreError", "export_for"]
+__all__ = ["Store", "StoreError", "export_for", "write"]
 
 Export = Callable[[Sequence[Result]], bytes]
 
 
-class StoreError(Exception):
+class StoreError(ReportError):
     """A result file cannot be written; the message names it and the reason."""
 
 
@@ -68,6 +69,14 @@ class Store:
                 raise StoreError(
                     f"{path}: cannot be written: {error.strerror}; it still holds the rows before"
                 ) from None
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all. Raises StoreError."""
+    try:
+        _replace(path, data)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 
 
 def _neighbour(path: Path) -> Path:

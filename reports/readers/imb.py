@@ -1,0 +1,125 @@
+"""Reads the Intel MPI Benchmarks: every table that has ``#repetitions`` and times in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import isfinite
+
+from reports.readers import names
+from reports.readers.rows import Note, Reading, Row, Run
+from reports.readers.text import Line
+
+__all__ = ["read"]
+
+_SUITE = re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite)?,? ?(?:V(?:ersion)? ?)?([\w. ]+)?")
+_NAME = re.compile(r"#\s*Benchmarking\s+(\S+)")
+_PROCESSES = re.compile(r"#\s*#processes\s*=\s*(\d{1,7})")
+_GROUPS = re.compile(r"#\s*\(\s*\d+ groups of (\d{1,7}) processes")
+_REDUCTIONS = re.compile(r"#\s*MPI_Datatype for reductions\s*:\s*(\w+)")
+_DATATYPE = re.compile(r"#\s*MPI_Datatype\s*:\s*(\w+)")
+_OP = re.compile(r"#\s*MPI_Op\s*:\s*MPI_(\w+)")
+_REDUCING = ("allreduce", "reduce", "reduce_scatter", "iallreduce", "ireduce", "ireduce_scatter")
+_TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_s"}
+_TIMES |= {"t_max[usec]": "max_s", "t_ovrl[usec]": "time_s"}
+
+
+class _State:
+    """What the lines above a table have said."""
+
+    def __init__(self) -> None:
+        self.version = ""
+        self.benchmark = ""
+        self.ranks: int | None = None
+        self.dtype, self.reductions, self.op = "", "", ""
+        self.columns: list[str] = []
+
+    def take(self, text: str) -> bool:
+        """Whether a line was one of those above a table."""
+        for pattern, name in ((_PROCESSES, "ranks"), (_GROUPS, "ranks")):
+            found = pattern.search(text)
+            if found:
+                setattr(self, name, int(found.group(1)))
+                return True
+        for pattern, name in ((_REDUCTIONS, "reductions"), (_DATATYPE, "dtype"), (_OP, "op")):
+            found = pattern.search(text)
+            if found:
+                setattr(self, name, found.group(1))
+                return True
+        suite = _SUITE.search(text)
+        if suite:
+            self.version = f"IMB {(suite.group(1) or '').strip()}".strip()
+        return suite is not None
+
+
+def read(source: str, lines: Iterable[Line]) -> Reading:
+    """All IMB tables in a log. Sizes are one rank's message; ``size`` is the whole collective's."""
+    rows: list[Row] = []
+    notes: list[Note] = []
+    state, number, run = _State(), -1, Run(source, 0, "imb")
+    for line in lines:
+        name = _NAME.search(line.text)
+        if name:
+            state.benchmark, state.columns, state.ranks = name.group(1), [], None
+            continue
+        if state.take(line.text):
+            continue
+        if "#repetitions" in line.text:
+            state.columns = (
+                re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", "overlap[%]").split()
+            )
+            number += 1
+            run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
+            continue
+        if line.text.startswith("#"):
+            state.columns = []
+        tokens = line.text.split()
+        if not state.columns or not tokens or not tokens[0].isdecimal():
+            continue
+        row = _row(run, line.number, tokens, state)
+        if isinstance(row, str):
+            notes.append(Note(source, line.number, f"row not read: {row}"))
+        else:
+            rows.append(row)
+    return Reading(rows, notes)
+
+
+def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
+    if len(tokens) < len(state.columns):
+        return f"{len(tokens)} figures for {len(state.columns)} columns"
+    figures: dict[str, float] = {}
+    for column, cell in zip(state.columns, tokens, strict=False):
+        try:
+            figures[column] = float(cell)
+        except ValueError:
+            return f"{cell!r} is no figure ({column})"
+        if not isfinite(figures[column]):
+            return f"{cell!r} is no figure ({column})"
+    times = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
+    seconds = times.get("time_s")
+    if seconds is None:
+        return "no column of a time"
+    collective = names.collective(re.sub(r"^Multi-", "", state.benchmark))
+    message = int(figures.get("#bytes", 0))
+    size = names.whole(collective, message, state.ranks)
+    rate = size / seconds if size is not None and seconds > 0 else None
+    factor = names.bus_factor(collective, state.ranks)
+    reduces = collective in _REDUCING
+    return Row(
+        run=run,
+        line=line,
+        collective=collective,
+        size=size,
+        message=message,
+        ranks=state.ranks,
+        transport="mpi",
+        dtype=names.dtype(state.reductions if reduces else state.dtype),
+        op=state.op.lower() if reduces else "",
+        time_s=seconds,
+        min_s=times.get("min_s"),
+        max_s=times.get("max_s"),
+        algbw_bytes_per_s=rate,
+        busbw_bytes_per_s=None if rate is None or factor is None else rate * factor,
+        wrong=int(figures["defects"]) if "defects" in figures else None,
+        iterations=int(figures["#repetitions"]),
+    )

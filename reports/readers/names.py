@@ -1,0 +1,114 @@
+"""The names and conventions of other benchmarks, said in Busbar's own.
+
+Sizes: nccl-tests counts what the collective as a whole handles; OSU and IMB count one rank's
+message, which is the n-th part of that for gathering and exchanging collectives.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "KNOWN",
+    "bus_factor",
+    "collective",
+    "dtype",
+    "element_size",
+    "ranks_from_rates",
+    "whole",
+]
+
+_SYNONYMS = {
+    "bcast": "broadcast",
+    "reducescatter": "reduce_scatter",
+    "reducescatterblock": "reduce_scatter",
+    "alltoallpersonalizedexchange": "alltoall",
+    "alltoallvpersonalizedexchange": "alltoallv",
+    "alltoallwpersonalizedexchange": "alltoallw",
+    "alltoallpersonalized": "alltoall",
+}
+# Per rank, nccl-tests' factor (doc/PERFORMANCE.md): busbw = algbw x factor.
+_SHARED = {"allgather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter"}
+_PLAIN = {"broadcast", "reduce", "sendrecv", "hypercube"}
+#: The collectives whose names we know.
+KNOWN = _SHARED | _PLAIN | {"allreduce", "barrier"}
+# A log of messages shows one rank's part of these.
+_PER_RANK = {"allgather", "allgatherv", "alltoall", "alltoallv", "gather", "gatherv"}
+_PER_RANK |= {"scatter", "scatterv"}
+_DTYPES = {
+    "mpi_char": "int8",
+    "mpi_signed_char": "int8",
+    "mpi_byte": "uint8",
+    "mpi_unsigned_char": "uint8",
+    "mpi_int": "int32",
+    "mpi_unsigned": "uint32",
+    "mpi_long": "int64",
+    "mpi_long_long": "int64",
+    "mpi_float": "float",
+    "mpi_double": "double",
+    "char": "int8",
+    "int": "int32",
+    "float16": "half",
+    "float32": "float",
+    "float64": "double",
+}
+_BYTES = {"int8": 1, "uint8": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4}
+_BYTES |= {"int64": 8, "uint64": 8, "double": 8}
+
+
+def collective(text: str) -> str:
+    """Our name of a collective: ``all_reduce_perf``, ``AllReduce``, ``Iallreduce`` and the like.
+
+    Non-blocking ones keep an ``i`` before the name; what we do not know stays as it is, in lower
+    case.
+    """
+    name = text.strip().lower()
+    name = name if " " in name else name.rsplit("/", 1)[-1]
+    name = re.sub(r"_perf(_mpi)?$", "", name)
+    name = re.sub(r"^(osu|imb)_", "", name)
+    prefix = ""
+    if name.startswith("non-blocking "):
+        name, prefix = name[len("non-blocking ") :], "i"
+    bare = re.sub(r"[^a-z0-9]", "", name)
+    return prefix + _SYNONYMS.get(bare, bare)
+
+
+def dtype(text: str) -> str:
+    """Our name of an element type: ``MPI_FLOAT.`` is ``float``; unknown ones stay, in lower case."""
+    name = text.strip().rstrip(".").lower()
+    return _DTYPES.get(name, name)
+
+
+def element_size(name: str) -> int | None:
+    """Bytes of one element, None where the name does not tell."""
+    return 1 if name.startswith(("fp8", "f8")) else _BYTES.get(name)
+
+
+def bus_factor(name: str, ranks: int | None) -> float | None:
+    """What turns algbw into busbw; None where it is not defined or the ranks are not known."""
+    if name in _PLAIN:
+        return 1.0
+    if not ranks or name not in _SHARED | {"allreduce"}:
+        return None
+    return (2.0 if name == "allreduce" else 1.0) * (ranks - 1) / ranks
+
+
+def whole(name: str, message: int, ranks: int | None) -> int | None:
+    """The collective's bytes for a message of one rank; None where that needs unknown ranks."""
+    if name.removeprefix("i") not in _PER_RANK and name not in _PER_RANK:
+        return message
+    return None if ranks is None else message * ranks
+
+
+def ranks_from_rates(name: str, algbw: float, busbw: float) -> int | None:
+    """The rank count that a pair of printed rates, two decimals each, leaves as the only one."""
+    double = {"allreduce": 2.0}.get(name, 1.0)
+    if name not in _SHARED | {"allreduce"} or algbw < 1 or busbw <= 0:
+        return None
+    share = busbw / algbw / double
+    slack = share * (0.005 / algbw + 0.005 / busbw)
+    if share + slack >= 1:
+        return None
+    low, high = 1 / (1 - (share - slack)), 1 / (1 - (share + slack))
+    fitting = [n for n in range(max(2, int(low)), int(high) + 2) if low <= n <= high]
+    return fitting[0] if len(fitting) == 1 else None

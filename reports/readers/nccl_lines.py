@@ -1,0 +1,187 @@
+"""The lines of an nccl-tests table, each on its own: headers, rows, cells, devices, messages.
+
+Dialects: ``error`` (a deviation) before version 2.13 and ``#wrong`` (a count) after; redop and
+root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
+The header says which; without one the row itself does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+__all__ = ["Header", "Start", "cells", "header", "number", "row_start", "without_messages"]
+
+_TIMES = ("time", "cputime")
+# Columns that hold figures; what a fork adds may hold words.
+_FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf", re.ASCII)
+_START = re.compile(
+    r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
+)
+_MESSAGE = re.compile(
+    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ )?NCCL \w+.*$"
+)
+_OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a header line says: columns between type and the first time, and those of one half."""
+
+    before: tuple[str, ...]
+    half: tuple[str, ...]
+    halves: int
+
+    @property
+    def cells(self) -> int:
+        """How many figures a whole row has."""
+        return self.halves * len(self.half)
+
+
+@dataclass
+class Start:
+    """A row as far as it was read: figures may follow on a later line."""
+
+    line: int
+    size: int
+    count: int
+    dtype: str
+    op: str
+    root: int | None
+    header: Header
+    cells: list[str]
+    first: int = 0
+    surplus: int = 0
+
+
+def header(text: str) -> Header | None:
+    """The columns of a header line, None for any other line."""
+    if "algbw" not in text or "size" not in text:
+        return None
+    names = text.replace("#size", "# size").split()
+    if "size" not in names or not any(t in names for t in _TIMES):
+        return None
+    names = names[names.index("size") + 1 :]
+    starts = [i for i, name in enumerate(names) if name in _TIMES]
+    if not starts:
+        return None
+    before = tuple(n for n in names[: starts[0]] if n not in ("count", "type"))
+    end = starts[1] if len(starts) > 1 else len(names)
+    half = tuple(n for n in names[starts[0] : end] if n != "timestamp")
+    return Header(before, half, len(starts))
+
+
+def without_messages(text: str, hosts: Sequence[str]) -> str:
+    """A line without what NCCL wrote into it, host names known to be glued to a word included."""
+    if "NCCL " not in text:
+        return text
+    for host in hosts:
+        at = re.search(re.escape(host) + r":\d+:\d+ ", text)
+        if at:
+            return text[: at.start()]
+    return _MESSAGE.sub("", text)
+
+
+def number(cell: str) -> float | None:
+    """A figure; None for ``N/A``, a fork's word and what is not finite."""
+    if not _NUMBER.fullmatch(cell):
+        return None
+    value = float(cell)
+    return value if isfinite(value) else None
+
+
+def cells(text: str) -> list[str] | None:
+    """The figures of a line that has nothing else, None for any other line."""
+    found = text.split()
+    return found if found and all(_is_cell(c) for c in found) else None
+
+
+def _is_cell(token: str) -> bool:
+    return _NUMBER.fullmatch(token) is not None or token.upper() in ("N/A", "NA")
+
+
+def _guess(tokens: Sequence[str]) -> Header:
+    """The columns of a row without a header: words are redop, an odd leading integer is the root."""
+    before: list[str] = []
+    rest = list(tokens)
+    if rest and not _is_cell(rest[0]):
+        before.append("redop")
+        rest = rest[1:]
+    figures = sum(1 for _ in _leading(rest))
+    if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
+        before.append("root")
+        figures -= 1
+    half = ["time", "algbw", "busbw", "#wrong"]
+    if figures >= 16:
+        half += ["i_min", "i_max", "i_p99", "i_cv%"]
+    return Header(tuple(before), tuple(half), 1 if 0 < figures < 8 else 2)
+
+
+def _leading(tokens: Sequence[str]) -> list[str]:
+    found = []
+    for token in tokens:
+        if not _is_cell(token):
+            break
+        found.append(token)
+    return found
+
+
+def _figures(tokens: Sequence[str], columns: Header) -> list[str]:
+    """The cells of a row as far as they are figures, or stand in a column that a fork added."""
+    found = []
+    for n, token in enumerate(tokens):
+        column = columns.half[n % len(columns.half)] if n < columns.cells else "time"
+        if not _is_cell(token) and (column in _FIGURES or column.startswith("i_")):
+            break
+        found.append(token)
+    return found
+
+
+def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
+    """(operation, root, how many tokens they took), or what is odd about them.
+
+    Older all-to-alls leave the cell of the operation blank, so that a figure stands there.
+    """
+    op, root, at = "", None, 0
+    for name in columns.before:
+        if at >= len(tokens):
+            break
+        token, spare = tokens[at], len(_leading(tokens[at:])) - columns.cells
+        if name == "redop" and not _is_cell(token):
+            op, at = ("" if token.lower() == "none" else token), at + 1
+            if token.lower() not in _OPS:
+                return f"{token!r} stands where the operation should"
+        elif name == "root" and spare != 0:
+            if not re.fullmatch(r"-?\d{1,9}", token):
+                return f"{token!r} stands where the root should"
+            root, at = int(token), at + 1
+    return op, root, at
+
+
+def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
+    """The row that begins on this line; why not, when it looks like one; None for other lines."""
+    found = _START.search(text)
+    if not found:
+        return None
+    size, count, kind, rest = found.groups()
+    tokens = rest.split()
+    columns = known or _guess(tokens)
+    if known is None and len(_leading(tokens[len(columns.before) :])) < 4:
+        return None
+    words = _words(tokens, columns)
+    if isinstance(words, str):
+        return words
+    op, root, at = words
+    figures = _figures(tokens[at:], columns)
+    odd = tokens[at + len(figures) : at + columns.cells]
+    if odd and len(figures) < columns.cells and "timestamp" not in odd:
+        return f"{odd[0]!r} is no figure ({columns.half[len(figures) % len(columns.half)]})"
+    # A replayed trace leaves the out-of-place half blank.
+    blank = re.match(rf"(?:\s+\S+){{{at}}}\s{{34,}}\S", rest) if at else None
+    first = len(columns.half) if blank and len(figures) == len(columns.half) else 0
+    surplus = max(0, len(figures) - columns.cells)
+    figures = figures[: columns.cells]
+    return Start(line, int(size), int(count), kind, op, root, columns, figures, first, surplus)

@@ -1,0 +1,166 @@
+"""What nccl-tests' lines add up to: a table, and the rows that it gives with what it implies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from math import isclose
+
+from reports.readers import names
+from reports.readers.nccl_lines import Header, Start, number
+from reports.readers.rows import Note, Row, Run
+
+__all__ = ["Table", "rows_of"]
+
+_OURS = re.compile(r"(\S+) (.+) \((\w+)\)$")
+
+
+@dataclass
+class Table:
+    """One run's table while it is being read."""
+
+    program: str = ""
+    version: str = ""
+    library: str = ""
+    ranks: dict[int, set[int]] = field(default_factory=dict)
+    hosts: dict[str, None] = field(default_factory=dict)
+    devices: dict[str, None] = field(default_factory=dict)
+    nranks: int | None = None
+    iterations: int | None = None
+    header: Header | None = None
+    began: int = 0
+    refused: bool = False
+    rows: list[Start] = field(default_factory=list)
+    average: tuple[int, float] | None = None
+
+    def size_of_world(self) -> int | None:
+        """Ranks of one communicator, as far as the lines above the table tell."""
+        if not self.ranks:
+            return self.nranks
+        if len(self.ranks) > 1:  # split into groups: ranks of one communicator
+            return max(len(members) for members in self.ranks.values())
+        return max(next(iter(self.ranks.values()))) + 1
+
+
+def rows_of(
+    source: str, n: int, table: Table, notes: list[Note], guesses: dict[str, list[int]]
+) -> list[Row]:
+    """The rows of the ``n``-th table of a file; inferences go to ``guesses``, text to lines."""
+    ours = _OURS.match(table.program)
+    name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
+    collective = names.collective(name)
+    if not collective or _contradicted(table, collective):
+        collective = _inferred(table)
+        text = f"taken for {collective} by its columns" if collective else "it stays empty"
+        text = f"no line names the collective of this table: {text}"
+        guesses.setdefault(text, []).append(table.rows[0].line)
+    ranks = table.size_of_world() or _inferred_ranks(table, collective)
+    run = Run(
+        source,
+        n,
+        "nccl-tests",
+        table.program,
+        table.version,
+        table.library,
+        tuple(table.hosts),
+        tuple(table.devices),
+    )
+    rows = []
+    for start in table.rows:
+        for half in range(start.first // len(start.header.half), start.header.halves):
+            row = _half(run, table, start, half, collective, ranks)
+            if row is not None:
+                rows.append(_with(row, algorithm, transport))
+    _check_average(source, table, rows, notes)
+    return rows
+
+
+def _with(row: Row, algorithm: str, transport: str) -> Row:
+    return replace(row, algorithm=algorithm, transport=transport) if algorithm else row
+
+
+def _half(
+    run: Run, table: Table, start: Start, half: int, collective: str, ranks: int | None
+) -> Row | None:
+    width = len(start.header.half)
+    mine = start.cells[half * width - start.first : (half + 1) * width - start.first]
+    if len(mine) < width:
+        return None
+    figure = dict(zip(start.header.half, map(number, mine), strict=True))
+    microseconds = figure.get("time", figure.get("cputime"))
+    if microseconds is None:
+        return None
+    wrong = figure.get("#wrong", figure.get("wrong"))
+
+    def scaled(key: str, factor: float) -> float | None:
+        value = figure.get(key)
+        return None if value is None else value * factor
+
+    return Row(
+        run=run,
+        line=start.line,
+        collective=collective,
+        size=start.size,
+        message=start.size,
+        placement="in" if half else "out",
+        ranks=ranks,
+        count=start.count,
+        dtype=names.dtype(start.dtype),
+        op=start.op,
+        root=start.root,
+        time_s=microseconds * 1e-6,
+        min_s=scaled("i_min", 1e-6),
+        max_s=scaled("i_max", 1e-6),
+        p99_s=scaled("i_p99", 1e-6),
+        cv=scaled("i_cv%", 1e-2),
+        algbw_bytes_per_s=scaled("algbw", 1e9),
+        busbw_bytes_per_s=scaled("busbw", 1e9),
+        wrong=None if wrong is None else int(wrong),
+        error=figure.get("error"),
+        iterations=table.iterations,
+    )
+
+
+def _contradicted(table: Table, collective: str) -> bool:
+    """Whether a name taken from further up cannot be this table's: it would need an operation."""
+    needs = collective in ("allreduce", "reduce", "reduce_scatter")
+    return needs and "redop" in table.rows[0].header.before and not any(s.op for s in table.rows)
+
+
+def _inferred(table: Table) -> str:
+    """The collective by which columns are filled; "" where several fill the same ones."""
+    start = max(table.rows, key=lambda s: s.size)
+    width = names.element_size(names.dtype(start.dtype))
+    shared = width is not None and start.count > 0 and start.size > start.count * width
+    rooted = start.root is not None and start.root >= 0
+    if start.op:
+        if rooted:
+            return "reduce"
+        return "reduce_scatter" if shared else "allreduce"
+    return "broadcast" if rooted and not shared else ""
+
+
+def _inferred_ranks(table: Table, collective: str) -> int | None:
+    """From a size that is a multiple of one rank's count, else from busbw over algbw."""
+    start = max(table.rows, key=lambda s: s.size)
+    width = names.element_size(names.dtype(start.dtype))
+    if width and start.count and start.size >= 2 * start.count * width:
+        return start.size // (start.count * width)
+    columns = start.header.half
+    if "algbw" not in columns or "busbw" not in columns:
+        return None
+    algbw = number(start.cells[columns.index("algbw")])
+    busbw = number(start.cells[columns.index("busbw")])
+    return names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+
+
+def _check_average(source: str, table: Table, rows: list[Row], notes: list[Note]) -> None:
+    """The log's own mean over rows and placements must be that of what was read."""
+    rates = [r.busbw_bytes_per_s / 1e9 for r in rows if r.busbw_bytes_per_s is not None]
+    if table.average is None or not rates:
+        return
+    line, average = table.average
+    mean = sum(rates) / len(rates)
+    if not isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
+        text = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}: rows are missing"
+        notes.append(Note(source, line, text))

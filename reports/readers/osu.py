@@ -1,0 +1,173 @@
+"""Reads the OSU micro-benchmarks: latency, bandwidth, barrier, non-blocking; ``-f`` and ``-T``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from math import isfinite
+
+from reports.readers import names
+from reports.readers.rows import Note, Reading, Row, Run
+from reports.readers.text import Line
+
+__all__ = ["launched_ranks", "read"]
+
+_TITLE = re.compile(r"^(?:# ?|\s*)OSU (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
+_DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
+_COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
+_RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
+_COLUMN = re.compile(
+    r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: [A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
+)
+_POINT_TO_POINT = {"latency", "bandwidth", "bidirectionalbandwidth"}
+_SECONDS = {"avglatency": "time_s", "latency": "time_s", "overall": "time_s"}
+_SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
+
+
+def launched_ranks(text: str) -> int | None:
+    """The rank count on a launcher's command line, None when the line has none."""
+    if not _COMMAND.search(text):
+        return None
+    found = _RANKS.search(text)
+    return int(found.group(1)) if found else None
+
+
+def _columns(text: str) -> list[str] | None:
+    """The columns of a header line, None for any other line."""
+    if not re.match(r"#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
+        return None
+    found = _COLUMN.findall(text)
+    return found if found and any(c != "Size" for c in found) else None
+
+
+class _Table:
+    """One benchmark's table while it is being read."""
+
+    def __init__(self, source: str, number: int, title: re.Match[str], ranks: int | None) -> None:
+        model, name, version = title.groups()
+        self.collective = _collective(name)
+        self.ranks = 2 if self.collective in _POINT_TO_POINT else ranks
+        program = f"OSU {model} {name}"
+        self.run = Run(source, number, "osu", program, f"OSU {version or ''}".strip())
+        self.transport = {"MPI-CUDA": "cuda", "MPI-ROCM": "rocm"}.get(model, model.lower())
+        self.dtype = ""
+        self.columns: list[str] = []
+        self.bad = False
+
+    def row(self, line: Line) -> Row | str | None:
+        """A row, why a line that looks like one is none, or None."""
+        tokens = line.text.split()
+        if not self.columns or not tokens or not re.match(r"[\d.]+$", tokens[0]):
+            return None
+        if len(tokens) < len(self.columns):
+            return f"{len(tokens)} figures for {len(self.columns)} columns"
+        cells = dict(zip(self.columns, tokens, strict=False))
+        size = cells.pop("Size", "0")
+        if not size.isdecimal() or len(size) > 19:
+            return f"{size!r} is no size"
+        figures: dict[str, float] = {}
+        iterations, wrong, rate = None, None, None
+        for name, cell in cells.items():
+            if name == "Validation":
+                wrong = 0 if cell.lower().startswith("pass") else None
+                if wrong is None:
+                    return f"validation says {cell!r}"
+                continue
+            value = _figure(cell)
+            if value is None:
+                return f"{cell!r} is no figure ({name})"
+            key = re.sub(r"\(.*|[^a-z0-9]", "", name.lower())
+            if name == "Iterations":
+                iterations = int(value)
+            elif "MB/s" in name:
+                rate = value * 1e6
+            elif key in _SECONDS:
+                figures[_SECONDS[key]] = value * 1e-6
+            elif key.startswith("p99") and "us" in name:
+                figures["p99_s"] = value * 1e-6
+        return self._made(line.number, int(size), figures, rate, iterations, wrong)
+
+    def _made(
+        self,
+        line: int,
+        message: int,
+        figures: dict[str, float],
+        rate: float | None,
+        iterations: int | None,
+        wrong: int | None,
+    ) -> Row | str:
+        seconds = figures.get("time_s")
+        if seconds is None and rate is None:
+            return "no column of a latency or a bandwidth"
+        size = names.whole(self.collective, message, self.ranks)
+        if rate is None and seconds and size is not None:
+            rate = size / seconds
+        factor = names.bus_factor(self.collective, self.ranks)
+        return Row(
+            run=self.run,
+            line=line,
+            collective=self.collective,
+            size=size,
+            message=message,
+            ranks=self.ranks,
+            transport=self.transport,
+            dtype=self.dtype,
+            algbw_bytes_per_s=rate,
+            busbw_bytes_per_s=None if rate is None or factor is None else rate * factor,
+            iterations=iterations,
+            wrong=wrong,
+            time_s=seconds,
+            min_s=figures.get("min_s"),
+            max_s=figures.get("max_s"),
+            p99_s=figures.get("p99_s"),
+        )
+
+
+def _collective(title: str) -> str:
+    name = re.sub(r" (?:Latency|Personalized Exchange)\b", "", title)
+    return names.collective(name or title)
+
+
+def _figure(cell: str) -> float | None:
+    try:
+        value = float(cell)
+    except ValueError:
+        return None
+    return value if isfinite(value) else None
+
+
+def read(source: str, lines: Iterable[Line]) -> Reading:
+    """All OSU tables in a log; rank counts come from a launcher's line above, where there is one."""
+    rows: list[Row] = []
+    notes: list[Note] = []
+    table: _Table | None = None
+    number, ranks = 0, None
+    for line in lines:
+        ranks = launched_ranks(line.text) or ranks
+        title = _TITLE.search(line.text)
+        if title:
+            table = _Table(source, number, title, ranks)
+            number += 1
+            continue
+        if table is None:
+            continue
+        if line.text.startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
+            table = None
+            continue
+        datatype = _DATATYPE.search(line.text)
+        if datatype:
+            table.dtype = names.dtype(datatype.group(1))
+            continue
+        columns = _columns(line.text)
+        if columns:
+            table.columns = columns
+            continue
+        row = table.row(line)
+        if isinstance(row, str):
+            notes.append(Note(source, line.number, f"row not read: {row}"))
+        elif row is not None:
+            rows.append(row)
+    if any(r.size is None for r in rows):
+        text = "the collective's whole size needs the rank count; give it with --ranks"
+        notes.append(Note(source, next(r.line for r in rows if r.size is None), text))
+    return Reading(rows, notes)

@@ -1,0 +1,114 @@
+"""The row that every reader gives. Seconds, bytes, bytes per second; None is "the log is silent"."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any
+
+__all__ = ["COLUMNS", "Note", "Reading", "Row", "Run", "column", "record"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a log says once for a whole table. ``number`` counts tables in a file from 0."""
+
+    source: str
+    number: int
+    format: str
+    program: str = ""
+    version: str = ""
+    library: str = ""
+    hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One placement of one measured size.
+
+    ``size`` is the collective's bytes in nccl-tests' sense and ``message`` the bytes in the log's
+    own sense; they differ where a log counts one rank's share. ``time_s`` is the figure of the
+    log and ``statistic`` says which (``median``, ``mean``). ``low_s`` and ``high_s`` are the 95 %
+    interval of the median. ``min_s``, ``max_s`` and ``p99_s`` are over iterations for nccl-tests
+    and Busbar, over ranks for OSU and IMB. ``cv`` is standard deviation over mean. ``wrong``
+    counts wrong elements; ``error`` is the largest deviation that old nccl-tests print instead.
+    ``times_s`` are raw iterations where the log has them.
+    """
+
+    run: Run
+    line: int
+    collective: str
+    size: int | None
+    placement: str = "out"
+    algorithm: str = ""
+    transport: str = ""
+    ranks: int | None = None
+    message: int | None = None
+    count: int | None = None
+    dtype: str = ""
+    op: str = ""
+    root: int | None = None
+    statistic: str = "mean"
+    time_s: float | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    min_s: float | None = None
+    max_s: float | None = None
+    p99_s: float | None = None
+    cv: float | None = None
+    algbw_bytes_per_s: float | None = None
+    busbw_bytes_per_s: float | None = None
+    wrong: int | None = None
+    error: float | None = None
+    iterations: int | None = None
+    stopped: str = ""
+    skipped: str = ""
+    times_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a reader could not take, or took by inference, and where (0: no one line)."""
+
+    source: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        """``file:line: text``."""
+        return (
+            f"{self.source}:{self.line}: {self.text}"
+            if self.line
+            else f"{self.source}: {self.text}"
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rows of a file and what has to be said of them."""
+
+    rows: Sequence[Row]
+    notes: Sequence[Note] = ()
+
+
+_OF_RUN = ("source", "number", "format", "program", "version", "library", "hosts", "devices")
+_OF_ROW = tuple(f.name for f in fields(Row) if f.name != "run")
+
+#: The columns of ``reports.load``, in order: those of the run, then those of the row.
+COLUMNS: tuple[str, ...] = (*("run" if n == "number" else n for n in _OF_RUN), *_OF_ROW)
+
+
+def column(name: str) -> Callable[[Row], Any]:
+    """What takes a column's value from a row."""
+    if name in _OF_ROW:
+        return attrgetter(name)
+    return attrgetter("run." + ("number" if name == "run" else name))
+
+
+def record(row: Row) -> dict[str, Any]:
+    """A row as a flat mapping of ``COLUMNS``."""
+    of_run = [getattr(row.run, name) for name in _OF_RUN]
+    return dict(zip(COLUMNS, of_run + [getattr(row, name) for name in _OF_ROW], strict=True))

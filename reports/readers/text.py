@@ -1,0 +1,92 @@
+"""From bytes to clean lines: unpacked, decoded, without colours, log prefixes and launcher tags."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from reports.errors import ReportError
+
+__all__ = ["LIMIT", "Line", "lines", "read_text"]
+
+#: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
+LIMIT = 4 << 30
+
+_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][0-9A-Za-z])")
+_CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
+# What may stand before a line of a benchmark; a named group says which rank's stream it is.
+_PREFIXES = tuple(
+    re.compile(p)
+    for p in (
+        rf"\[?\d{{4}}-\d\d-\d\d[T ]{_CLOCK}{_ZONE}\]?:?\s?",
+        rf"(?:[A-Z][a-z]{{2}} )?[A-Z][a-z]{{2}} +\d+ {_CLOCK}(?: \d{{4}})?(?=[\s\[<])",
+        rf"\[?{_CLOCK}\]?\s",
+        r"\[(?:[\w.@:-]+@)?\d+,(?P<tag>\d+)\]\s*(?:\[[\w.:-]+\]\s*)?(?:<std\w+>)?\s*:?",
+        r"<std(?:out|err)\w*>:?",
+        r"(?P<label>\d+):(?=\s|#|$)",
+        r"\[(?P<hydra>\d+)\] ",
+        r"\[(?:pod/)?[A-Za-z][\w./-]*\]:?\s",
+        r"\[?(?:INFO|DEBUG|WARNING|ERROR|info|stdout)\]?\s?[:|-]?\s",
+        r"(?P<host>[A-Za-z][\w./-]*)(?: +\||:) +(?=[#\d])",
+        r"[>|] ",
+    )
+)
+_SPACE = re.compile(r"\s*")
+
+
+class Line(NamedTuple):
+    """A line: its number from 1, whose it is ("" when nobody says), and its text."""
+
+    number: int
+    stream: str
+    text: str
+
+
+def read_text(path: Path) -> str:
+    """A file's text, unpacked when it is gzip. Raises ReportError when that cannot be had."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            data = stream.read(LIMIT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ReportError(f"{path}: cannot be read: {reason}") from None
+    if len(data) > LIMIT:
+        raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    return data.decode("utf-8-sig", "replace")
+
+
+def lines(text: str) -> Iterator[Line]:
+    """The lines of a log, without what the terminal, the logger and the launcher added."""
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.rstrip("\r")
+        if "\x1b" in line:
+            line = _COLOUR.sub("", line)
+        stream, line = _unprefixed(line)
+        yield Line(number, stream, line.rstrip())
+
+
+def _unprefixed(line: str) -> tuple[str, str]:
+    """Take prefixes away, at most six; the table's own leading blanks stay when there is none."""
+    stream = ""
+    for _ in range(6):
+        blanks = _SPACE.match(line)
+        start = blanks.end() if blanks else 0
+        for prefix in _PREFIXES:
+            found = prefix.match(line, start)
+            if found and found.end() > start:
+                break
+        else:
+            break
+        named = [v for v in found.groupdict().values() if v]
+        stream = named[0] if named else stream
+        line = line[found.end() :]
+    return stream, line

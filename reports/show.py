@@ -1,0 +1,201 @@
+"""Terminal tables of a run: one a measured thing, sizes down, intervals and distributions across."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from reports.compare import Comparison
+from reports.readers.rows import Row
+from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "Shown",
+    "comparison_tables",
+    "grouped",
+    "heading",
+    "import_table",
+    "tables",
+    "warnings_of",
+]
+
+_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+_WIDE = 110
+
+
+def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
+    """Rows by what a table has in common: source, run, collective, type, operation, placement."""
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for r in rows:
+        key = (r.run.source, r.run.number, r.collective, r.dtype, r.op, r.ranks, r.placement)
+        groups.setdefault(key, []).append(r)
+    return groups
+
+
+def heading(row: Row) -> str:
+    """What a table measures, in one line."""
+    words = [_setting(row)]
+    if len(row.run.hosts) > 1:
+        words.append(f"{len(row.run.hosts)} nodes")
+    words.append(row.run.library)
+    return ", ".join(w for w in words if w) + "; busbw in GB/s"
+
+
+def _setting(row: Row) -> str:
+    ranks = f"{row.ranks} ranks" if row.ranks else ""
+    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks)
+    return ", ".join(w for w in (*words, _PLACEMENT[row.placement]) if w)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table with the line above it and, where cells need a reason, the one below."""
+
+    heading: str
+    table: Table
+    footnote: str = ""
+
+
+def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Shown]:
+    """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110."""
+    return [_table(group, width, ascii_only) for group in grouped(rows).values()]
+
+
+def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
+    wide = width >= _WIDE
+    spark = 24 if wide else 10
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("transport", "left", [r.transport if wide else "" for r in rows]),
+        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("min", "right", [_optional(r.min_s) if wide else "" for r in rows]),
+        ("p99", "right", [_optional(r.p99_s) if wide else "" for r in rows]),
+        ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
+        ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
+        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
+        ("n", "right", [str(r.iterations or "") for r in rows]),
+        ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
+        ("stopped", "left", [r.stopped if wide else "" for r in rows]),
+        ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
+    ]
+    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+
+
+def _optional(value: float | None) -> str:
+    return "" if value is None else seconds(value)
+
+
+def _rich(
+    heading: str,
+    columns: Sequence[tuple[str, str, list[str]]],
+    skipped: Sequence[str],
+    ascii_only: bool,
+) -> Shown:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    style = box.ASCII if ascii_only else box.SIMPLE_HEAD
+    table = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    kept = [c for c in columns if any(c[2])]
+    for name, justify, _ in kept:
+        words = name in ("algorithm", "transport", "collective")
+        side: Literal["left", "right"] = "right" if justify == "right" else "left"
+        table.add_column(name, justify=side, no_wrap=not words, overflow="fold")
+    for n, reason in enumerate(skipped):
+        cells = [escape(values[n]) for _, _, values in kept]
+        table.add_row(*cells, style="dim" if reason else "")
+    reasons = dict.fromkeys(reason for reason in skipped if reason)
+    return Shown(heading, table, "; ".join(f"N/A: {reason}" for reason in reasons))
+
+
+def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
+    """All rows of an import in one table; what is the same in all of them stands in the title."""
+    same = (
+        ("run", [str(r.run.number) for r in rows]),
+        ("collective", [r.collective for r in rows]),
+        ("ranks", [str(r.ranks or "") for r in rows]),
+        ("type", [r.dtype for r in rows]),
+        ("op", [r.op for r in rows]),
+        ("algorithm", [r.algorithm for r in rows]),
+        ("transport", [r.transport for r in rows]),
+    )
+    columns: list[tuple[str, str, list[str]]] = [
+        ("line", "right", [str(r.line or "") for r in rows]),
+        *((name, "left", texts) for name, texts in same if len(set(texts)) > 1),
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("place", "left", [r.placement for r in rows]),
+        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("algbw", "right", [rate(r.algbw_bytes_per_s) if width >= _WIDE else "" for r in rows]),
+        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("wrong", "right", ["" if r.wrong is None else str(r.wrong) for r in rows]),
+    ]
+    one = [
+        t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
+    ]
+    title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
+    return _rich(title, columns, [r.skipped for r in rows], ascii_only)
+
+
+def comparison_tables(
+    comparisons: Sequence[Comparison], width: int, ascii_only: bool = False
+) -> list[Shown]:
+    """A comparison, a table a measured thing; the change is that of the time: more is slower."""
+    groups: dict[str, list[Comparison]] = {}
+    for c in comparisons:
+        groups.setdefault(_setting(c.row.base), []).append(c)
+    return [_compared(name, group, width, ascii_only) for name, group in groups.items()]
+
+
+def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_only: bool) -> Shown:
+    wide = width >= _WIDE
+    rows = [c.row.base for c in comparisons]
+    new = [seconds(c.row.new.time_s) if wide else "" for c in comparisons]
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("base", "right", [seconds(r.time_s) for r in rows]),
+        ("new", "right", new),
+        ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
+        ("95 %", "right", [_bounds(c) for c in comparisons]),
+        ("p", "right", [_known(c.p, ".2g") if wide else "" for c in comparisons]),
+        ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
+        ("", "left", [c.word for c in comparisons]),
+    ]
+    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+
+
+def _known(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _bounds(c: Comparison) -> str:
+    if c.low is None or c.high is None:
+        return ""
+    return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"
+
+
+def warnings_of(rows: Sequence[Row]) -> list[str]:
+    """What makes the rows of a run less than they seem: too few samples, spread, wrong values."""
+    found = []
+    timed = [r for r in rows if r.time_s is not None]
+    few = [r for r in timed if 0 < len(r.times_s) < 6]
+    spread = [r for r in timed if r.cv is not None and r.cv > 0.1]
+    wrong = [r for r in rows if r.wrong]
+    silent = [r for r in timed if not r.times_s]
+    if wrong:
+        found.append(f"{len(wrong)} rows have wrong elements")
+    if silent:
+        found.append(f"{len(silent)} of {len(timed)} rows have no raw times: no interval is known")
+    if few:
+        found.append(f"{len(few)} rows have fewer than 6 iterations: no interval is known")
+    if spread:
+        found.append(f"{len(spread)} rows vary by more than 10 % (cv) from iteration to iteration")
+    return found

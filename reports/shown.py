@@ -1,0 +1,71 @@
+"""How figures look: sizes, times, rates, intervals, and a distribution in one line of blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["interval_text", "percent", "rate", "seconds", "size_text", "sparkline"]
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_ASCII = ".:-=+*#@"
+
+
+def size_text(nbytes: int | None) -> str:
+    """Bytes with a binary unit where that is exact (``64K``), else as they are."""
+    if nbytes is None:
+        return "?"
+    value, unit = nbytes, ""
+    for unit_ in ("K", "M", "G", "T"):
+        if value < 1024 or value % 1024:
+            break
+        value, unit = value // 1024, unit_
+    return f"{value}{unit}"
+
+
+def seconds(value: float | None) -> str:
+    """Three or four digits with the unit that suits."""
+    if value is None:
+        return "N/A"
+    for scale, unit in ((1e-6, "us"), (1e-3, "ms")):
+        if value < scale * 1000:
+            return f"{_digits(value / scale)} {unit}"
+    return f"{_digits(value)} s"
+
+
+def rate(value: float | None) -> str:
+    """GB/s, three digits, without the unit."""
+    return "N/A" if value is None else _digits(value / 1e9)
+
+
+def _digits(value: float) -> str:
+    if abs(value) >= 999.5:
+        return f"{value:.0f}"
+    return f"{value:.3g}" if abs(value) < 0.1 else f"{value:#.3g}".rstrip(".")
+
+
+def percent(value: float | None) -> str:
+    """A share in per cent."""
+    return "" if value is None else f"{100 * value:.1f}%"
+
+
+def interval_text(low: float | None, high: float | None, middle: float | None) -> str:
+    """An interval as per cent below and above the figure; empty when unknown."""
+    if low is None or high is None or not middle:
+        return ""
+    below, above = 100 * (middle - low) / middle, 100 * (high - middle) / middle
+    return f"-{below:.1f} +{above:.1f}%"
+
+
+def sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = False) -> str:
+    """The histogram of values between their extremes, in ``width`` blocks; blank where none fall."""
+    if not values:
+        return ""
+    marks = _ASCII if ascii_only else _BLOCKS
+    low, high = min(values), max(values)
+    if high <= low:
+        return marks[-1]
+    counts = [0] * width
+    for value in values:
+        counts[min(width - 1, int((value - low) / (high - low) * width))] += 1
+    most = max(counts)
+    return "".join(" " if not c else marks[-(-c * len(marks) // most) - 1] for c in counts)

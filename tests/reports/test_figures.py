@@ -1,0 +1,118 @@
+"""Figures, Markdown, and what importing costs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.cli import main
+from reports.errors import ReportError
+from reports.markdown import markdown
+from reports.plot import figures
+from reports.reading import parse
+from reports.shown import seconds, size_text, sparkline
+from reports.statistics import alpha_beta
+from tests.reports.test_compare import _records, _rows
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("form", "mark"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_every_kind_is_drawn(form: str, mark: bytes) -> None:
+    """Rule: busbw, latency and distribution for what was measured, in the form asked for."""
+    made = figures(_rows(_records(1)), form, 2e10)
+    assert set(made) == {f"allreduce-float-sum-4-ranks-{k}" for k in ("busbw", "latency", "ecdf")}
+    assert all(data.startswith(mark) for data in made.values())
+
+
+def test_a_figure_says_what_it_shows() -> None:
+    """Rule: axes with units, a legend that names each algorithm, the bound with its figure."""
+    made = {
+        k.rsplit("-", 1)[1]: v.decode() for k, v in figures(_rows(_records(1)), "svg", 2e10).items()
+    }
+    for kind, words in {"busbw": ["busbw (GB/s)", "size (bytes)", "limit 20 GB/s", "ring mpi"],
+                        "latency": ["time (us)", "tree mpi: ", "out-of-place"],
+                        "ecdf": ["share of iterations", "at 64M (us)", "n = 40"]}.items():  # fmt: skip
+        assert all(f"<!-- {w}" in made[kind] or w in made[kind] for w in words), kind
+
+
+def test_a_log_without_raw_times_has_no_distribution() -> None:
+    """Rule: what a log does not hold is not drawn; nothing to draw is an error."""
+    text = "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    rows = parse(text + " 1024 256 float sum -1 10.0 0.1 0.2 0 11.0 0.1 0.2 0\n").rows
+    assert {name.rsplit("-", 1)[1] for name in figures(rows)} == {"busbw", "latency"}
+    with pytest.raises(ReportError, match="to draw"):
+        figures([])
+
+
+def test_plots_are_written_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: the files are named on stdout; a folder that is not there is an error."""
+    from reports.exports import to_jsonl
+
+    run = tmp_path / "run.jsonl"
+    run.write_bytes(to_jsonl(_records(1)))
+    assert main(["plot", str(run), "--out", str(tmp_path)]) == 0
+    assert all(Path(line).stat().st_size for line in capsys.readouterr().out.splitlines())
+    assert main(["plot", str(run), "--out", str(tmp_path / "none")]) == 2
+
+
+@given(st.floats(1e-7, 1e-3), st.floats(1e-12, 1e-8))
+def test_alpha_and_beta_are_found(alpha: float, beta: float) -> None:
+    """Rule: times that follow the model give its parameters back."""
+    sizes = [8.0 * 16**k for k in range(8)]
+    found = alpha_beta(sizes, [alpha + beta * s for s in sizes])
+    assert found == (pytest.approx(alpha, rel=1e-3), pytest.approx(beta, rel=1e-3))
+
+
+@given(st.lists(st.tuples(st.floats(1, 1e9), st.floats(1e-7, 1)), min_size=2))
+def test_the_fit_is_never_negative(points: list[tuple[float, float]]) -> None:
+    """Rule: no negative latency and no negative bandwidth, whatever was measured."""
+    found = alpha_beta([s for s, _ in points], [t for _, t in points])
+    assert found is None or min(found) >= 0
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=60), st.integers(1, 40))
+def test_a_sparkline_fits_and_shows_the_extremes(values: list[float], width: int) -> None:
+    """Rule: never wider than asked, and never blank at its ends when there is something to show."""
+    line = sparkline(values, width)
+    assert len(line) <= width
+    assert not values or (line[0] != " " and line[-1] != " ")
+    assert sparkline(values, width, ascii_only=True).isascii()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.5e-6, "1.50 us"), (999.4e-6, "999 us"), (2e-3, "2.00 ms"), (12.0, "12.0 s"), (None, "N/A"), (0.0, "0 us")],
+)  # fmt: skip
+def test_times_are_short(value: float | None, text: str) -> None:
+    """Rule: three digits and the unit that suits."""
+    assert seconds(value) == text
+
+
+def test_sizes_are_exact() -> None:
+    """Rule: a unit only where nothing is rounded away."""
+    assert [size_text(n) for n in (0, 8, 1000, 1024, 1536, 3 << 30)] == [
+        "0", "8", "1000", "1K", "1536", "3G"
+    ]  # fmt: skip
+
+
+def test_markdown_has_every_row_and_no_foreign_markup() -> None:
+    """Rule: a row each, and a name cannot end its cell or become a link."""
+    text = markdown(_rows(_records(1)))
+    assert sum(line.startswith("|") for line in text.splitlines()) == 2 + 6
+    odd = parse("# Collective test starting: x|[y](z)\n# size count type redop root time algbw busbw"
+                " #wrong\n 1024 256 float sum -1 10.0 0.1 0.2 0\n").rows  # fmt: skip
+    assert "x|" not in markdown(odd) and "[y]" not in markdown(odd).replace("\\[", "")
+
+
+def test_importing_is_light() -> None:
+    """Rule: ``import reports`` and its command line bring in no pandas, matplotlib, rich or MPI."""
+    heavy = "{'pandas', 'matplotlib', 'mpi4py', 'plotly', 'scipy', 'yaml', 'rich'}"
+    code = f"import sys, reports, reports.cli; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
