@@ -1,5 +1,7 @@
-"""One process of test_shm_processes.py: ``right EXECUTOR`` under mpirun compares results;
-``die EXECUTOR FOLDER RANK SIZE``, without a launcher, kills the last rank inside a collective.
+"""One process of test_shm_processes.py.
+
+``right EXECUTOR`` under mpirun compares results; ``die EXECUTOR FOLDER RANK SIZE``, without a
+launcher, kills the last rank inside a collective.
 """
 
 from __future__ import annotations
