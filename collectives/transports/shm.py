@@ -23,6 +23,7 @@ from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of
+from collectives.shared.ceiling import Ceiling, probe
 from collectives.shared.fast import Shape, direct, eager, mail_bytes
 from collectives.shared.flow import flow
 from collectives.shared.memory import Memory, Segment
@@ -126,9 +127,42 @@ class ShmTransport:
             " is had through the mpi transport"
         )
 
+    def ceiling(self, source: Array, target: Array, n: int = 5) -> Ceiling:
+        """What this memory gives these ranks at this size, from n sweeps of each kind.
+
+        ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
+        All ranks call this together. Raises Unsupported without the native extension.
+        """
+        core = self.core
+        if core is None:
+            raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
+        nbytes = min(source.nbytes, target.nbytes) // 8 * 8
+
+        def sweep(kind: str, stream: bool) -> list[float]:
+            lines = self.common((self.world.size + 3) * _LINE)
+            places = [source.ctypes.data, target.ctypes.data]
+            if kind == "update":
+                places[1] = places[0]
+            number = core.SWEEPS.index(kind)
+            plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
+            plan.fire()
+            return cast("list[float]", self.guarded(lambda: plan.each(n)))
+
+        return probe(sweep, self.world, nbytes)
+
     def clock(self) -> Callable[[], float]:
         """The host's clock."""
         return time.perf_counter
+
+    def guarded(self, action: Callable[[], T]) -> T:
+        """Run something native; a lost rank becomes RankFailure."""
+        core = self.core
+        if core is None:
+            return action()
+        try:
+            return action()
+        except core.PeerFailure as error:
+            raise self.failure(*error.args) from None
 
     def failure(self, rank: int, reason: int) -> RankFailure:
         """What the native executor reports about a rank, as an error."""
@@ -219,7 +253,7 @@ class _ShmAction:
         return self._transport.attach(rank, key, where)
 
     def __call__(self) -> None:
-        self._guarded(self._plan.fire)
+        self._transport.guarded(self._plan.fire)
         self._fired += 1
 
     def times(self, n: int, loop: bool) -> list[float]:
@@ -228,18 +262,9 @@ class _ShmAction:
         In the native executor the interpreter takes no part in what is timed.
         """
         timed = self._plan.loop if loop else self._plan.each
-        found = self._guarded(lambda: timed(n))
+        found = self._transport.guarded(lambda: timed(n))
         self._fired += n
         return [found] if isinstance(found, float) else found
-
-    def _guarded(self, action: Callable[[], T]) -> T:
-        core = self._transport.core
-        if core is None:
-            return action()
-        try:
-            return action()
-        except core.PeerFailure as error:
-            raise self._transport.failure(*error.args) from None
 
     @property
     def sent(self) -> int:

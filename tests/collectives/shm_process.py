@@ -1,7 +1,12 @@
-"""Run under mpirun by test_shm_mpi.py: ``right`` compares results; ``die`` kills a rank inside."""
+"""One process of test_shm_processes.py.
+
+``right EXECUTOR`` under mpirun compares results; ``die EXECUTOR FOLDER RANK SIZE``, without a
+launcher, kills the last rank inside a collective.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,10 +20,10 @@ from collectives.errors import RankFailure, Unsupported
 from collectives.ops import op
 from collectives.plan import Plan
 from collectives.transports.shm import ShmTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.world import Json, World
 
 
-def right(world: MpiWorld, transport: ShmTransport) -> None:
+def right(world: World, transport: ShmTransport) -> None:
     """Every all-reduce, small and large, both placements, three firings each."""
     checked = 0
     for name in algorithms("allreduce"):
@@ -43,13 +48,8 @@ def right(world: MpiWorld, transport: ShmTransport) -> None:
         print(f"right {checked}", flush=True)
 
 
-def die(world: MpiWorld, transport: ShmTransport) -> None:
-    """The last rank is killed inside the loop; the others write down who was lost, and when.
-
-    In files: what is printed while a launcher takes a run down may be lost.
-    """
-    # MPICH's launcher tells the others of a death in this way.
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+def die(world: World, transport: ShmTransport) -> None:
+    """The last rank is killed inside the loop; the others print who was lost, and when."""
     elements = 1 << 20
     source, target = (transport.allocate(elements * 4).view(np.float32) for _ in range(2))
     schedule = build("allreduce", "ring", world.size)
@@ -65,11 +65,47 @@ def die(world: MpiWorld, transport: ShmTransport) -> None:
             plan()
     except RankFailure as error:
         spent = time.monotonic() - start
-        Path(sys.argv[3], str(world.rank)).write_text(f"{spent:.1f} {error}")
-        os._exit(4)
+        print(f"{spent:.1f} {error}")
+        sys.exit(error.exit_status)
+
+
+class FileWorld:
+    """A control plane through files in a folder: no launcher that ends the survivors."""
+
+    name = "files"
+
+    def __init__(self, folder: Path, rank: int, size: int) -> None:
+        self.folder, self.rank, self.size = folder, rank, size
+        self.nodes = (0,) * size
+        self._round = 0
+
+    def gather(self, value: Json) -> list[Json]:
+        """See `World.gather`."""
+        self._round += 1
+        mine = self.folder / f"{self._round}.{self.rank}"
+        (self.folder / f"{mine.name}.new").write_text(json.dumps(value))
+        (self.folder / f"{mine.name}.new").rename(mine)
+        places = [self.folder / f"{self._round}.{r}" for r in range(self.size)]
+        while not all(place.exists() for place in places):
+            os.sched_yield()
+        return [json.loads(place.read_text()) for place in places]
+
+    def broadcast(self, value: Json, root: int = 0) -> Json:
+        """See `World.broadcast`."""
+        return self.gather(value)[root]
+
+    def barrier(self) -> None:
+        """See `World.barrier`."""
+        self.gather(None)
 
 
 if __name__ == "__main__":
-    the_world = MpiWorld()
-    the_transport = ShmTransport(the_world, executor=sys.argv[2], deadline=60)
-    {"right": right, "die": die}[sys.argv[1]](the_world, the_transport)
+    what, executor, *rest = sys.argv[1:]
+    if what == "right":
+        from collectives.worlds.mpi import MpiWorld
+
+        the_world = MpiWorld()
+        right(the_world, ShmTransport(the_world, executor=executor))
+    else:
+        files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
+        die(files, ShmTransport(files, executor=executor))  # type: ignore[arg-type]

