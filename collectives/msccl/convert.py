@@ -50,10 +50,11 @@ class _Flight(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A slot of a rank."""
+    """A slot of a rank and the vector chunk that it stands for."""
 
     rank: int
     slot: Slot
+    chunk: int
 
 
 class _Converter:
@@ -115,13 +116,13 @@ class _Converter:
                     self._name(gpu, slot, chunk, Buffer.IN, i)
         for gpu, i, slot, chunk in copies:
             source = len(self.slots)
-            self.slots.append(_Place(gpu, Slot(Buffer.IN, i)))
+            self.slots.append(_Place(gpu, Slot(Buffer.IN, i), chunk))
             self._move(self.levels.book(source), self._slot(gpu, slot, chunk))
         return len(copies)
 
     def _name(self, gpu: int, slot: int, chunk: int, buffer: Buffer, at: int) -> int:
         self.numbers[slot, chunk] = len(self.slots)
-        self.slots.append(_Place(gpu, Slot(buffer, at)))
+        self.slots.append(_Place(gpu, Slot(buffer, at), chunk))
         return len(self.slots) - 1
 
     def _slot(self, gpu: int, slot: int, chunk: int) -> int:
@@ -139,33 +140,28 @@ class _Converter:
     def _fresh(self, gpu: int, chunk: int) -> int:
         """A scratch slot that the file does not have."""
         self.room[gpu].append(chunk)
-        self.slots.append(_Place(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1)))
+        self.slots.append(_Place(gpu, Slot(Buffer.SCRATCH, len(self.room[gpu]) - 1), chunk))
         return len(self.slots) - 1
 
     def _move(self, read: Booking, write: int, *, reduce: bool = False, behind: int = -1) -> int:
         if self.ways.copied:
             self._save(read, write)
-        src, source = self.slots[read.slot]
-        dst, target = self.slots[write]
+        src, source, _ = self.slots[read.slot]
+        dst, target, _ = self.slots[write]
         self.moves.append(Move(src, dst, source, target, reduce))
         return self.levels.add(read, write, reduce=reduce, local=src == dst, behind=behind)
 
     def _save(self, read: Booking, write: int) -> None:
         """Copy what messages still carry out of a slot that is about to change."""
-        if all(booking is read for booking in self.levels.booked(write)):
-            return
-        carried = [
-            (v, flight)
-            for v, flight in self.flying.items()
-            if flight.booking.slot == write and flight.booking is not read
-        ]
+        carried = [booking for booking in self.levels.booked(write) if booking is not read]
         if not carried:
             return
-        copy = self._fresh(self.slots[write].rank, carried[0][1].chunk)
-        self._move(self.levels.book(write), copy)
-        for v, flight in carried:
-            self.levels.release(flight.booking)
-            self.flying[v] = flight._replace(booking=self.levels.book(copy))
+        rank, _, chunk = self.slots[write]
+        copy = self._fresh(rank, chunk)
+        self.levels.add(self.levels.book(write), copy, reduce=False, local=True)
+        self.moves.append(Move(rank, rank, self.slots[write].slot, self.slots[copy].slot))
+        for booking in carried:
+            self.levels.rebook(booking, copy)
 
     def _do(self, v: int, node: Node) -> None:
         does = node.step.operation

@@ -44,6 +44,7 @@ class _Done(NamedTuple):
 
 @dataclass
 class _Block:
+    id: int
     steps: list[Step] = field(default_factory=list)
     clock: dict[_Key, int] = field(default_factory=dict)
 
@@ -85,7 +86,7 @@ class _Gpu:
     ) -> None:
         """Add a step that reads and writes memory, after everything that it conflicts with."""
         reads, writes = list(reads), list(writes)
-        block = self.blocks.setdefault(key, _Block())
+        block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
         source, target = move.from_slot, move.to_slot
         step = Step(
@@ -114,13 +115,10 @@ class _Gpu:
 
     def _append(self, block: _Block, step: Step, waits: _Done | None) -> None:
         if waits is not None:
-            step = step._replace(depid=self._id(waits.key), deps=waits.number)
+            step = step._replace(depid=self.blocks[waits.key].id, deps=waits.number)
             target = self.blocks[waits.key].steps
             target[waits.number] = target[waits.number]._replace(hasdep=1)
         block.steps.append(step._replace(s=len(block.steps)))
-
-    def _id(self, key: _Key) -> int:
-        return list(self.blocks).index(key)
 
     def _waits(
         self,
@@ -144,8 +142,8 @@ class _Gpu:
 
     def threadblocks(self) -> tuple[ThreadBlock, ...]:
         return tuple(
-            ThreadBlock(i, key.send, key.recv, key.chan, tuple(block.steps))
-            for i, (key, block) in enumerate(self.blocks.items())
+            ThreadBlock(block.id, key.send, key.recv, key.chan, tuple(block.steps))
+            for key, block in self.blocks.items()
         )
 
 

@@ -52,18 +52,24 @@ class Levels:
     def book(self, slot: int) -> Booking:
         """Note that a later move reads a slot as it is now."""
         state = self._slot(slot)
-        after = [*state.reduces, *([state.plain] if state.plain >= 0 else [])]
-        booking = Booking(slot, after)
+        booking = Booking(slot, self._writes(state))
         state.booked.append(booking)
         return booking
+
+    @staticmethod
+    def _writes(state: _Slot) -> list[int]:
+        return [*state.reduces, *([state.plain] if state.plain >= 0 else [])]
 
     def booked(self, slot: int) -> list[Booking]:
         """The bookings of a slot whose moves have not come yet."""
         return list(self._slot(slot).booked)
 
-    def release(self, booking: Booking) -> None:
-        """Forget a booking whose move will read elsewhere."""
+    def rebook(self, booking: Booking, slot: int) -> None:
+        """Let a booking's move read another slot instead, as it is now."""
         self._slot(booking.slot).booked.remove(booking)
+        state = self._slot(slot)
+        booking.slot, booking.after, booking.overwritten = slot, self._writes(state), []
+        state.booked.append(booking)
 
     def add(self, read: Booking, write: int, *, reduce: bool, local: bool, behind: int = -1) -> int:
         """The next move: it reads what was booked and writes a slot. Gives its number.
@@ -76,8 +82,9 @@ class Levels:
             self.edges[me].append((behind, 0))
         for later, adds in read.overwritten:
             self.edges[later].append((me, 0 if adds and not local else 1))
-        self.release(read)
-        self._slot(read.slot).reads.append((me, local))
+        state = self._slot(read.slot)
+        state.booked.remove(read)
+        state.reads.append((me, local))
         self._write(me, self._slot(write), reduce)
         return me
 

@@ -94,8 +94,6 @@ def test_any_placement_and_channels(
 def test_real_schedules_by_every_way(path: Path, ways: _Ways) -> None:
     """Every way of conversion gives a schedule that our own proof accepts, in both placements."""
     algorithm = read(path)
-    if ways.copied and len(algorithm.gpus[0].threadblocks) > 40:
-        pytest.skip("the same again, for longer")
     proof = prove(algorithm)
     _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
 
