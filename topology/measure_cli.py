@@ -93,7 +93,14 @@ def run(
         exchange = _together(comm, opened)
     except _Elsewhere:
         return 2
-    found = measure_mpi.measure(comm, exchange, settings, _progress)
+    try:
+        found = measure_mpi.measure(comm, exchange, settings, _progress)
+    except ProbeError as error:
+        # The others wait for this rank and cannot be told otherwise.
+        sys.stderr.write(f"rank {comm.rank}: {error}\n")
+        sys.stderr.flush()
+        comm.Abort(2)
+        raise
     exchange.close()
     if found is not None and machine is not None:
         from topology.measured_map import as_topology

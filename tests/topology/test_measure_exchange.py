@@ -115,3 +115,24 @@ def test_unknown_transport_under_mpirun_is_one_line() -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.count("--transport warp: no installed package provides it") == 1
+
+
+def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: when a transport fails on one rank half way, it is said and nobody waits for ever."""
+    (tmp_path / "half_way.py").write_text(
+        "from mpi4py import MPI\n"
+        "from topology.errors import ProbeError\n"
+        "from topology.measure_mpi import MpiExchange\n"
+        "class Fails(MpiExchange):\n"
+        "    def times(self, *what):\n"
+        "        if what[0] == 'bandwidth' and MPI.COMM_WORLD.rank == 1:\n"
+        "            raise ProbeError('measure', 'the cable was cut')\n"
+        "        return super().times(*what)\n"
+        "def open_it():\n"
+        "    return Fails(MPI.COMM_WORLD, 1 << 20)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path, "fails = half_way:open_it")))
+    done = launch(2, "--transport", "fails")
+    assert done.returncode == 2
+    assert "rank 1: measure: the cable was cut" in done.stderr
+    assert "Traceback" not in done.stderr
