@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from topology.errors import ProbeError
+from topology.exchange import BUILT_IN, Exchange, find
 from topology.measure import QUANTITIES, matrix
 from topology.merge import merge
 from topology.model import Topology
@@ -20,8 +21,11 @@ from topology.views import measured as view
 from topology.views.plain import plain
 
 if TYPE_CHECKING:
-    from topology.measure_mpi import Place
+    from mpi4py import MPI
 
+    from topology.measure_mpi import Place, Settings
+
+T = TypeVar("T")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 1 << 28
 
@@ -42,6 +46,12 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--repetitions", type=_count, default=30, metavar="N", help="windows timed (default: 30)"
+    )
+    parser.add_argument(
+        "--transport",
+        default=BUILT_IN,
+        metavar="NAME",
+        help="what moves the bytes: mpi (default), or what installed packages provide, as shm",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="save as JSON that --from reads")
     parser.add_argument("--json", action="store_true", help="print that JSON instead of matrices")
@@ -74,19 +84,24 @@ def run(
             raise
         _report(args, _only_measured(gather()), write)
         return 0
-    settings = measure_mpi.Settings(args.bytes, args.repetitions, alone=args.isolated)
-    machine, trouble = None, None
-    if comm.rank == 0:
-        try:
-            _writable(args.output)
-            machine = gather()
-        except ProbeError as error:
-            trouble = error
-    if not measure_mpi.agree(comm, trouble is None):
-        if trouble is not None:
-            raise trouble
+    settings = measure_mpi.Settings(
+        args.bytes, args.repetitions, alone=args.isolated, transport=args.transport
+    )
+    try:
+        machine = _together(comm, lambda: _machine(args, gather) if comm.rank == 0 else None)
+        opened = _together(comm, lambda: _opener(comm, settings))
+        exchange = _together(comm, opened)
+    except _Elsewhere:
         return 2
-    found = measure_mpi.measure(comm, settings, _progress)
+    try:
+        found = measure_mpi.measure(comm, exchange, settings, _progress)
+    except ProbeError as error:
+        # The others wait for this rank and cannot be told otherwise.
+        sys.stderr.write(f"rank {comm.rank}: {error}\n")
+        sys.stderr.flush()
+        comm.Abort(2)
+        raise
+    exchange.close()
     if found is not None and machine is not None:
         from topology.measured_map import as_topology
 
@@ -100,6 +115,41 @@ def run(
             sys.stderr.write("measured there is the scheduler as well\n")
         _report(args, whole, write)
     return 0
+
+
+class _Elsewhere(Exception):
+    """Another rank says what is wrong."""
+
+
+def _together(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
+    """Do it on all ranks: where any fails, the first of them raises its ProbeError, others _Elsewhere."""
+    from topology.measure_mpi import first_in_trouble
+
+    trouble = None
+    try:
+        result = action()
+    except ProbeError as error:
+        trouble = error
+    speaker = first_in_trouble(comm, trouble is None)
+    if speaker is None:
+        return result
+    if trouble is not None and speaker == comm.rank:
+        raise trouble
+    raise _Elsewhere
+
+
+def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topology:
+    _writable(args.output)
+    return gather()
+
+
+def _opener(comm: MPI.Intracomm, settings: Settings) -> Callable[[], Exchange]:
+    """What opens the exchange; looked up before any rank waits for another in it."""
+    if settings.transport == BUILT_IN:
+        from topology.measure_mpi import MpiExchange
+
+        return lambda: MpiExchange(comm, settings.nbytes)
+    return find(settings.transport)
 
 
 def crowded(places: Sequence[Place]) -> list[tuple[str, int, int]]:
@@ -136,7 +186,7 @@ def _report(
     if args.json:
         sys.stdout.write(own_json.dump(topology))
     else:
-        for name in ("mpi_library", "message_bytes"):
+        for name in ("mpi_library", "transport", "message_bytes"):
             value = topology.get(name)
             if value is not None:
                 sys.stdout.write(f"{name.replace('_', ' ')}: {value}\n")

@@ -1,8 +1,10 @@
 """The measuring itself, between MPI ranks in host memory. The one file here that knows mpi4py.
 
 Every quantity is taken per repetition, so that medians and intervals can be had: latency is half a
-round trip of 8 bytes; bandwidth is a window of messages answered by one byte, timed at the sender;
-bandwidth_both is a window each way at once, timed at the lower rank, both directions added.
+round trip of 8 bytes; bandwidth is one way, bandwidth_both both ways at once with both directions
+added. `MpiExchange` moves the bytes unless another `Exchange` is given: bandwidth is then a window of
+messages answered by one byte, timed at the sender; bandwidth_both a window each way, timed at the
+lower rank.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topology.errors import ProbeError
+from topology.exchange import BUILT_IN, Exchange
 from topology.measure import QUANTITIES, Estimate, Pair, estimate, isolated, rounds
 from topology.sources.cpulist import listed, members
 
@@ -33,13 +36,17 @@ _ANSWER = 77
 
 @dataclass(frozen=True)
 class Settings:
-    """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity."""
+    """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
+
+    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time.
+    """
 
     nbytes: int = 1 << 20
     repetitions: int = 30
     latency_repetitions: int = 200
     warmup: int = 5
     alone: bool = False
+    transport: str = BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -77,15 +84,18 @@ def world() -> MPI.Intracomm:
     return comm
 
 
-def agree(comm: MPI.Intracomm, fine: bool) -> bool:
-    """Tell everyone whether rank 0 is ready to go on; collective."""
-    flag = np.array([fine], dtype=np.int32)
-    comm.Bcast(flag, root=0)
-    return bool(flag[0])
+def first_in_trouble(comm: MPI.Intracomm, fine: bool) -> int | None:
+    """Return the lowest rank that cannot go on, None if all can; collective."""
+    flags = np.zeros(comm.size, dtype=np.int32)
+    comm.Allgather(np.array([fine], dtype=np.int32), flags)
+    return next((rank for rank, flag in enumerate(flags.tolist()) if not flag), None)
 
 
 def measure(
-    comm: MPI.Intracomm, settings: Settings, progress: Callable[[int, int], None]
+    comm: MPI.Intracomm,
+    exchange: Exchange,
+    settings: Settings,
+    progress: Callable[[int, int], None],
 ) -> Measured | None:
     """Measure all pairs; collective. Rank 0 gets the result, the others None.
 
@@ -94,18 +104,11 @@ def measure(
     size, rank = comm.size, comm.rank
     schedule = isolated(rounds(size)) if settings.alone else rounds(size)
     table = np.zeros((len(QUANTITIES), size, size, 3))
-    large = max(settings.nbytes, SMALL)
-    # Messages under way at once must not arrive in one place; they may well leave from one.
-    buffers = [np.zeros(large, dtype=np.uint8), np.zeros(WINDOW * large, dtype=np.uint8)]
     for done, together in enumerate(schedule):
         if rank == 0:
             progress(done, len(schedule))
         comm.Barrier()
-        for a, b in together:
-            if rank in (a, b):
-                _pair(
-                    _Side(comm, rank == a, b if rank == a else a, *buffers), settings, table, a, b
-                )
+        _round(rank, exchange, settings, table, together)
         comm.Barrier()
     whole = np.zeros_like(table)
     comm.Reduce(table, whole, root=0)
@@ -116,6 +119,38 @@ def measure(
 
     library = MPI.Get_library_version().split("\n")[0].replace("\0", "").strip()
     return Measured(places, _cells(whole, schedule), " ".join(library.split()))
+
+
+def _round(
+    rank: int,
+    exchange: Exchange,
+    settings: Settings,
+    table: npt.NDArray[np.float64],
+    together: Sequence[Pair],
+) -> None:
+    """Measure disjoint pairs; the first rank of each writes into its own table."""
+    back = [(b, a) for a, b in together]
+    large, few = max(settings.nbytes, SMALL), settings.repetitions
+    for name, pairs, nbytes, repetitions in (
+        ("latency", together, SMALL, settings.latency_repetitions),
+        ("bandwidth", together, large, few),
+        ("bandwidth", back, large, few),
+        ("bandwidth_both", together, large, few),
+    ):
+        times = exchange.times(name, pairs, nbytes, settings.warmup + repetitions)
+        samples = [_value(name, nbytes, t) for t in times[settings.warmup :]]
+        for a, b in pairs:
+            if a == rank:
+                ways = ((a, b),) if name == "bandwidth" else ((a, b), (b, a))
+                for way in ways:
+                    _put(table, name, way, estimate(samples))
+
+
+def _value(name: str, nbytes: int, seconds: float) -> float:
+    """Seconds of one way, or bytes per second, from what `Exchange.times` gives."""
+    if name == "latency":
+        return seconds / 2
+    return (2 if name == "bandwidth_both" else 1) * nbytes / seconds
 
 
 def _cells(
@@ -130,13 +165,28 @@ def _cells(
 
 @dataclass(frozen=True)
 class _Side:
-    """One end of a pair: ``first`` is the lower rank, which leads."""
+    """One end of a pair: ``first`` leads."""
 
     comm: MPI.Intracomm
     first: bool
     peer: int
     out: npt.NDArray[np.uint8]
     back: npt.NDArray[np.uint8]
+
+    def times(self, quantity: str, repetitions: int) -> list[float]:
+        """Seconds of each round trip, or of one message as its share of a window."""
+        actions = {
+            "latency": (self.round_trip, 1),
+            "bandwidth": (self.window, WINDOW),
+            "bandwidth_both": (self.both, WINDOW),
+        }
+        action, messages = actions[quantity]
+        samples = []
+        for _ in range(repetitions):
+            start = time.perf_counter()
+            action()
+            samples.append((time.perf_counter() - start) / messages)
+        return samples
 
     def round_trip(self) -> None:
         """The leader sends SMALL bytes and gets them back."""
@@ -148,9 +198,9 @@ class _Side:
             self.comm.Recv(answer, self.peer)
             self.comm.Send(small, self.peer)
 
-    def window(self, sending: bool) -> None:
+    def window(self) -> None:
         """WINDOW messages one way, then one byte of answer."""
-        if sending:
+        if self.first:
             _wait([self.comm.Isend(self.out, self.peer) for _ in range(WINDOW)])
             self.comm.Recv(self.back[:1], self.peer, _ANSWER)
         else:
@@ -172,31 +222,35 @@ def _wait(requests: list[Any]) -> None:
         request.Wait()
 
 
-def _timed(action: Callable[[], None], warmup: int, repetitions: int) -> list[float]:
-    samples = []
-    for repetition in range(warmup + repetitions):
-        start = time.perf_counter()
-        action()
-        if repetition >= warmup:
-            samples.append(time.perf_counter() - start)
-    return samples
+class MpiExchange:
+    """MPI's own messages between host buffers; see `Exchange` for the methods.
 
+    ``nbytes`` is the most that a message may have.
+    """
 
-def _pair(side: _Side, settings: Settings, table: npt.NDArray[np.float64], a: int, b: int) -> None:
-    """Measure one pair; each end writes what it has timed into its own table."""
-    data = WINDOW * max(settings.nbytes, SMALL)
-    trips = _timed(side.round_trip, settings.warmup, settings.latency_repetitions)
-    for forth in (True, False):
-        sending = side.first is forth
-        times = _timed(lambda s=sending: side.window(s), settings.warmup, settings.repetitions)  # type: ignore[misc]
-        if sending:
-            way = (a, b) if forth else (b, a)
-            _put(table, "bandwidth", way, estimate([data / t for t in times]))
-    times = _timed(side.both, settings.warmup, settings.repetitions)
-    if side.first:
-        for way in ((a, b), (b, a)):
-            _put(table, "latency", way, estimate([t / 2 for t in trips]))
-            _put(table, "bandwidth_both", way, estimate([2 * data / t for t in times]))
+    def __init__(self, comm: MPI.Intracomm, nbytes: int) -> None:
+        self._comm = comm
+        large = max(nbytes, SMALL)
+        # Messages under way at once must not arrive in one place; they may well leave from one.
+        self._out = np.zeros(large, dtype=np.uint8)
+        self._back = np.zeros(WINDOW * large, dtype=np.uint8)
+
+    def times(
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+    ) -> list[float]:
+        """See `Exchange.times`. Pairs do not wait for each other."""
+        rank = self._comm.rank
+        for a, b in pairs:
+            if rank in (a, b):
+                first = rank == a
+                out, back = self._out[:nbytes], self._back[: WINDOW * nbytes]
+                side = _Side(self._comm, first, b if first else a, out, back)
+                found = side.times(quantity, repetitions)
+                return found if first else []
+        return []
+
+    def close(self) -> None:
+        """There is nothing to free: the communicator is the caller's."""
 
 
 def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) -> None:

@@ -37,6 +37,7 @@ def as_topology(measured: Measured, settings: Settings) -> Topology:
     ]
     facts = (
         Fact("mpi_library", measured.library, SOURCE),
+        Fact("transport", settings.transport, SOURCE),
         Fact("message_bytes", settings.nbytes, SOURCE),
         Fact("repetitions", settings.repetitions, SOURCE),
         Fact("pairs_at_once", not settings.alone, SOURCE),

@@ -180,7 +180,8 @@ def launch(ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
         pytest.skip("no mpirun to start ranks with")
     pytest.importorskip("mpi4py")
     command = [mpirun, "-n", str(ranks), sys.executable, "-m", "topology", "measure", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, env=environment, check=False
     )

@@ -1,0 +1,131 @@
+"""Transports for ``python -m topology measure``: bytes between pairs of ranks, moved by our own plans.
+
+Registered in pyproject.toml as entry points of the group ``busbar.exchanges``; the protocol is
+`topology.exchange.Exchange`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import BusbarError
+from collectives.moves import Buffer, Move, Slot
+from collectives.plan import Plan
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+from collectives.transports.shm import ShmTransport
+from collectives.world import World
+from topology.errors import ProbeError
+
+__all__ = ["PlanExchange", "exchange", "shm"]
+
+Pair = tuple[int, int]
+# Ranks leave the barrier before a firing one after the other; this many round trips share that.
+TRIPS = 8
+
+
+def exchange(
+    quantity: str, pairs: Sequence[Pair], nranks: int, trips: int = TRIPS
+) -> tuple[Schedule, Collective]:
+    """The placed schedule in which disjoint pairs exchange at once, and the collective that it does.
+
+    Rank r has part r. ``bandwidth``: a pair's second rank wants the first's. ``bandwidth_both``: each
+    wants the other's. ``latency``: the first's part goes there and back ``trips`` times, and each
+    way sends on what has just arrived, so that none can begin early. Raises KeyError for others.
+    """
+    mine, got = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0)
+    steps: dict[str, list[list[Move]]] = {
+        "bandwidth": [[Move(a, b, mine, got) for a, b in pairs]],
+        "bandwidth_both": [
+            [Move(x, y, mine, got) for a, b in pairs for x, y in ((a, b), (b, a))],
+        ],
+        "latency": [
+            [Move(*(ends if forth else ends[::-1]), got if n else mine, got) for ends in pairs]
+            for n in range(2 * trips)
+            for forth in [n % 2 == 0]
+        ],
+    }
+    wanted = {b: a for a, b in pairs}
+    if quantity != "bandwidth":
+        wanted |= {a: b if quantity == "bandwidth_both" else a for a, b in pairs}
+    spec = Collective(
+        name=f"pairs_{quantity}",
+        title="disjoint pairs of ranks exchange vectors",
+        parts=lambda n: n,
+        inputs=lambda n, rank, root: (rank,),
+        outputs=lambda n, rank, root: (wanted[rank],) if rank in wanted else (),
+        # A rank's whole vector passes its port once, each way.
+        bus_factor=lambda n: 1.0,
+        in_place=False,
+    )
+    return Schedule.of(nranks, nranks, steps[quantity]), spec
+
+
+class PlanExchange:
+    """See `topology.exchange.Exchange` for the methods."""
+
+    def __init__(self, world: World, transport: ShmTransport) -> None:
+        self._world, self._transport = world, transport
+        self._memory: tuple[NDArray[np.uint8], ...] = ()
+
+    def times(
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+    ) -> list[float]:
+        """See `topology.exchange.Exchange.times`.
+
+        A repetition begins on all ranks together and takes as long as the slower end of the pair.
+        """
+        world = self._world
+        schedule, spec = exchange(quantity, pairs, world.size)
+        wants = bool(spec.outputs(world.size, world.rank, 0))
+        with _said():
+            source, target = self._buffers(nbytes)
+            target = target[: nbytes * wants]
+            with Plan(
+                schedule, spec, self._transport, world.rank, source, target, None, nbytes
+            ) as plan:
+                own = plan.times(repetitions, loop=False) or []
+            everyone = world.gather(own)
+        trips = TRIPS if quantity == "latency" else 1
+        for a, b in pairs:
+            if a == world.rank:
+                return [max(ends) / trips for ends in zip(everyone[a], everyone[b], strict=True)]
+        return []
+
+    def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
+        if not self._memory or len(self._memory[0]) < nbytes:
+            self._memory = (self._transport.allocate(nbytes), self._transport.allocate(nbytes))
+            for array in self._memory:
+                array[:] = self._world.rank % 256
+        return tuple(array[:nbytes] for array in self._memory)
+
+    def close(self) -> None:
+        """Leave the transport once nobody waits any more."""
+        self._world.barrier()
+        self._memory = ()
+        self._transport.close()
+
+
+def shm() -> PlanExchange:
+    """Ranks of one host through the memory that they share, under MPI; all ranks call this together.
+
+    Raises ProbeError where there is no MPI, ranks are on several hosts, or memory cannot be shared.
+    """
+    from collectives.worlds.mpi import MpiWorld
+
+    with _said():
+        world = MpiWorld()
+        return PlanExchange(world, ShmTransport(world))
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Our errors as the one error that ``topology`` knows."""
+    try:
+        yield
+    except BusbarError as error:
+        raise ProbeError("measure", str(error)) from None
