@@ -80,9 +80,8 @@ def mpi(wanted: Sequence[Options]) -> int:
 
 def _transport(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
     """The transport that was asked for; ``auto`` is shm where all ranks share a host and memory."""
-    import native
     from collectives.shared.bind import bind
-    from collectives.transports.shm import ShmTransport
+    from collectives.transports.shm import ShmTransport, why_not
 
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     bind(options.bind, local.index(world.rank), len(local))
@@ -91,7 +90,7 @@ def _transport(world: MpiWorld, baseline: Transport, options: Options) -> Transp
     deadline = 60.0 if options.timeout is None else 2 * options.timeout
     if options.transport == "shm":
         return ShmTransport(world, deadline=deadline)
-    missing = sorted({str(reason) for reason in world.gather(native.why_not()) if reason})
+    missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
     if max(world.nodes) > 0 or world.size == 1 or missing:
         if missing and max(world.nodes) == 0 and world.rank == 0:
             print(f"busbar: {missing[0]}; --transport auto takes mpi", file=sys.stderr)

@@ -33,13 +33,18 @@ from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers
 from collectives.world import Json, World
 
-__all__ = ["ShmTransport"]
+__all__ = ["ShmTransport", "why_not"]
 
 T = TypeVar("T")
 _LINE = 128
 _DIED, _LATE = 1, 3
 EMPTY = -2
 EXECUTORS = ("auto", "native", "numpy")
+
+
+def why_not() -> str:
+    """Why plans would run in NumPy here; empty where the native extension carries them out."""
+    return native.why_not()
 
 
 class ShmTransport:
