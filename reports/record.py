@@ -54,11 +54,11 @@ class Result:
     op: str
     root: int
     bus_factor: float
-    alg_factor: float = 1.0
     out: Sample | None = None
     in_place: Sample | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    alg_factor: float = 1.0
     format: int = FORMAT
 
     def sample(self, placement: str) -> Sample | None:
