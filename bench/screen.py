@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from collectives.errors import BusbarError
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 __all__ = ["Screen"]
+
+
+class OutputClosedError(BusbarError):
+    """Whoever read standard output has gone (``| head``)."""
+
+    exit_status = 141  # as a shell reports SIGPIPE
+
+
+def _write(lines: Iterable[str]) -> None:
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go; the interpreter would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputClosedError("standard output was closed; the run ends here") from None
 
 
 class Screen:
@@ -30,9 +50,7 @@ class Screen:
             # Rows go to standard output untouched, so the display steps aside for them.
             if self._progress is not None:
                 self._progress.stop()
-            for line in lines:
-                print(line)
-            sys.stdout.flush()
+            _write(lines)
             if self._progress is not None:
                 self._progress.start()
 

@@ -210,3 +210,30 @@ def test_imports_stay_light() -> None:
         timeout=60,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_that_leaves_ends_the_run_in_one_line() -> None:
+    """Rule: `| head` is no error of ours: one line, no traceback."""
+    argv = [
+        "-m",
+        "bench.allreduce",
+        "--transport",
+        "inproc",
+        "--ranks",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "1M",
+        "-n",
+        "20",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read()
+    assert process.wait(timeout=60) == 141
+    assert "standard output was closed" in said and "Traceback" not in said
