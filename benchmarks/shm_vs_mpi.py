@@ -70,7 +70,7 @@ def _row(found: dict[str, Any]) -> str:
         best.removeprefix("shm "),
         f"{busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
         f"{middle['library'] / middle[best]:.1f}",
-        f"{100 * found['limit'] / middle[best]:.0f}",
+        f"{100 * middle['limit'] / middle[best]:.0f}",
     ]
     if "mpi ring" in middle:
         cells.append(f"{middle['mpi ring'] / middle['shm ring']:.1f}")

@@ -71,11 +71,14 @@ Sweep = Callable[[str, bool], "list[float]"]
 
 
 def probe(sweep: Sweep, world: World, nbytes: int) -> Ceiling:
-    """Rates from sweeps over ``nbytes`` on every rank. All ranks call this together."""
+    """Rates from sweeps over ``nbytes`` on every rank; medians, as of what is compared with them.
+
+    All ranks call this together.
+    """
 
     def best(kind: str, *streams: bool) -> float:
         slowest = [world.combine(np.array(sweep(kind, stream)), "max") for stream in streams]
-        return world.size * nbytes / float(np.min(slowest))
+        return world.size * nbytes / min(float(np.median(times)) for times in slowest)
 
     return Ceiling(
         best("read", False),

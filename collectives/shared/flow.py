@@ -10,7 +10,7 @@ touches its memory any more. There is no barrier, and firings may follow each ot
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -31,8 +31,8 @@ _MOST_PIECES = 100_000
 class Work:
     """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
 
-    ``published``: somebody waits for it. ``cold``: targets that nobody reads later and that are
-    no source of the pass either, so that they need no place in a cache.
+    ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
+    in a firing, so that they need no place in a cache.
     """
 
     rank: int
@@ -238,12 +238,11 @@ class _Order:
 
 
 def _mark_cold(works: list[Work]) -> None:
-    """Targets that no later pass reads."""
-    read_later: set[Place] = set()
-    for work in reversed(works):
-        work.cold = {t for t in work.targets if t not in read_later and t not in work.sources}
-        work.cold = {t for t in work.cold if t.segment != STAGE}
-        read_later |= set(work.sources)
+    """Targets that only this pass touches in a firing: nobody has or needs them in a cache."""
+    touched = Counter(p for work in works for p in {*work.sources, *work.targets})
+    for work in works:
+        private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}
+        work.cold = {t for t in private if touched[t] == 1}
 
 
 def flow(tasks: Sequence[Task], nranks: int) -> Flow:

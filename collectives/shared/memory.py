@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from collectives.errors import Unavailable
 
-__all__ = ["Memory", "Segment"]
+__all__ = ["Memory", "Segment", "outside"]
 
 Bytes = NDArray[np.uint8]
 Mapper = Callable[[int, int, bool], object]
@@ -34,12 +34,14 @@ class Segment:
 
     key: int
     array: Bytes
-    fd: int
 
-    @property
-    def address(self) -> int:
-        """Where it begins in this process."""
-        return int(self.array.ctypes.data)
+
+def outside() -> Unavailable:
+    """The error for a buffer that other ranks cannot reach."""
+    return Unavailable(
+        "a buffer does not lie in memory that the shm transport allocated;"
+        " take it from the transport's allocate()"
+    )
 
 
 def _map(fd: int, nbytes: int, fresh: bool) -> object:
@@ -59,6 +61,8 @@ class Memory:
     ``mapper(fd, nbytes, fresh)`` maps a file, and when it is fresh touches its pages; it gives an
     object with the buffer protocol. The native one gets huge pages more often. A segment lives as long as an array that looks into it.
     """
+
+    collective = False
 
     def __init__(self, mapper: Mapper | None = None) -> None:
         self._map = mapper or _map
@@ -84,7 +88,7 @@ class Memory:
         self._fds[key] = (fd, int(array.ctypes.data), room)
         self._own[key] = weakref.ref(array)
         weakref.finalize(array, self._forget, key)
-        return Segment(key, array, fd)
+        return Segment(key, array)
 
     def _forget(self, key: int) -> None:
         fd, _, _ = self._fds.pop(key)
@@ -100,10 +104,7 @@ class Memory:
         for key, (_, start, size) in self._fds.items():
             if start <= at and at + array.nbytes <= start + size:
                 return key, at - start
-        raise Unavailable(
-            "a buffer does not lie in memory that the shm transport allocated;"
-            " take it from the transport's allocate()"
-        )
+        raise outside()
 
     def own(self, key: int) -> Bytes:
         """A segment of this rank, while something else keeps it alive."""
@@ -132,3 +133,6 @@ class Memory:
                 " ranks of one node must see each other's processes; use --transport mpi"
             ) from None
         return np.frombuffer(mapped, np.uint8)  # type: ignore[call-overload, no-any-return]
+
+    def close(self) -> None:
+        """Nothing: segments go with the arrays that look into them."""

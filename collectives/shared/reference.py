@@ -35,16 +35,20 @@ class Lives:
         others = {r: pid for r, pid in enumerate(pids) if pid != os.getpid()}
         self._pidfds = {r: os.pidfd_open(pid) for r, pid in others.items()}
 
-    def check(self, peer: int, waited: float) -> None:
-        """Raise RankFailure when the wait for a rank has become vain."""
+    def check(self, peer: int, waited: float, reached: Callable[[], bool]) -> None:
+        """Raise RankFailure when the wait for a rank has become vain.
+
+        ``reached``: asked once more, for the rank may have done its part just before it left.
+        """
+        me = self.rank
         for rank, fd in self._pidfds.items():
-            if select.select([fd], [], [], 0)[0]:
-                raise RankFailure(f"rank {rank} died while rank {self.rank} waited for it")
-        if self._words[peer]:
-            raise RankFailure(f"rank {peer} has left while rank {self.rank} waited for it")
-        if waited > self._deadline:
+            if select.select([fd], [], [], 0)[0] and not self._words[rank]:
+                raise RankFailure(f"rank {rank} died while rank {me} waited in a collective")
+        if self._words[peer] and not reached():
+            raise RankFailure(f"rank {peer} has left while rank {me} waited in a collective")
+        if waited > self._deadline and not reached():
             raise RankFailure(
-                f"rank {self.rank} waited {self._deadline:g} s for rank {peer}, which did not arrive"
+                f"rank {me} waited {self._deadline:g} s for rank {peer}, which did not arrive"
             )
 
     def close(self) -> None:
@@ -89,11 +93,15 @@ class Reference:
     def _wait(self, peer: int, window: int, task: int) -> None:
         mark = self._mark(peer, 0 if task == ENTRY else window, task)
         start = looked = time.monotonic()
-        while int(self._words[peer]) < mark:
+
+        def reached() -> bool:
+            return int(self._words[peer]) >= mark
+
+        while not reached():
             os.sched_yield()
             now = time.monotonic()
             if now - looked > _PATIENCE:
-                self._lives.check(peer, now - start)
+                self._lives.check(peer, now - start, reached)
                 looked = now
 
     def fire(self) -> None:

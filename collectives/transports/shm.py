@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol, TypeVar, cast
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from collectives.shared.flow import flow
 from collectives.shared.memory import Memory, Segment
 from collectives.shared.reference import Lives, Reference
 from collectives.shared.tasks import Place, encode, ordered
+from collectives.shared.windows import Windows
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers
 from collectives.world import Json, World
@@ -40,6 +41,7 @@ _LINE = 128
 _DIED, _LATE = 1, 3
 EMPTY = -2
 EXECUTORS = ("auto", "native", "numpy")
+MEMORIES = ("auto", "memfd", "windows")
 
 
 def why_not() -> str:
@@ -51,13 +53,21 @@ class ShmTransport:
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``executor`` is ``native``, ``numpy``, or ``auto`` for native where it is available.
+    ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
     ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported
     when the ranks are on several nodes, Unavailable when memory cannot be shared.
     """
 
     name = "shm"
 
-    def __init__(self, world: World, *, executor: str = "auto", deadline: float = 60.0) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        executor: str = "auto",
+        memory: str = "auto",
+        deadline: float = 60.0,
+    ) -> None:
         if executor not in EXECUTORS:
             raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
         if len(set(world.nodes)) > 1:
@@ -70,13 +80,15 @@ class ShmTransport:
             raise Unavailable(native.why_not())
         self.world, self.deadline = world, deadline
         self.core: ModuleType | None = core
-        self.memory = Memory(core.Mapping if core else None)
+        self.memory = _sharing(world, core, memory)
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         everyone = world.gather({"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0))})
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
         self._life = self.common(world.size * _LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
+        # Also when the interpreter ends: whoever ends without leaving counts as dead.
+        self._leave = finalize(self, _leave, words(self._life), world.rank)
         self.watch = core and core.Watch(
             world.rank, int(self._life.ctypes.data), self.pids, world.size > self.cores, deadline
         )
@@ -88,9 +100,12 @@ class ShmTransport:
 
     def common(self, nbytes: int) -> Array:
         """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
-        mine = self.memory.allocate(nbytes) if self.world.rank == 0 else None
+        first = self.world.rank == 0
+        mine = None
+        if first or self.memory.collective:
+            mine = self.memory.allocate(nbytes if first else 0)
         found = self.world.broadcast(mine and self.memory.describe(mine.key))
-        array = mine.array if mine else self.memory.attach(found)
+        array = mine.array if mine and first else self.memory.attach(found)
         self.world.barrier()
         return array
 
@@ -144,7 +159,7 @@ class ShmTransport:
         nbytes = min(source.nbytes, target.nbytes) // 8 * 8
 
         def sweep(kind: str, stream: bool) -> list[float]:
-            lines = self.common((self.world.size + 3) * _LINE)
+            lines = self.common(plan_bytes(self.world.size))
             places = [source.ctypes.data, target.ctypes.data]
             if kind == "update":
                 places[1] = places[0]
@@ -173,15 +188,54 @@ class ShmTransport:
         """What the native executor reports about a rank, as an error."""
         me = self.world.rank
         if reason == _LATE:
-            who = f"rank {rank}" if rank >= 0 else "the other ranks"
-            return RankFailure(f"rank {me} waited {self.deadline:g} s for {who} in vain")
+            return RankFailure(
+                f"rank {me} waited {self.deadline:g} s for rank {rank}, which did not arrive"
+            )
         what = "died" if reason == _DIED else "has left"
         return RankFailure(f"rank {rank} {what} while rank {me} waited in a collective")
 
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error."""
-        words(self._life)[self.world.rank] = 1
+        self._leave()
         self.lives.close()
+        self.memory.close()
+
+
+def _sharing(world: World, core: ModuleType | None, memory: str) -> Memory | Windows:
+    """Memory that all ranks can map, tried out by all of them together."""
+    if memory not in MEMORIES:
+        raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")
+    if memory == "windows":
+        return Windows(world)
+    found = Memory(core.Mapping if core else None)
+    failed = ""
+    try:
+        trial = found.allocate(1)
+        where: Json = found.describe(trial.key)
+    except Unavailable as error:
+        failed, where = str(error), None
+    for other in world.gather(where):
+        try:
+            if other is not None:
+                found.attach(other)
+        except Unavailable as error:
+            failed = str(error)
+    reasons = [reason for reason in world.gather(failed) if reason]
+    if not reasons:
+        return found
+    if memory == "memfd" or not hasattr(world, "comm"):
+        raise Unavailable(reasons[0])
+    return Windows(world)
+
+
+def _leave(lives: Array, rank: int) -> None:
+    lives[rank] = 1
+
+
+def plan_bytes(nranks: int) -> int:
+    """Bytes of a plan's lines, as `plan_lines` in native/src/plans.hpp counts them."""
+    gates = 3
+    return ((1 + gates) * nranks + gates) * _LINE
 
 
 def words(lines: Array) -> NDArray[np.uint64]:
@@ -220,7 +274,7 @@ class _ShmAction:
     def _build(self, programs: list[Json], op: Op | None) -> FiredPlan:
         transport, nranks = self._transport, len(programs)
         shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
-        lines = (nranks + 3) * _LINE
+        lines = plan_bytes(nranks)
         self._shared = transport.common(lines + mail_bytes(programs, shape))
         core = transport.core
         if core is None:

@@ -240,5 +240,6 @@ PYBIND11_MODULE(_core, m) {
     });
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
+    m.def("plan_lines", &plan_lines);
     m.attr("WORD") = sizeof(Word);
 }

@@ -9,9 +9,8 @@ Plan::Plan(Watch& watch, Line* lines, Type type, Op op)
     : watch_(watch), lines_(lines), kernels_(kernels()), type_(type), op_(op) {}
 
 void Plan::barrier() {
-    ++barriers_;
-    watch_.arrive(barrier_word());
-    watch_.wait(barrier_word(), barriers_ * static_cast<std::uint64_t>(watch_.size()), -1);
+    watch_.arrive(barrier_gate());
+    watch_.wait_all(barrier_gate(), ++barriers_);
 }
 
 std::vector<double> Plan::each(int n) {
@@ -51,7 +50,7 @@ void Sweep::fire() {
     if (kind_ == Kind::update)  // joined with itself: read once, written once, left as it is
         kernels_.reduce[int(type_)][int(op_)]({&target, 1, sources, 2, nbytes_ / 8});
     watch_.arrive(exit_gate());
-    watch_.wait(exit_gate(), ++fired_ * static_cast<std::uint64_t>(watch_.size()), -1);
+    watch_.wait_all(exit_gate(), ++fired_);
 }
 
 Direct::Direct(
@@ -84,10 +83,9 @@ void Direct::await(const Wait& wait, std::int64_t window) {
 
 void Direct::fire() {
     const int me = watch_.rank();
-    const std::uint64_t everyone = (fired_ + 1) * static_cast<std::uint64_t>(watch_.size());
     watch_.publish(progress(me), mark(me, 0, -1));
     if (gates_) watch_.arrive(entry_gate());
-    if (enter_all_) watch_.wait(entry_gate(), everyone, -1);
+    if (enter_all_) watch_.wait_all(entry_gate(), fired_ + 1);
     for (std::int64_t w = 0; w < nwindows_; ++w) {
         const std::size_t from = static_cast<std::size_t>(w) * window_;
         std::int64_t index = 0;
@@ -99,7 +97,7 @@ void Direct::fire() {
         }
     }
     if (gates_) watch_.arrive(exit_gate());
-    if (exit_all_) watch_.wait(exit_gate(), everyone, -1);
+    if (exit_all_) watch_.wait_all(exit_gate(), fired_ + 1);
     for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
     ++fired_;
 }

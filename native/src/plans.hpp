@@ -33,6 +33,12 @@ struct Task {
     std::vector<Wait> waits;
 };
 
+constexpr int kGates = 3;
+// Lines that a plan shares, beside mailboxes: progress of every rank, the gates, their arrivals.
+constexpr std::size_t plan_lines(int size) {
+    return static_cast<std::size_t>((1 + kGates) * size + kGates);
+}
+
 class Plan {
 public:
     Plan(Watch& watch, Line* lines, Type type, Op op);
@@ -47,23 +53,25 @@ public:
 
 protected:
     const Watch& watch_;
-    Line* lines_;  // per rank its progress; then the gates and the barrier
+    Line* lines_;  // as `plan_lines` says
     const Kernels& kernels_;
     Type type_;
     Op op_;
     std::uint64_t fired_ = 0;
 
     Word& progress(int rank) const { return lines_[rank].word; }
-    Word& entry_gate() const { return lines_[watch_.size()].word; }
-    Word& exit_gate() const { return lines_[watch_.size() + 1].word; }
-    Word& barrier_word() const { return lines_[watch_.size() + 2].word; }
+    Gate gate(int which) const {
+        const int size = watch_.size();
+        return {lines_[size + which].word, lines_ + (which + 1) * size + kGates};
+    }
+    Gate entry_gate() const { return gate(0); }
+    Gate exit_gate() const { return gate(1); }
+    Gate barrier_gate() const { return gate(2); }
 
 private:
     std::uint64_t barriers_ = 0;
 };
 
-// Lines that a plan shares, beside mailboxes.
-constexpr std::size_t plan_lines(int size) { return static_cast<std::size_t>(size) + 3; }
 
 // A sweep over one's own memory, for the ceiling probe: done when every rank is done.
 class Sweep : public Plan {

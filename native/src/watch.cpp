@@ -58,7 +58,7 @@ Watch::~Watch() {
         if (fd >= 0) close(fd);
 }
 
-void Watch::wait_long(Word& word, std::uint64_t value, int peer) const {
+void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) const {
     const auto reached = [&] { return word.value.load(std::memory_order_acquire) >= value; };
     for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
         if (reached()) return;
@@ -72,7 +72,7 @@ void Watch::wait_long(Word& word, std::uint64_t value, int peer) const {
         else sched_yield();
         const double t = now();
         if (t - looked > kPatience) {
-            check(peer, t - start);
+            check(word, value, missing, t - start);
             looked = t;
         }
     }
@@ -95,15 +95,23 @@ void Watch::wake(Word& word) const {
         syscall(SYS_futex, futex_of(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-void Watch::check(int peer, double waited) const {
+void Watch::check(
+    Word& word, std::uint64_t value, const Missing& missing, double waited) const {
     if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
+    // Whoever ended without leaving is the cause, even where another is waited for.
     for (int r = 0; r < size(); ++r) {
-        if (r == rank_) continue;
         pollfd p{pidfds_[r], POLLIN, 0};
-        if (pidfds_[r] >= 0 && poll(&p, 1, 0) > 0) throw Failure{r, Reason::died};
-        if ((peer < 0 || peer == r) && life_[r].word.value.load()) throw Failure{r, Reason::left};
+        if (p.fd >= 0 && poll(&p, 1, 0) > 0 && !life_[r].word.value.load())
+            throw Failure{r, Reason::died};
     }
-    if (waited > deadline_) throw Failure{peer, Reason::late};
+    for (int r = 0; r < size(); ++r) {
+        if (r == rank_ || !missing(r)) continue;
+        const bool left = life_[r].word.value.load();
+        if (!left && waited <= deadline_) continue;
+        // It may have done its part just before it left.
+        if (word.value.load() >= value) return;
+        throw Failure{r, left ? Reason::left : Reason::late};
+    }
 }
 
 }  // namespace busbar

@@ -26,6 +26,13 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 enum class Reason : int { died = 1, left = 2, late = 3, interrupted = 4 };
 
+// A word that all ranks of a plan raise by one, again and again; `arrivals[r]`, a line of rank r's
+// own, says how often it has: who is missing can be told.
+struct Gate {
+    Word& count;
+    Line* arrivals;
+};
+
 // Thrown by a wait that can no longer succeed; `rank` is whom it waited for, or who failed.
 struct Failure {
     int rank;
@@ -34,7 +41,7 @@ struct Failure {
 
 class Watch {
 public:
-    // `life`: one line per rank, 0 while it takes part. `pids`: their processes; a rank in this
+    // `life`: one line per rank, 0 until it leaves in good order. `pids`: their processes; a rank in this
     // process is not watched. `crowded`: more ranks than cores. `deadline`: seconds.
     // `interrupted` is asked now and then while waiting.
     Watch(
@@ -44,27 +51,40 @@ public:
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Returns when the word has reached a value. `peer` is who will raise it, -1 for anyone.
+    // Returns when the word has reached a value; `peer` is who will raise it.
     void wait(Word& word, std::uint64_t value, int peer) const {
-        if (word.value.load(std::memory_order_acquire) < value) wait_long(word, value, peer);
+        if (word.value.load(std::memory_order_acquire) < value)
+            wait_long(word, value, [peer](int rank) { return rank == peer; });
     }
     void publish(Word& word, std::uint64_t value) const {
         if (!crowded_) word.value.store(value, std::memory_order_release);
         else word.value.exchange(value), wake(word);
     }
     // Counts this rank in; whoever completes the round wakes the others, and nobody else does.
-    void arrive(Word& word) const {
-        const std::uint64_t arrived = word.value.fetch_add(1) + 1;
-        if (crowded_ && arrived % pidfds_.size() == 0) wake(word);
+    void arrive(const Gate& gate) const {
+        Word& mine = gate.arrivals[rank_].word;
+        mine.value.store(mine.value.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+        const std::uint64_t arrived = gate.count.value.fetch_add(1) + 1;
+        if (crowded_ && arrived % pidfds_.size() == 0) wake(gate.count);
+    }
+    // Returns when every rank has arrived so many times.
+    void wait_all(const Gate& gate, std::uint64_t times) const {
+        const std::uint64_t value = times * pidfds_.size();
+        if (gate.count.value.load(std::memory_order_acquire) >= value) return;
+        wait_long(gate.count, value, [&gate, times](int rank) {
+            return gate.arrivals[rank].word.value.load(std::memory_order_acquire) < times;
+        });
     }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(pidfds_.size()); }
 
 private:
-    void wait_long(Word& word, std::uint64_t value, int peer) const;
+    using Missing = std::function<bool(int)>;  // whether a rank is waited for
+    void wait_long(Word& word, std::uint64_t value, const Missing& missing) const;
     void sleep(Word& word, std::uint64_t value) const;
     void wake(Word& word) const;
-    void check(int peer, double waited) const;
+    // Throws when the wait has become vain.
+    void check(Word& word, std::uint64_t value, const Missing& missing, double waited) const;
 
     int rank_;
     Line* life_;

@@ -1,6 +1,6 @@
 """One process of test_shm_processes.py.
 
-``right EXECUTOR`` under mpirun compares results; ``die EXECUTOR FOLDER RANK SIZE``, without a
+``right EXECUTOR MEMORY`` under mpirun compares results; ``die EXECUTOR FOLDER RANK SIZE``, without a
 launcher, kills the last rank inside a collective.
 """
 
@@ -105,7 +105,9 @@ if __name__ == "__main__":
         from collectives.worlds.mpi import MpiWorld
 
         the_world = MpiWorld()
-        right(the_world, ShmTransport(the_world, executor=executor))
+        the_transport = ShmTransport(the_world, executor=executor, memory=rest[0])
+        right(the_world, the_transport)
+        the_transport.close()
     else:
         files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
         die(files, ShmTransport(files, executor=executor))  # type: ignore[arg-type]

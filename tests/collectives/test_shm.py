@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
@@ -182,6 +183,7 @@ def test_nothing_is_left_behind(executor: str) -> None:
     """Rule: when plans and buffers are gone, so are their files and mappings."""
 
     def held() -> tuple[int, int]:
+        gc.collect()
         maps = Path("/proc/self/maps").read_text().splitlines()
         mapped = sum("memfd:busbar" in line for line in maps)
         links = [fd.readlink() for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]

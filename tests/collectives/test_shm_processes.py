@@ -23,9 +23,17 @@ EXECUTORS = [
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_processes_share_their_buffers(mpi: Mpi, run: Run, executor: str, ranks: int) -> None:
     """Rule: memory of another process is read and written where it lies, with the right result."""
-    done = run(*under(mpi, ranks, SCRIPT, "right", executor))
+    done = run(*under(mpi, ranks, SCRIPT, "right", executor, "auto"))
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) >= 12 * 12
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str) -> None:
+    """Rule: MPI-3 shared windows carry the same plans as memory opened through /proc."""
+    done = run(*under(mpi, 3, SCRIPT, "right", executor, "windows"))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) >= 12 * 9
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

@@ -1,0 +1,135 @@
+"""Who waits for whom: any order that the waits allow gives the right result, and none deadlocks."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.catalogue import algorithms, build, collectives, spec
+from collectives.errors import Unsupported
+from collectives.layout import Layout
+from collectives.lower import lower
+from collectives.moves import Buffer
+from collectives.shared.flow import ENTRY, STAGE, Flow, flow
+from collectives.shared.tasks import Place, encode, ordered
+from tests.collectives.cases import expected, inputs
+
+PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "alltoallv")]
+GARBAGE = -(10**9)
+SEGMENTS = {Buffer.IN: (0, 0), Buffer.OUT: (1, 0), Buffer.SCRATCH: (2, 0)}
+
+
+def _flow(collective: str, name: str, nranks: int, elements: int, in_place: bool) -> Flow | None:
+    """The flow of a whole-vector collective in place shares a segment, like its memory."""
+    try:
+        schedule = build(collective, name, nranks)
+    except Unsupported:
+        return None
+    layout = Layout.of(schedule, spec(collective))
+    places: Mapping[Buffer, tuple[int, int]] = SEGMENTS
+    if in_place:
+        places = {**SEGMENTS, Buffer.IN: SEGMENTS[Buffer.OUT]}
+    programs = [lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks)]
+    return flow(ordered([encode(program, places) for program in programs]), nranks)
+
+
+class _Machine:
+    """Ranks that do their passes whenever their waits allow, in an order drawn by chance."""
+
+    def __init__(self, work: Flow, given: list[np.ndarray], room: int, in_place: bool) -> None:
+        self.work, self.given, self.source = work, given, 1 if in_place else 0
+        ranks = len(given)
+        # Before a rank enters, and after it has left, its memory holds what nobody may read.
+        self.memory = {(r, s): np.full(room, GARBAGE) for r in range(ranks) for s in (0, 1, 2)}
+        self.stage: dict[Place, np.ndarray] = {}
+        self.done = [ENTRY - 1] * ranks
+        self.results: dict[int, np.ndarray] = {}
+
+    def ready(self, rank: int) -> bool:
+        if self.done[rank] < ENTRY:
+            return True
+        number = self.done[rank] + 1
+        works = self.work.works[rank]
+        waits = works[number].waits if number < len(works) else self.work.exits[rank]
+        return all(self.done[peer] >= task for peer, task in waits)
+
+    def view(self, place: Place, size: int) -> np.ndarray:
+        if place.segment == STAGE:
+            return self.stage.setdefault(place, np.empty(size, np.int64))[:size]
+        return self.memory[place.rank, place.segment][place.start : place.start + size]
+
+    def advance(self, rank: int) -> None:
+        number, works = self.done[rank] + 1, self.work.works[rank]
+        if number == ENTRY:
+            mine = self.given[rank]
+            self.memory[rank, self.source][: len(mine)] = mine
+        elif number < len(works):
+            one = works[number]
+            if one.sources[0].segment != STAGE and one.targets[0].segment == STAGE:
+                self.stage.pop(one.targets[0], None)
+            total = sum(self.view(p, one.size).copy() for p in one.sources)
+            for place in one.targets:
+                self.view(place, one.size)[...] = total
+        else:
+            self.results[rank] = self.memory[rank, 1].copy()
+            for segment in (0, 1, 2):
+                self.memory[rank, segment][:] = GARBAGE
+        self.done[rank] = number
+
+    def run(self, chance: random.Random) -> dict[int, np.ndarray]:
+        ranks = range(len(self.given))
+        while len(self.results) < len(self.given):
+            able = [r for r in ranks if r not in self.results and self.ready(r)]
+            assert able, f"deadlock after {self.done}"
+            self.advance(chance.choice(able))
+        return self.results
+
+
+@given(st.sampled_from(PAIRS), st.integers(1, 9), st.integers(0, 40), st.booleans(), st.randoms())
+def test_any_order_that_the_waits_allow_is_right(
+    pair: tuple[str, str], nranks: int, elements: int, in_place: bool, chance: random.Random
+) -> None:
+    """Rule: no wait is missing (memory may change once its owner left) and none is circular."""
+    what = spec(pair[0])
+    in_place = in_place and what.name == "allreduce"
+    found = _flow(*pair, nranks, elements, in_place)
+    if found is None:
+        return
+    layout = Layout.of(build(*pair, nranks), what)
+    given_ = inputs(layout, elements, np.dtype(np.int64), False)
+    if what.idempotent:
+        return
+    wanted = expected(layout, elements, given_, np.add)
+    room = max(1, 2 * elements * max(1, what.parts(nranks)))
+    results = _Machine(found, given_, room, in_place).run(chance)
+    for rank, want in enumerate(wanted):
+        assert np.array_equal(results[rank][: len(want)], want), f"{pair} rank {rank}"
+
+
+@pytest.mark.parametrize("nranks", [2, 3, 8])
+@pytest.mark.parametrize("in_place", [False, True])
+def test_two_shot_is_one_pass(nranks: int, in_place: bool) -> None:
+    """Rule: all sources of a share are read and all its targets written in one pass, unwindowed."""
+    found = _flow("allreduce", "sharded_ps", nranks, 8 * nranks, in_place)
+    assert found is not None and found.aligned and not found.crossing
+    for works in found.works:
+        (only,) = works
+        assert len(only.sources) == len(only.targets) == nranks
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_the_waits_are_few(pair: tuple[str, str]) -> None:
+    """Rule: nobody waits for itself, nor twice for what it knows already."""
+    found = _flow(*pair, 8, 64, False)
+    assert found is not None
+    for rank, works in enumerate(found.works):
+        known = [ENTRY - 1] * 8
+        for waits in (*(w.waits for w in works), found.exits[rank]):
+            for peer, task in waits:
+                assert peer != rank and task > known[peer]
+                known[peer] = task

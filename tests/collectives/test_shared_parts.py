@@ -1,0 +1,83 @@
+"""Cores for ranks, and the least that memory must do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.catalogue import spec
+from collectives.errors import Unsupported
+from collectives.layout import Layout
+from collectives.shared.bind import cores_of, numa_nodes, place_cores
+from collectives.shared.ceiling import Ceiling, Least, least
+
+NODES = [[0, 1, 2, 3, 16, 17], [4, 5, 6, 7, 20, 21]]
+CORES = sorted(NODES[0] + NODES[1])
+
+
+@given(st.integers(1, 12), st.sets(st.sampled_from(CORES), min_size=1))
+def test_every_rank_has_a_core_of_its_own_while_they_last(nlocal: int, allowed: set[int]) -> None:
+    """Rule: ranks share a core only when there are more ranks than cores, and use allowed ones."""
+    cores = [place_cores("core", r, nlocal, sorted(allowed), NODES)[0] for r in range(nlocal)]
+    assert set(cores) <= allowed
+    assert len(set(cores)) == min(nlocal, len(allowed))
+
+
+@given(st.integers(2, 12))
+def test_neighbours_fill_one_node_before_the_next(nlocal: int) -> None:
+    """Rule: the node of a rank never lies before that of a lower rank."""
+    nodes = [
+        next(i for i, n in enumerate(NODES) if place_cores("numa", r, nlocal, CORES, NODES) == n)
+        for r in range(nlocal)
+    ]
+    assert nodes == sorted(nodes) and set(nodes) == {0, 1}
+
+
+def test_binding_none_changes_nothing_and_others_are_refused() -> None:
+    """Rule: an unknown binding is an error with the list."""
+    assert place_cores("none", 1, 2, [3, 1], []) == [1, 3]
+    with pytest.raises(Unsupported, match="none, core, numa"):
+        place_cores("socket", 0, 1, [0], [])
+
+
+def test_nodes_are_read_from_the_kernel_in_their_order(tmp_path: Path) -> None:
+    """Rule: node10 comes after node2, lists with ranges are read, nodes without cores left out."""
+    for node, cores in (("node10", "8,10-11\n"), ("node2", "0-2\n"), ("node3", "\n")):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "cpulist").write_text(cores)
+    assert numa_nodes(tmp_path) == [[0, 1, 2], [8, 10, 11]]
+    assert numa_nodes(tmp_path / "none") == []
+
+
+def test_cores_are_counted_once() -> None:
+    """Rule: ranks that may use the same cores do not make them more."""
+    assert cores_of([[0, 1], [0, 1], [1]]) == 2
+
+
+@pytest.mark.parametrize(
+    ("collective", "in_place", "reads", "writes"),
+    [
+        ("allreduce", False, 32, 32),
+        ("allreduce", True, 32, 32),
+        ("broadcast", False, 8, 32),
+        ("allgather", False, 32, 128),
+        ("allgather", True, 32, 96),
+        ("reduce_scatter", False, 128, 32),
+        ("alltoall", False, 128, 128),
+    ],
+)
+def test_least_bytes(collective: str, in_place: bool, reads: int, writes: int) -> None:
+    """Rule: on 4 ranks and 2 floats a part, every input is read once, every output written once."""
+    what = spec(collective)
+    found = least(Layout(what, 4, max(1, what.parts(4))), 2, 4, in_place)
+    assert (found.reads, found.writes) == (reads, writes)
+
+
+def test_the_limit_copies_what_it_can() -> None:
+    """Rule: pairs of a read and a write at the copy's rate (in place the update's), the rest apart."""
+    ceiling = Ceiling(read=10, write=5, copy=4, update=8)
+    assert ceiling.seconds(Least(40, 40, False)) == 10
+    assert ceiling.seconds(Least(40, 40, True)) == 5
+    assert ceiling.seconds(Least(60, 40, False)) == 12
+    assert ceiling.seconds(Least(40, 50, False)) == 12
