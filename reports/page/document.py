@@ -102,7 +102,7 @@ def _header(title: str, rows: Sequence[Row], said: str) -> str:
 def _measurements() -> str:
     figures = "".join(
         f'<figure class="plot" id="{name}" hidden><h3>{heading}</h3>'
-        f'<div class="canvas" role="img"></div><figcaption>{caption} <span class="said"></span>'
+        f'<div class="canvas" role="group"></div><figcaption>{caption} <span class="said"></span>'
         "</figcaption><details><summary>Numbers</summary>"
         '<div class="scroll" tabindex="0" role="region"></div></details></figure>'
         for name, heading, caption in _PLOTS

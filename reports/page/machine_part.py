@@ -93,7 +93,7 @@ def _matrix(m: Matrix) -> str:
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
         f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
-        f'<div class="canvas square" id="matrix-{text(m.name)}" role="img" aria-label="{text(said)}"></div>'
+        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" aria-label="{text(said)}"></div>'
         f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
     )
 
