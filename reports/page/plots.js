@@ -165,7 +165,7 @@ function layout(more) {
 }
 // Named one by one: of the buttons that plotly shows by itself one would send the figure away.
 const CONFIG = {
-  responsive: true, displaylogo: false,
+  displaylogo: false,
   modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'zoomIn2d', 'zoomOut2d', 'resetScale2d']],
 };
 
@@ -178,10 +178,24 @@ function describe(figure) {
   return `${said.join('; ')}${more}.`;
 }
 
-function drawFigure(name, rows) {
-  const box = document.getElementById(name), figure = FIGURES[name](rows);
-  box.hidden = !figure;
-  if (!figure) return;
+// All figures are decided on before any is drawn: how wide one is depends on which others show.
+function drawFigures(rows) {
+  const made = Object.entries(FIGURES).map(([name, make]) => [document.getElementById(name), make(rows), name]);
+  for (const [box, figure] of made) box.hidden = !figure;
+  for (const [box, figure, name] of made) if (figure) drawFigure(box, figure, name);
+}
+
+// A figure follows its box, whatever changed that.
+const fitting = new ResizeObserver(entries => {
+  for (const { target } of entries) if (target.data && target.clientWidth) Plotly.Plots.resize(target);
+});
+
+function draw(canvas, traces, shape) {
+  Plotly.react(canvas, traces, layout(shape), CONFIG);
+  fitting.observe(canvas);
+}
+
+function drawFigure(box, figure, name) {
   const canvas = box.querySelector('.canvas');
   canvas.setAttribute('aria-label', `${box.querySelector('h3').textContent}. ${describe(figure)}`);
   const notes = [figure.note ?? ''];
@@ -190,7 +204,7 @@ function drawFigure(name, rows) {
   if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
-  Plotly.react(canvas, figure.traces, layout({ xaxis: figure.x, yaxis: figure.y }), CONFIG);
+  draw(canvas, figure.traces, { xaxis: figure.x, yaxis: figure.y });
   const more = box.querySelector('details');
   more.ontoggle = () => { if (more.open) numbers(more, figure); };
   if (more.open) numbers(more, figure);
@@ -211,13 +225,13 @@ function numbers(box, figure) {
 function drawMatrices() {
   for (const matrix of data.matrices) {
     const names = matrix.ids.map(plain);
-    Plotly.react(document.getElementById(`matrix-${matrix.name}`), [{
+    draw(document.getElementById(`matrix-${matrix.name}`), [{
       type: 'heatmap', z: matrix.values, x: names, y: names, hoverinfo: 'text', text: matrix.hover, xgap: 1, ygap: 1,
       colorscale: 'Viridis', reversescale: matrix.better === 'less', hoverongaps: false,
       colorbar: { title: { text: matrix.unit }, thickness: 12, outlinewidth: 0 },
-    }], layout({
+    }], {
       showlegend: false, xaxis: { type: 'category', title: { text: 'to' }, showgrid: false },
       yaxis: { type: 'category', autorange: 'reversed', title: { text: 'from' }, showgrid: false },
-    }), CONFIG);
+    });
   }
 }
