@@ -187,6 +187,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help="write records (.jsonl, .json, .csv), after every row; repeatable",
     )
+    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")
     add(
         "--dry-run",

@@ -10,6 +10,7 @@ from bench.tuning.rules import load, lookup
 from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
+from collectives.digest import digest
 from collectives.errors import Unsupported
 from collectives.layout import Elements
 from collectives.schedule import Schedule
@@ -29,6 +30,7 @@ class Chosen:
         self.label, self._name = choice.label, choice.name
         self._spec, self._nranks = spec, nranks
         self._schedules: dict[int, Schedule] = {}
+        self._digests: dict[int, str] = {}
         self.parameters: dict[str, Any] = dict(choice.parameters)
         if self.library:
             return
@@ -57,6 +59,15 @@ class Chosen:
                 verify(made, self._spec, root=root, in_place=True)
             self._schedules[root] = made
         return self._schedules[root]
+
+    def digest(self, root: int) -> str:
+        """The hash of the schedule for a root; empty for the library."""
+        schedule = self.schedule(root)
+        if schedule is None:
+            return ""
+        if root not in self._digests:
+            self._digests[root] = digest(schedule)
+        return self._digests[root]
 
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
         """Bytes out and in of the busiest rank, by the schedule's own count."""

@@ -57,6 +57,7 @@ class Options:
     cycles: int = 1
     timeout: float | None = None
     per_iteration: bool = False
+    per_rank: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
@@ -142,6 +143,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         cycles=given.run_cycles,
         timeout=given.timeout,
         per_iteration=given.per_iter,
+        per_rank=given.per_rank,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,

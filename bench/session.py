@@ -12,7 +12,7 @@ from itertools import count as forever
 import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
-from bench.environment import busbar_version, cpu_model, describe, hostname
+from bench.environment import busbar_version, describe, place
 from bench.measure import Timing
 from bench.memory import SHARE, free_memory
 from bench.rows import Bench, Case
@@ -54,13 +54,21 @@ class Session:
         self._results: list[Result] = []
         self._status = 0
         self._store = self._open_store()
-        people = world.gather([os.getpid(), hostname(), cpu_model()])
-        self._people = [(rank, pid, host, cpu) for rank, (pid, host, cpu) in enumerate(people)]
-        hosts = [host for _, _, host, _ in self._people]
-        self._environment = describe(library, world.nodes, hosts)
+        places = world.gather(place(world, transport))
+        self._people = [
+            (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
+        ]
+        self._library = library
+        # Only rank 0 writes records.
+        self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
-            options.warmup, options.iterations, options.budget, options.timing, options.across
+            options.warmup,
+            options.iterations,
+            options.budget,
+            options.timing,
+            options.across,
+            options.per_rank,
         )
         self._bench = Bench(
             world,
@@ -127,7 +135,7 @@ class Session:
         factor = options.step is None
         return Banner(
             program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
-            version=f"busbar version {busbar_version()} {self._environment['library']}",
+            version=f"busbar version {busbar_version()} {self._library}",
             minimum=min(options.sizes),
             maximum=max(options.sizes),
             step=int(options.factor or 2) if options.step is None else options.step,
@@ -185,6 +193,7 @@ class Session:
             in_place=halves.get("in"),
             parameters=_parameters(wanted, chosen),
             environment=self._environment,
+            schedule=chosen.digest(line.root),
         )
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:

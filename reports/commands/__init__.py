@@ -16,5 +16,6 @@ COMMANDS: Mapping[str, str] = {
     "show": "reports.commands.show",
     "compare": "reports.commands.compare",
     "plot": "reports.commands.plot",
+    "html": "reports.commands.html",
     "md": "reports.commands.md",
 }
