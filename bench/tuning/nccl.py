@@ -30,7 +30,7 @@ _ALGORITHMS = {
     "reduce": ("ring",),
 }
 _PROTOCOLS = ("ll", "ll128", "simple")
-_MOST = 4294967295  # the example's own word for "all larger sizes"
+_MOST = 2**64 - 1  # the example compares as size_t; its own files end at 4 GiB
 
 
 def forcing(collective: str) -> dict[str, dict[str, str]]:

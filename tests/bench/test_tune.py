@@ -191,7 +191,7 @@ class TestFiles:
         lines = nccl.tuner_file([made]).decode().splitlines()
         assert lines[1:] == [
             "allreduce,0,4095,tree,ll,-1,1,8",
-            "allreduce,65536,4294967295,ring,simple,-1,1,8",
+            f"allreduce,65536,{2**64 - 1},ring,simple,-1,1,8",
         ]
 
     def test_nccl_refuses_what_is_not_its_own(self) -> None:
