@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reports.cautions import warnings_of
+from reports.quality import checklist, in_one_line
 from reports.readers.rows import Row
-from reports.show import grouped, heading, warnings_of
+from reports.show import grouped, heading
 from reports.shown import interval_text, rate, seconds, size_text
 
 __all__ = ["markdown"]
@@ -19,10 +21,22 @@ def _cell(text: str) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table a measured thing, algorithms side by side where there are several; then warnings."""
+    """A table a measured thing, algorithms side by side where there are several.
+
+    Then warnings, and the twelve rules of `reports.quality`, folded away.
+    """
     parts = [_table(group) for group in grouped(rows).values()]
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
-    return "\n".join([*parts, *warnings]).rstrip() + "\n"
+    rules = checklist(rows)
+    folded = [
+        "",
+        f"<details><summary>{_cell(in_one_line(rules))}</summary>",
+        "",
+        *(f"{r.number}. {_cell(r.title)}: *{r.state}*: {_cell(r.why)}" for r in rules),
+        "",
+        "</details>",
+    ]
+    return "\n".join([*parts, *warnings, *folded]).rstrip() + "\n"
 
 
 def _table(rows: Sequence[Row]) -> str:

@@ -268,7 +268,7 @@ def _drawn(f: _Facts) -> Verdict:
     bare = sum(len(r.times_s) < 2 for r in f.timed)
     if bare:
         return _BROKEN, _count(bare, len(f.timed), "no distribution")
-    return _KEPT, "the distribution of every row is drawn; lines join sizes of one algorithm only"
+    return _KEPT, "the distribution of every row is drawn; lines in plots join sizes of one series"
 
 
 _RULES: tuple[tuple[str, Callable[[_Facts], Verdict]], ...] = (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from reports.commands.expecting import add_expect, expect
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.ruling import add_rules, print_rules
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", type=Path, metavar="NEW")
     text = "exit 1 when a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
+    text = "exit 1 when BASE has rows that NEW has not"
+    parser.add_argument("--fail-missing", action="store_true", help=text)
     add_comparison(parser)
+    add_rules(parser)
     add_expect(parser)
 
 
@@ -64,7 +68,8 @@ def compared(
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
-    from reports.expect import parse_share
+    from reports.expect import parse_rate, parse_share
+    from reports.quality import checklist
     from reports.show import comparison_tables
 
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
@@ -78,7 +83,20 @@ def run(options: argparse.Namespace) -> int:
     print(", ".join(f"{words.count(k)} {k}" for k in kinds if k in words))
     if "untested" in words:
         note("untested: single figures have no interval; keep raw times to have a test")
-    return max(_gate(comparisons, fail), expect(options, new))
+    limit = None if options.limit is None else parse_rate(options.limit)
+    print_rules(terminal, checklist([*base, *new], limit=limit, words=words), options)
+    missing = _missing(base, new) if options.fail_missing else 0
+    return max(_gate(comparisons, fail), missing, expect(options, new))
+
+
+def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
+    """1 when BASE measured what NEW did not: a test that was not run has not been passed."""
+    from reports.compare import join
+
+    lost = len(join(base, new)[1])
+    if lost:
+        print(f"FAILED: {lost} rows of BASE are missing in NEW")
+    return 1 if lost else 0
 
 
 def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
