@@ -15,8 +15,12 @@ from reports.readers.rows import Row
 __all__ = ["Comparison", "Difference", "Joined", "compare", "differences", "join", "single_word"]
 
 Key = tuple[object, ...]
-_MACHINE = ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes")
-_MAPPING = ("ranks_per_node", "mapping", "binding", "order")
+_KINDS = {
+    "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
+    "mapping": ("ranks_per_node", "mapping", "binding", "order"),
+    "hosts": ("hosts",),
+}
+_OF_ONE_RUN = ("SLURM_JOB_ID",)  # differs by its nature and explains nothing
 _SIGNIFICANT = 0.05
 
 
@@ -59,7 +63,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that the two runs do not share. ``kind``: machine, mapping, versions."""
+    """Something that the two runs do not share. ``kind``: machine, mapping, hosts, versions.
+
+    A fact that one side does not know is no difference that is known of; it is said, and forbids
+    nothing, as with logs of others and with records of an older format.
+    """
 
     kind: str
     name: str
@@ -69,11 +77,16 @@ class Difference:
     @property
     def forbids(self) -> bool:
         """Whether a ratio would compare two machines and not two states of one."""
-        return self.kind in ("machine", "mapping")
+        return self.kind in ("machine", "mapping") and bool(self.base and self.new)
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.kind}: {self.name} {self.base or 'nothing'} -> {self.new or 'nothing'}"
+        return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
+
+
+def _short(text: str) -> str:
+    """At most sixty characters of a fact, enough to recognise it by."""
+    return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
 
 
 def _key(r: Row) -> Key:
@@ -133,8 +146,7 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
     found = []
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
-            kind = "machine" if name in _MACHINE else "mapping" if name in _MAPPING else "versions"
-            found.append(Difference(kind, name, left.get(name, ""), right.get(name, "")))
+            found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
     return found
 
 
@@ -152,14 +164,29 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """An environment with the variables of the libraries as facts of their own."""
-    variables = environment.get("variables")
-    flat = {k: v for k, v in environment.items() if k != "variables"}
-    return flat | (dict(variables) if isinstance(variables, Mapping) else {})
+    """An environment with what is grouped in it as facts of their own, library variables bare."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name == "variables" and isinstance(value, Mapping):
+            flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
+        elif isinstance(value, Mapping):
+            flat |= {f"{name} {k}": v for k, v in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(v) for v in value if v is not None)
+    return "" if value is None else str(value)
+
+
+def _kind(name: str) -> str:
+    for kind, names in _KINDS.items():
+        if name.split(" ")[0] in names:
+            return kind
+    return "versions"
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:

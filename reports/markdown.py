@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
+from reports.cautions import warnings_of
 from reports.compare import Comparison, Difference
+from reports.quality import Rule, checklist, in_one_line
 from reports.readers.rows import Row
-from reports.show import bounds_text, counts_of, grouped, heading, setting, warnings_of
+from reports.show import bounds_text, counts_of, grouped, heading, setting
 from reports.shown import interval_text, rate, seconds, size_text
 
 __all__ = ["comparison_markdown", "markdown"]
@@ -29,9 +32,10 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table a measured thing, algorithms side by side where there are several; then warnings.
+    """A table a measured thing, algorithms side by side where there are several.
 
-    At most ``MOST_ROWS`` rows, since a comment is bounded; what was left out is said.
+    Then warnings and the rules. At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
+    counted.
     """
     parts, left = [], MOST_ROWS
     for group in grouped(rows).values():
@@ -41,7 +45,19 @@ def markdown(rows: Sequence[Row]) -> str:
     if left < 0:
         parts.append(f"{-left} rows more.\n")
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
-    return "\n".join([*parts, *warnings]).rstrip() + "\n"
+    return "\n".join([*parts, *warnings, *_rules(checklist(rows))]).rstrip() + "\n"
+
+
+def _rules(rules: Sequence[Rule]) -> list[str]:
+    """The twelve rules of `reports.quality`, folded away; HTML knows no backslash."""
+    return [
+        "",
+        f"<details><summary>{escape(in_one_line(rules))}</summary>",
+        "",
+        *(f"{r.number}. {_cell(r.title)}: *{r.state}*: {_cell(r.why)}" for r in rules),
+        "",
+        "</details>",
+    ]
 
 
 def _run_table(rows: Sequence[Row]) -> str:
@@ -65,7 +81,9 @@ def _run_table(rows: Sequence[Row]) -> str:
 
 
 def comparison_markdown(
-    comparisons: Sequence[Comparison], differing: Sequence[Difference] = ()
+    comparisons: Sequence[Comparison],
+    differing: Sequence[Difference] = (),
+    rules: Sequence[Rule] = (),
 ) -> str:
     """The words counted, the rows that changed in a table, all others in one to be opened.
 
@@ -87,6 +105,7 @@ def comparison_markdown(
         lines += ["</details>", ""]
     if len(comparisons) > MOST_ROWS:
         lines.append(f"{len(comparisons) - MOST_ROWS} rows more.")
+    lines += _rules(rules) if rules else []
     return "\n".join(lines).rstrip() + "\n"
 
 

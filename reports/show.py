@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from reports.cautions import warnings_of
 from reports.compare import Comparison
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
@@ -192,22 +193,3 @@ def bounds_text(c: Comparison) -> str:
     if c.low is None or c.high is None:
         return ""
     return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"
-
-
-def warnings_of(rows: Sequence[Row]) -> list[str]:
-    """What makes the rows of a run less than they seem: too few samples, spread, wrong values."""
-    found = []
-    timed = [r for r in rows if r.time_s is not None]
-    few = [r for r in timed if 0 < len(r.times_s) < 6]
-    spread = [r for r in timed if r.cv is not None and r.cv > 0.1]
-    wrong = [r for r in rows if r.wrong]
-    silent = [r for r in timed if not r.times_s]
-    if wrong:
-        found.append(f"{len(wrong)} rows have wrong elements")
-    if silent:
-        found.append(f"{len(silent)} of {len(timed)} rows have no raw times: no interval is known")
-    if few:
-        found.append(f"{len(few)} rows have fewer than 6 iterations: no interval is known")
-    if spread:
-        found.append(f"{len(spread)} rows vary by more than 10 % (cv) from iteration to iteration")
-    return found

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reports.dip import is_multimodal, two_groups
 from reports.shown import seconds
 
-__all__ = ["Kind", "Unstable", "unstable"]
+__all__ = ["FEWEST", "Kind", "Unstable", "spread", "unstable"]
 
 Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
 Floats = NDArray[np.float64]
@@ -67,7 +67,11 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
 
 def _spread(t: Floats) -> Unstable | None:
     mean = float(t.mean())
-    cv = float(t.std()) / mean if mean > 0 else 0.0
+    return spread(float(t.std()) / mean if mean > 0 else 0.0)
+
+
+def spread(cv: float) -> Unstable | None:
+    """The reason that a standard deviation over the mean gives, None up to 10 %."""
     return Unstable("spread", f"cv {100 * cv:.3g} %", cv) if cv > MOST_CV else None
 
 
@@ -132,12 +136,18 @@ def _drift(t: Floats) -> Unstable | None:
 
 
 def _modes(t: Floats) -> Unstable | None:
-    """The dip test (`reports.dip`), where the two groups are far enough apart to matter."""
-    low, high, share = two_groups(t.tolist())
+    """The dip test (`reports.dip`), where the two groups are far enough apart to matter.
+
+    Groups are told without the longest twentieth, or a few outliers would be one of them.
+    """
+    usual = np.sort(t)[: len(t) - len(t) // 20]
+    low, high, share = two_groups(usual.tolist())
     apart = high / low - 1
     if apart < _APART or not is_multimodal(t.tolist()):
         return None
-    text = f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+    text = (
+        f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+    )
     return Unstable("modes", text, apart)
 
 
@@ -158,5 +168,7 @@ def _alike(t: Floats) -> Unstable | None:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
         return Unstable("alike", text, -r)
     wider = sqrt((1 + r) / (1 - r)) if r < 1 else float("inf")
-    text = f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
+    text = (
+        f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
+    )
     return Unstable("alike", text, r)

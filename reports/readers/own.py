@@ -138,6 +138,8 @@ def _row(run: Run, line: int, r: Result, s: Sample, placement: str) -> Row:
         per_rank_s=s.per_rank,
         clock_memory_hz=memory_clock(r, placement),
         energy_per_op_j=energy(r, placement),
+        timing=s.timing,
+        across=s.across,
     )
 
 
