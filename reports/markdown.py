@@ -9,8 +9,8 @@ from reports.cautions import warnings_of
 from reports.compare import Comparison, Difference
 from reports.quality import Rule, checklist, in_one_line
 from reports.readers.rows import Row
-from reports.show import bounds_text, counts_of, grouped, heading, setting
-from reports.shown import interval_text, rate, seconds, size_text
+from reports.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
+from reports.shown import interval_text, percent, rate, seconds, size_text
 
 __all__ = ["comparison_markdown", "markdown"]
 
@@ -18,12 +18,16 @@ __all__ = ["comparison_markdown", "markdown"]
 MOST_ROWS = 500
 
 
+#: An empty comment parts the marks that start a mention, a reference or a link from what follows.
+_APART = "<!-- -->"
+_MARKS = str.maketrans(
+    {mark: "\\" + mark for mark in "\\|`*_<>[]!~&"} | {mark: mark + _APART for mark in "@#:"}
+)
+
+
 def _cell(text: str) -> str:
-    """A text that cannot end its cell or become markup, nor name a person or a thread."""
-    for mark in ("\\", "|", "`", "*", "_", "<", ">", "[", "]", "!", "~", "&"):
-        text = text.replace(mark, "\\" + mark)
-    text = text.replace("@", "&#64;").replace("#", "&#35;").replace("://", "&#58;//")
-    return " ".join(text.split())
+    """A text that cannot end its cell or become markup, nor name a person, a thread or a page."""
+    return " ".join(text.translate(_MARKS).split())
 
 
 def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -68,13 +72,14 @@ def _run_table(rows: Sequence[Row]) -> str:
             seconds(r.time_s),
             interval_text(r.low_s, r.high_s, r.time_s),
             rate(r.busbw_bytes_per_s),
+            percent(share_of_limit(r)),
             str(r.iterations or ""),
             "" if r.wrong is None else str(r.wrong),
         )
         for r in rows
     ]
-    head = "| size | algorithm | time | 95 % | busbw | n | wrong |"
-    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|", cells)
+    head = "| size | algorithm | time | 95 % | busbw | of limit | n | wrong |"
+    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|---:|", cells)
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
     return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
