@@ -15,6 +15,7 @@ __all__ = ["parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc")
 BINDINGS = ("none", "core", "numa")
+TUNING = Path("busbar-tuning.json")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,7 +125,15 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+        help="names joined by commas, each perhaps :key=value; library; auto; all (default"
+        " ring,library)",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
     )
     if collective == "sendrecv":
         add(

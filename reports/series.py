@@ -5,7 +5,7 @@ Figures and pages share this, so that an algorithm has one colour in all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -15,7 +15,7 @@ from reports.readers.rows import Row
 from reports.shown import seconds
 from reports.statistics import alpha_beta
 
-__all__ = ["COLOURS", "Fit", "algorithm_of", "colours", "fitted"]
+__all__ = ["COLOURS", "Fit", "algorithm_of", "bound_of", "colours", "fitted"]
 
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
 #: white) and with a brown; black stands apart for the library's own collective, the base.
@@ -47,6 +47,16 @@ def colours(names: Iterable[str]) -> dict[str, int]:
     return given
 
 
+def bound_of(row: Row, limit: float | None = None) -> float | None:
+    """The busbw, in bytes per second, that the row cannot pass.
+
+    That of the row's own limit, the least time that its run's memory ceiling allows; else ``limit``.
+    """
+    if row.limit_s and row.time_s and row.busbw_bytes_per_s:
+        return row.busbw_bytes_per_s * row.time_s / row.limit_s
+    return limit if row.busbw_bytes_per_s else None
+
+
 @dataclass(frozen=True)
 class Fit:
     """The model of a line: ``text`` in words, and its ``times`` (seconds) at ``sizes`` (bytes)."""
@@ -66,13 +76,3 @@ def fitted(rows: Sequence[Row]) -> Fit | None:
     sizes = np.geomspace(min(s for s, _ in known), max(s for s, _ in known), _POINTS)
     text = f"{seconds(alpha)}" + (f" + size / {1 / beta / 1e9:.3g} GB/s" if beta else "")
     return Fit(text, tuple(sizes.tolist()), tuple((alpha + beta * sizes).tolist()))
-
-
-def shares(names: Mapping[str, int]) -> dict[str, int]:
-    """How many names before it have the same colour: which dashes a name gets."""
-    seen: dict[int, int] = {}
-    found = {}
-    for name, place in names.items():
-        found[name] = seen.get(place, 0)
-        seen[place] = found[name] + 1
-    return found

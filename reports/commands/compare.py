@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from reports.commands.ruling import add_rules, print_rules
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
-    from reports.compare import Comparison
+    from reports.compare import Comparison, Difference
     from reports.readers.rows import Row
 
 __all__ = ["add", "add_comparison", "compared", "run"]
@@ -28,6 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     text = "exit 1 when BASE has rows that NEW has not"
     parser.add_argument("--fail-missing", action="store_true", help=text)
+    parser.add_argument("--format", choices=("table", "md"), default="table")
     add_comparison(parser)
     add_rules(parser)
     add_expect(parser)
@@ -43,8 +45,8 @@ def add_comparison(parser: argparse.ArgumentParser) -> None:
 
 def compared(
     base: Sequence[Row], new: Sequence[Row], options: argparse.Namespace
-) -> list[Comparison]:
-    """Every shared row's word, after saying what the runs do not share.
+) -> tuple[list[Comparison], list[Difference]]:
+    """Every shared row's word, and what the runs do not share, which is said on stderr too.
 
     Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
     """
@@ -63,28 +65,28 @@ def compared(
     for rows, name in ((lost, "BASE"), (added, "NEW")):
         if rows:
             note(f"{len(rows)} rows are only in {name}")
-    return compare(joined, noise)
+    return compare(joined, noise), found
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
     from reports.expect import parse_rate, parse_share
     from reports.quality import checklist
-    from reports.show import comparison_tables
 
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
     base, new = (read_noting(path, options.ranks).rows for path in (options.base, options.new))
-    comparisons = compared(base, new, options)
-    terminal = console()
-    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
-        print_table(terminal, shown)
-    words = [c.word for c in comparisons]
-    kinds = ("faster", "slower", "indistinguishable", "untested")
-    print(", ".join(f"{words.count(k)} {k}" for k in kinds if k in words))
-    if "untested" in words:
-        note("untested: single figures have no interval; keep raw times to have a test")
+    comparisons, differing = compared(base, new, options)
     limit = None if options.limit is None else parse_rate(options.limit)
-    print_rules(terminal, checklist([*base, *new], limit=limit, words=words), options)
+    rules = checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
+    if options.format == "md":
+        from reports.markdown import comparison_markdown
+
+        sys.stdout.write(comparison_markdown(comparisons, differing, rules))
+    else:
+        _print(comparisons)
+        print_rules(console(), rules, options)
+    if any(c.word == "untested" for c in comparisons):
+        note("untested: single figures have no interval; keep raw times to have a test")
     missing = _missing(base, new) if options.fail_missing else 0
     return max(_gate(comparisons, fail), missing, expect(options, new))
 
@@ -97,6 +99,15 @@ def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
     if lost:
         print(f"FAILED: {lost} rows of BASE are missing in NEW")
     return 1 if lost else 0
+
+
+def _print(comparisons: Sequence[Comparison]) -> None:
+    from reports.show import comparison_tables, counts_of
+
+    terminal = console()
+    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
+        print_table(terminal, shown)
+    print(counts_of(comparisons))
 
 
 def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:

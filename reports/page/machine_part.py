@@ -28,7 +28,8 @@ def machine_part(machine: Machine | None) -> str:
     if machine is None:
         return ""
     parts = [] if machine.drawing is None else [_picture(machine.drawing, machine.sources)]
-    parts += [_matrix(m) for m in machine.matrices]
+    if machine.matrices:
+        parts.append(f'<div class="plots">{"".join(map(_matrix, machine.matrices))}</div>')
     return section("machine", "The machine", *parts)
 
 
@@ -92,7 +93,7 @@ def _matrix(m: Matrix) -> str:
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
         f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
-        f'<div class="canvas square" id="matrix-{text(m.name)}" role="img" aria-label="{text(said)}"></div>'
+        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" aria-label="{text(said)}"></div>'
         f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
     )
 
@@ -134,7 +135,7 @@ def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
     return (
         f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of links">{legend}</ul>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
-        f'<svg class="topology" role="img" aria-label="{text(said)}" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px" '
         f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(lines)}{"".join(boxes)}</svg></div>'
         f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
         f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"

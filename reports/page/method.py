@@ -7,6 +7,7 @@ from typing import Any
 
 from reports.machine import Machine
 from reports.page.markup import details, items, section, table, text
+from reports.quality import checklist
 from reports.readers.rows import Row, Run
 from reports.show import warnings_of
 from reports.shown import rate, seconds, size_text
@@ -24,7 +25,8 @@ _METHOD = (
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
     "A fitted line is time = alpha + beta x size (Hockney's model), by least squares of the relative "
     "error. It is no model of a series whose algorithm changes with the size.",
-    "A bound is the least time, or the highest rate, that the machine's links allow.",
+    "A bound is the least time that the memory ceiling measured in the run allows (docs/"
+    "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
 
 
@@ -81,8 +83,8 @@ def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[
     return section("findings", "Findings", shown, more)
 
 
-def method_part(rows: Sequence[Row], names: Mapping[int, str]) -> str:
-    """The environment of each run, the method, and the checklist."""
+def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:
+    """The environment of each run, the method, and the twelve rules as kept or not."""
     runs = {id(r.run): r.run for r in rows}
     listed = list(runs.items())[:_MOST_FINDINGS]
     facts = {names[key]: _facts(run) for key, run in listed}
@@ -95,7 +97,20 @@ def method_part(rows: Sequence[Row], names: Mapping[int, str]) -> str:
         table("Environment", ["", *facts], lines),
         more,
         items(text(line) for line in _METHOD),
+        _rules(rows, limit),
     )
+
+
+def _rules(rows: Sequence[Row], limit: float | None) -> str:
+    rules = checklist(rows, limit=limit)
+    lines = ([f"{r.number}. {r.title}", r.state, r.why] for r in rules)
+    kept = sum(r.state == "kept" for r in rules)
+    broken = sum(r.state == "not kept" for r in rules)
+    caption = (
+        f"Hoefler and Belli's twelve rules for reporting performance (SC'15): {kept} kept, "
+        f"{broken} not kept"
+    )
+    return table(caption, ["rule", "state", "why"], lines)
 
 
 def _facts(run: Run) -> dict[str, str]:

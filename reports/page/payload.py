@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from reports.readers.rows import Row
-from reports.series import COLOURS, Fit, algorithm_of, colours, fitted
+from reports.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
 from reports.shown import sparkline
 
 __all__ = ["MOST_ROWS", "payload", "reduced"]
@@ -100,9 +100,11 @@ def _merged(group: Sequence[Row]) -> Row:
         cv=None,
         min_s=min(lows, default=None),
         max_s=max(highs, default=None),
+        limit_s=middle("limit_s"),
         wrong=sum(wrong) if wrong else None,
         iterations=sum(r.iterations or 0 for r in group) or None,
         times_s=(),
+        per_rank_s=(),
     )
 
 
@@ -134,7 +136,7 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
         "of": [numbers[key] for key in keys],
         "size": sizes,
         **columns,
-        "bound": [_short(limit) if r.busbw_bytes_per_s else None for r in rows],
+        "bound": [_short(bound_of(r, limit)) for r in rows],
         "spark": [sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
         "skipped": [r.skipped for r in rows],
         "samples": samples,

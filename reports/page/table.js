@@ -14,12 +14,13 @@ const COLUMNS = [
   })),
   figureColumn('time', 'time', seconds),
   { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
-  figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
-  figureColumn('algbw', 'algbw', rate, 'GB/s'), figureColumn('busbw', 'busbw', rate, 'GB/s'),
+  figureColumn('busbw', 'busbw', rate, 'GB/s'),
   { name: 'share', title: '% of bound', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? percent(data.busbw[n] / data.bound[n]) : '') },
+  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
+  figureColumn('algbw', 'algbw', rate, 'GB/s'),
+  figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
   figureColumn('cv', 'cv', percent), figureColumn('n', 'n', v => (v === null ? '' : String(v))),
   figureColumn('wrong', 'wrong', v => (v === null ? '' : String(v))),
-  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
   { name: 'skipped', title: 'not measured', value: n => data.skipped[n], text: n => data.skipped[n] },
 ].filter(column => data.of.some((_, n) => ![null, '', undefined].includes(column.value(n))));
 
