@@ -12,7 +12,20 @@ from reports.errors import ReportError
 from reports.inference import Samples, holm, rank_test, ratio_interval
 from reports.readers.rows import Row
 
-__all__ = ["Comparison", "Difference", "Joined", "compare", "differences", "join", "single_word"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Joined",
+    "Key",
+    "by_key",
+    "compare",
+    "cost",
+    "differences",
+    "join",
+    "row_key",
+    "samples",
+    "single_word",
+]
 
 Key = tuple[object, ...]
 _KINDS = {
@@ -89,7 +102,8 @@ def _short(text: str) -> str:
     return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
 
 
-def _key(r: Row) -> Key:
+def row_key(r: Row) -> Key:
+    """What a row measured: rows with equal keys may be held against each other."""
     size = r.size if r.size is not None else r.message
     return (
         r.collective,
@@ -104,33 +118,34 @@ def _key(r: Row) -> Key:
     )
 
 
-def _cost(r: Row) -> float | None:
+def cost(r: Row) -> float | None:
     """Seconds, or seconds per byte where a log has rates only."""
     if r.time_s:
         return r.time_s
     return 1 / r.algbw_bytes_per_s if r.algbw_bytes_per_s else None
 
 
-def _by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+    """The rows that have a time or a rate, by what they measured."""
     found: dict[Key, list[Row]] = {}
     for r in rows:
-        if _cost(r) is not None:
-            found.setdefault(_key(r), []).append(r)
+        if cost(r) is not None:
+            found.setdefault(row_key(r), []).append(r)
     return found
 
 
-def _samples(rows: Sequence[Row]) -> Samples:
+def samples(rows: Sequence[Row]) -> Samples:
     """The raw iterations of each row; one sample of the rows' own figures where some have none."""
     if all(len(r.times_s) > 1 for r in rows):
         return [r.times_s for r in rows]
-    return [[c for r in rows if (c := _cost(r)) is not None]]
+    return [[c for r in rows if (c := cost(r)) is not None]]
 
 
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
     """Rows of both, rows of base only, rows of new only. Raises ReportError when none are shared."""
-    left, right = _by_key(base), _by_key(new)
+    left, right = by_key(base), by_key(new)
     both = [
-        Joined(rows[0], right[key][0], _samples(rows), _samples(right[key]))
+        Joined(rows[0], right[key][0], samples(rows), samples(right[key]))
         for key, rows in left.items()
         if key in right
     ]
@@ -223,4 +238,4 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
 def _ratio(j: Joined) -> float:
     if len(j.base_times) > 1 and len(j.new_times) > 1:
         return float(np.median(j.new_times) / np.median(j.base_times))
-    return (_cost(j.new) or 0.0) / (_cost(j.base) or 1.0)
+    return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)

@@ -38,7 +38,8 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 def markdown(rows: Sequence[Row]) -> str:
     """A table a measured thing, algorithms side by side where there are several.
 
-    Then warnings and the rules. At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
+    Then warnings and the rules.
+    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
     counted.
     """
     parts, left = [], MOST_ROWS
