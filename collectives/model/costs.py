@@ -118,7 +118,8 @@ class Costs:
     ``start``: seconds that every measured collective takes beyond its schedule (leaving a barrier,
     calling). ``ranks``: how many ranks took part when it was measured, all at once or, if ``alone``,
     a pair at a time; 0 where nothing was. ``transport``: what moved the bytes. ``sources``: SHA-256
-    of the files that it was fitted on. ``notes``: what a reader should know.
+    of the files that it was fitted on. ``notes``: what a reader should know. ``table``: which class the
+    measured ranks have between each other, a row a rank.
     """
 
     links: Mapping[str, Link]
@@ -129,3 +130,4 @@ class Costs:
     sources: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    table: tuple[tuple[str, ...], ...] = ()

@@ -92,6 +92,9 @@ def _costs(one: Mapping[str, Any]) -> Costs:
     links = {str(name): _link(link) for name, link in one["links"].items()}
     if not links:
         raise ValueError("no class of links")
+    table = tuple(tuple(map(str, row)) for row in one["table"])
+    if any(len(row) != len(table) for row in table):
+        raise ValueError("table is not square")
     start = float(one["start"])
     if not 0 <= start < float("inf"):
         raise ValueError(f"start {start!r} is no time")
@@ -104,13 +107,15 @@ def _costs(one: Mapping[str, Any]) -> Costs:
         tuple(map(str, one["sources"])),
         tuple(map(str, one["notes"])),
         {str(k): str(v) for k, v in one["environment"].items()},
+        table,
     )
 
 
 def _link(one: Mapping[str, Any]) -> Link:
-    burst = one["burst"]
-    curves = [_curve(one[kind]) for kind in ("trip", "swap", "add")]
-    return Link(*curves, None if burst is None else _curve(burst), str(one["said"]))
+    burst = None if one["burst"] is None else _curve(one["burst"])
+    return Link(
+        _curve(one["trip"]), _curve(one["swap"]), _curve(one["add"]), burst, str(one["said"])
+    )
 
 
 def _curve(one: Mapping[str, Any]) -> Curve:

@@ -5,7 +5,9 @@ The relative error of a time t and its prediction f is f/t − 1, so that 8 byte
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,13 +31,13 @@ def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, f
     """
     if len(set(sizes)) < 2 or min(times) <= 0:
         return None
-    found = _lines(_sums(np.asarray(sizes, float), np.asarray(times, float)))
+    found = _lines(_sums(np.asarray(sizes, float), np.asarray(times, float)).sum(axis=1))
     return float(found[0]), float(found[1])
 
 
 def _sums(m: Numbers, t: Numbers) -> Numbers:
-    """What the normal equations of relative errors are made of, summed over points."""
-    return np.stack([1 / t**2, m / t**2, m**2 / t**2, 1 / t, m / t, np.ones_like(t)]).sum(axis=1)
+    """What the normal equations of relative errors are made of: shape (6, points)."""
+    return np.stack([1 / t**2, m / t**2, m**2 / t**2, 1 / t, m / t, np.ones_like(t)])
 
 
 def _lines(s: Numbers) -> tuple[Numbers, Numbers, Numbers]:
@@ -71,7 +73,8 @@ def _split(sums: Numbers, most: int) -> tuple[list[list[int]], list[float]]:
     fits = j - i >= min(_FEWEST, n)
     error = np.full((n + 1, n + 1), np.inf)
     error[fits] = _lines(edge[:, j[fits]] - edge[:, i[fits]])[2]
-    ways, costs = [[[] for _ in range(n + 1)]], [error[0]]
+    ways: list[list[list[int]]] = [[[] for _ in range(n + 1)]]
+    costs = [error[0]]
     for _ in range(most):
         total = costs[-1][:, None] + error
         back = total.argmin(axis=0)
@@ -81,26 +84,25 @@ def _split(sums: Numbers, most: int) -> tuple[list[list[int]], list[float]]:
 
 
 def fit(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> Curve:
-    """The curve of least relative error through blocks of times.
+    """The curve of least relative error through the medians of blocks of times.
 
     ``sizes``: bytes, shape (n,), rising; ``times``: seconds, shape (blocks, n), NaN where a block has
     none. Each number of ranges is cut in the best places; of the numbers the one with the least
-    Schwarz (1978) criterion is taken, N·ln(error/N) + parameters·ln N, of three parameters a range.
+    Schwarz (1978) criterion is taken, n·ln(error/n) + parameters·ln n, of three parameters a range.
     Intervals are the 2.5 and 97.5 percentiles over whole blocks drawn with replacement, cuts kept;
     the draws are seeded. Raises ValueError without a positive time at two sizes.
     """
     m, t = np.asarray(sizes, float), np.asarray(times, float)
-    good = np.isfinite(t) & (t > 0)
-    kept = good.any(axis=0)
+    t = np.where(np.isfinite(t) & (t > 0), t, np.nan)
+    kept = ~np.isnan(t).all(axis=0)
     if kept.sum() < 2:
         raise ValueError("times at two sizes at least are needed")
-    m, t, good = m[kept], t[:, kept], good[:, kept]
-    blocks = _block_sums(m, t, good)
-    whole = blocks.sum(axis=0)
-    ways, errors = _split(whole, min(most, len(m) // _FEWEST - 1) if len(m) >= 2 * _FEWEST else 0)
-    points = int(good.sum())
+    m, t = m[kept], t[:, kept]
+    n = len(m)
+    whole = _sums(m, np.nanmedian(t, axis=0))
+    ways, errors = _split(whole, min(most, max(0, n // _FEWEST - 1)))
     scores = [
-        points * np.log(max(error, 1e-30) / points) + 3 * (k + 1) * np.log(points)
+        n * np.log(max(error, 1e-12) / n) + 3 * (k + 1) * np.log(n)
         for k, error in enumerate(errors)
     ]
     cuts = ways[int(np.argmin(scores))]
@@ -108,23 +110,13 @@ def fit(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> Curve:
     # Halfway between two sizes, as their ratio goes: the change is somewhere between them.
     edges = tuple(float(np.sqrt(m[c - 1] * m[c])) for c in cuts)
     curve = Curve(tuple(alpha.tolist()), tuple(beta.tolist()), edges)
-    off = np.abs(curve(m)[None, :] / np.where(good, t, 1.0) - 1)[good]
-    return Curve(
-        curve.alpha,
-        curve.beta,
-        edges,
-        _intervals(blocks, cuts),
-        points,
-        float(np.median(off)),
+    off = np.abs(curve(m) / t - 1)
+    return replace(
+        curve,
+        intervals=_intervals(m, t, cuts),
+        points=int(np.isfinite(t).sum()),
+        error=float(np.nanmedian(off)),
     )
-
-
-def _block_sums(m: Numbers, t: Numbers, good: NDArray[np.bool_]) -> Numbers:
-    """The sums of each block and size: shape (blocks, 6, n)."""
-    safe = np.where(good, t, 1.0)
-    wide = np.broadcast_to(m, t.shape)
-    terms = (1 / safe**2, wide / safe**2, wide**2 / safe**2, 1 / safe, wide / safe)
-    return np.stack([np.where(good, x, 0.0) for x in (*terms, np.ones_like(safe))], axis=1)
 
 
 def _ranges(sums: Numbers, cuts: Sequence[int]) -> tuple[Numbers, Numbers]:
@@ -133,13 +125,20 @@ def _ranges(sums: Numbers, cuts: Sequence[int]) -> tuple[Numbers, Numbers]:
     return alpha, beta
 
 
-def _intervals(blocks: Numbers, cuts: Sequence[int]) -> tuple[Interval, ...]:
-    if len(blocks) < 2:
+def _intervals(m: Numbers, t: Numbers, cuts: Sequence[int]) -> tuple[Interval, ...]:
+    if len(t) < 2:
         return ()
-    draw = np.random.default_rng(_SEED)
-    found = []
+    draw, middle, found = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
     for _ in range(_RESAMPLES):
-        drawn = blocks[draw.integers(len(blocks), size=len(blocks))].sum(axis=0)
-        found.append(np.concatenate(_ranges(drawn, cuts)))
+        drawn = t[draw.integers(len(t), size=len(t))]
+        # A size that no drawn block has keeps its median.
+        medians = np.where(np.isnan(drawn).all(axis=0), middle, _medians(drawn))
+        found.append(np.concatenate(_ranges(_sums(m, medians), cuts)))
     low, high = np.percentile(np.array(found), [2.5, 97.5], axis=0)
     return tuple(zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _medians(t: Numbers) -> Numbers:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a column of NaN
+        return np.asarray(np.nanmedian(t, axis=0))

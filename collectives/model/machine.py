@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,16 @@ from numpy.typing import NDArray
 from topology.model import Device, Kind, Level, Topology
 from topology.sources.cpulist import members
 
-__all__ = ["CLASSES", "NETWORK", "Classes", "Machine", "link_class", "one_class", "placed"]
+__all__ = [
+    "CLASSES",
+    "NETWORK",
+    "Classes",
+    "Machine",
+    "link_class",
+    "one_class",
+    "placed",
+    "tabled",
+]
 
 NETWORK = "network"
 #: Classes from near to far. NVLinks are classed by their number, as NV4 or NV18.
@@ -53,15 +63,20 @@ def placed(topology: Topology) -> Machine:
     devices = topology.of(Kind.RANK) or topology.gpus or topology.of(Kind.CORE)
     if not devices:
         raise ValueError("it has neither ranks nor GPUs nor cores")
-    k = len(devices)
-    names, find = [[""] * k for _ in range(k)], Classes(topology)
+    find = Classes(topology)
+    names = [["" for _ in devices] for _ in devices]
     for i, a in enumerate(devices):
         for j, b in enumerate(devices[:i]):
             names[i][j] = names[j][i] = find.of(a, b)
+    return tabled(names, [device.id for device in devices])
+
+
+def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> Machine:
+    """A machine from the names of the classes between devices, "" from one to itself."""
     classes = sorted({name for row in names for name in row if name} | {NETWORK}, key=_order)
     at = {name: i for i, name in enumerate(classes)}
     table = np.array([[at.get(name, 0) for name in row] for row in names], np.int64)
-    return Machine(tuple(classes), table, at[NETWORK], tuple(d.id for d in devices))
+    return Machine(tuple(classes), table, at[NETWORK], tuple(devices))
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -40,7 +40,7 @@ def costs_of(topology: Topology, source: str = "") -> Costs:
         )
     if not links:
         raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
-    ranks = topology.of(Kind.RANK)
+    ranks, find = topology.of(Kind.RANK), Classes(topology)
     start = 0.0
     behind = first(topology)
     if behind and sweep:
@@ -64,6 +64,7 @@ def costs_of(topology: Topology, source: str = "") -> Costs:
         (source,) if source else (),
         tuple(notes),
         about,
+        tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
     )
 
 

@@ -58,7 +58,7 @@ def seconds(
         m = step.moves().remote().joined()
         if len(m):
             ready = _after(m, schedule.packed, bound, itemsize, priced, ready)
-    return priced.start + ready.max(axis=1, initial=0.0)
+    return np.asarray(priced.start + ready.max(axis=1, initial=0.0))
 
 
 def _elements(schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int) -> Numbers:
@@ -76,7 +76,8 @@ def _split(schedule: Schedule, spec: Collective) -> int:
 def _bound(elements: Numbers, split: int, chunk: NDArray[np.int32]) -> Numbers:
     """Where a chunk begins, in elements, as `Layout.bounds` shares parts: shape (sizes, moves)."""
     part, piece = np.divmod(chunk.astype(np.int64), split)
-    return part * elements + np.floor(piece * elements / split)
+    where: Numbers = np.asarray(part * elements + np.floor(piece * elements / split))
+    return where
 
 
 def _after(
@@ -105,7 +106,7 @@ def _after(
         if count.max() == 1:
             done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
         else:
-            _queue(end, begin, alone - further, cost, done)
+            _queue(end, begin, alone - further, np.broadcast_to(cost, begin.shape), done)
     return done
 
 
@@ -117,23 +118,28 @@ def _costs(
     both: NDArray[np.bool_],
     adds: NDArray[np.bool_],
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Seconds of messages alone, as further ones, and of their additions: each (sizes, messages)."""
+    """Seconds of messages alone, as further ones, and of their additions.
+
+    Each of shape (sizes, messages), or (sizes, 1) where all messages are alike.
+    """
     kinds = priced.machine.links(src, dst)
+    alike = [np.unique(x).size == 1 for x in (kinds, both, adds)]
+    if all(alike) and (nbytes == nbytes[:, :1]).all():
+        # As in a ring: every message is like every other, so one stands for all.
+        link, one = priced.links[int(kinds[0])], nbytes[:, :1]
+        added = link.added(one) if adds[0] else np.zeros_like(one)
+        return link.alone(one, both[:1]), link.further(one, both[:1]), added
     found = np.zeros((3, *nbytes.shape))
     for kind in np.unique(kinds):
-        at = kinds == kind
-        link, some, twice = priced.links[int(kind)], nbytes[:, at], both[at][None, :]
-        # Most messages of a step are alike; curves are asked once for each size that there is.
-        sizes, back = np.unique(some, return_inverse=True)
-        back = back.reshape(some.shape)
-        for yes in np.unique(twice):
-            pick = at.copy()
-            pick[at] = twice[0] == yes
-            where = back[:, twice[0] == yes]
-            flags = np.full(len(sizes), yes)
-            found[0][:, pick] = link.alone(sizes, flags)[where]
-            found[1][:, pick] = link.further(sizes, flags)[where]
-        found[2][:, at] = np.where(adds[at], link.added(sizes)[back], 0.0)
+        for twice in (False, True):
+            at = np.flatnonzero((kinds == kind) & (both == twice))
+            if not len(at):
+                continue
+            link, some = priced.links[int(kind)], nbytes[:, at]
+            flags = np.full(some.shape, twice)
+            found[0][:, at] = link.alone(some, flags)
+            found[1][:, at] = link.further(some, flags)
+            found[2][:, at] = np.where(adds[at], link.added(some), 0.0)
     return found[0], found[1], found[2]
 
 
@@ -150,6 +156,6 @@ def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbe
     length = np.diff(np.append(first, len(ranks)))
     rest = total - np.repeat(behind, length, axis=1)
     finish = np.maximum.reduceat(begin[:, order] + rest, first, axis=1)
-    finish += np.maximum.reduceat(lead[:, order], first, axis=1)
+    finish += np.maximum.reduceat(np.broadcast_to(lead, begin.shape)[:, order], first, axis=1)
     port = ranks[first]
     done[:, port] = np.maximum(done[:, port], finish)

@@ -17,4 +17,6 @@ COMMANDS: Mapping[str, str] = {
     "compare": "reports.commands.compare",
     "plot": "reports.commands.plot",
     "md": "reports.commands.md",
+    "model": "reports.commands.model",
+    "accuracy": "reports.commands.accuracy",
 }
