@@ -23,8 +23,8 @@ _METHOD = (
     "2015); without raw times there is none.",
     "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
-    "A fitted line is time = alpha + beta x size (Hockney's model), by least squares of the relative "
-    "error. It is no model of a series whose algorithm changes with the size.",
+    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
+    "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
     "A bound is the least time that the memory ceiling measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
