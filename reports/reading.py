@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.errors import ReportError
+from reports.frame import frame
 from reports.readers import imb, names, nccl_json, nccl_text, osu, own
-from reports.readers.rows import COLUMNS, Note, Reading, Row, column
+from reports.readers.rows import Note, Reading, Row
 from reports.readers.text import lines, read_text
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["frame", "load", "parse", "read"]
 
 _TEXT_READERS = (nccl_text.read, osu.read, imb.read)
-_INTEGERS = ("size", "message", "ranks", "count", "root", "wrong", "iterations")
 _GAP = re.compile(r"[\s,]*")
 _RUN_FILES = (".jsonl", ".jsonl.gz")
 
@@ -125,24 +124,6 @@ def _ranked(row: Row, ranks: int) -> Row:
     if busbw is None and rate is not None and factor is not None:
         busbw = rate * factor
     return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=rate, busbw_bytes_per_s=busbw)
-
-
-def frame(rows: Sequence[Row]) -> DataFrame:
-    """Rows as a DataFrame with the columns ``COLUMNS``; whole numbers are nullable integers.
-
-    Raises ReportError when pandas is not installed.
-    """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ReportError("pandas is not installed; pip install 'busbar[reports]'") from None
-    table: DataFrame = pd.DataFrame({name: list(map(column(name), rows)) for name in COLUMNS})
-    for name in _INTEGERS:
-        table[name] = table[name].astype("Int64")
-    floats = [c for c in COLUMNS if c.endswith("_s") and c not in ("times_s", "per_rank_s")]
-    for name in [*floats, "cv", "error", "clock_memory_hz", "energy_per_op_j"]:
-        table[name] = table[name].astype("float64")
-    return table
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:

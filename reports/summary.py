@@ -99,12 +99,12 @@ def _of_limit(result: Result, placement: str, statistic: str) -> str | None:
 
 
 def _joules(result: Result, placement: str, _: str) -> str | None:
-    found = energy(result, placement)
+    found = energy(result.gpus, placement)
     return None if found is None else _short(found)
 
 
 def _clock(result: Result, placement: str, _: str) -> str | None:
-    found = memory_clock(result, placement)
+    found = memory_clock(result.gpus, placement)
     return None if found is None else f"{found / 1e6:.0f}"
 
 
