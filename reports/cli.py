@@ -159,15 +159,21 @@ def _import(options: argparse.Namespace) -> int:
 
 
 def _show(options: argparse.Namespace) -> int:
+    from reports.folding import folded
     from reports.show import tables, warnings_of
 
     console, rows = _console(), list[Row]()
     for path in options.files:
-        found = _read(path, options.ranks)
-        rows += found.rows
-        for table in tables(found.rows, console.width, _ascii_only()):
+        every = _read(path, options.ranks).rows
+        found = folded(every)
+        rows += found
+        for table in tables(found, console.width, _ascii_only()):
             _print(console, table)
-        for warning in warnings_of(found.rows):
+        if len(found) < len(every):
+            _note(
+                f"{path}: {len(every)} rows, shown as {len(found)}: iterations of the same together"
+            )
+        for warning in warnings_of(found):
             _note(f"{path}: {warning}")
     return _expect(options, rows)
 

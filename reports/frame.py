@@ -96,7 +96,10 @@ def _tuples(_: ModuleType, values: Any) -> Any:
 
 
 def _arrays(_: ModuleType, values: Sequence[Any]) -> Any:
-    made = np.empty(len(values), object)
-    for n, value in enumerate(values):  # assigned at once, numpy would make a matrix of them
-        made[n] = value if isinstance(value, np.ndarray) else np.array(value, np.float64)
-    return made
+    empty = np.empty(0)
+    made = (
+        value if isinstance(value, np.ndarray) else np.array(value, np.float64) if value else empty
+        for value in values
+    )
+    # Assigned at once, numpy would make a matrix of them.
+    return np.fromiter(made, object, count=len(values))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reports.readers.rows import Row
 from reports.statistics import interval_ranks
 
-__all__ = ["Coded", "Rows", "Times", "rows_of"]
+__all__ = ["HEAD", "PLACED", "Coded", "Rows", "Times", "coded", "finished", "rows_of"]
 
 Floats = NDArray[np.float64]
 _FIELDS = tuple(f.name for f in fields(Row))
@@ -124,17 +124,17 @@ class Rows(Sequence[Row]):
             self._made = [Row(*values) for values in zip(*columns, strict=True)]
         return self._made
 
-    def take(self, where: NDArray[np.intp], times: Times | None = None) -> Rows:
-        """Some of the rows, in that order; ``times``: other iterations for them, statistics anew."""
+    def take(self, where: NDArray[np.intp]) -> Rows:
+        """Some of the rows, in that order."""
         columns = {name: _taken(column, where) for name, column in self.columns.items()}
-        if times is None:
-            lengths = np.diff(self.times.edges)[where]
-            edges = np.concatenate([[0], np.cumsum(lengths)])
-            at = np.arange(edges[-1]) + np.repeat(
-                self.times.edges[:-1][where] - edges[:-1], lengths
-            )
-            return Rows(columns, Times(self.times.values[at], edges))
-        return Rows(columns | _figures(columns, times), times)
+        lengths = np.diff(self.times.edges)[where]
+        edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        at = np.arange(edges[-1]) + np.repeat(self.times.edges[:-1][where] - edges[:-1], lengths)
+        return Rows(columns, Times(self.times.values[at], edges))
+
+    def again(self) -> Rows:
+        """The same rows with their statistics worked out from their times once more."""
+        return finished(self.columns, self.times)
 
 
 def _listed(column: Any) -> list[Any]:
@@ -228,7 +228,12 @@ def rows_of(
     columns |= {name: np.array(by_name[name], np.float64) for name in _FLOATS}
     columns["iterations"] = np.array(by_name["iterations"], np.int64)
     columns |= {name: list(by_name[name]) for name in ("wrong", "per_rank_s")}
-    columns["message"], columns["error"] = columns["size"], np.full(len(placed), np.nan)
+    return finished(columns, times)
+
+
+def finished(columns: dict[str, Any], times: Times) -> Rows:
+    """Rows from the columns of what records say, with those that follow from it."""
+    columns = {**columns, "message": columns["size"], "error": np.full(len(times), np.nan)}
     return Rows(columns | _figures(columns, times), times)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from reports.gpus import energy, memory_clock
 from reports.readers.columns import HEAD, Rows, Times, rows_of
 from reports.readers.rows import Note, Reading, Row, Run
-from reports.record import FORMAT, Result, Sample
+from reports.readers.runs import Runs, check_format
+from reports.record import Result, Sample
 
 __all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "results", "rows"]
 
@@ -43,19 +44,13 @@ def result(document: Mapping[str, Any]) -> Result:
 
     Raises ValueError with the reason when it is no record that we can read.
     """
-    _check_format(document)
+    check_format(document)
     _check_head(tuple(document.get(name, _ABSENT.get(name)) for name in HEAD))
     known = {k: v for k, v in document.items() if k in _RESULT}
     known["gpus"] = _gpus(document)
     return Result(
         **known, out=_sample(document.get("out")), in_place=_sample(document.get("in_place"))
     )
-
-
-def _check_format(document: Mapping[str, Any]) -> None:
-    form = document.get("format")
-    if not isinstance(form, int) or not 1 <= form <= FORMAT:
-        raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
 
 
 def _check_head(head: Sequence[object]) -> None:
@@ -121,69 +116,11 @@ def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
     return tuple(map(tuple, ranks))
 
 
-class _Runs:
-    """The runs that records belong to: those of one environment share one, in order of appearance."""
-
-    def __init__(self, source: str) -> None:
-        self._source = source
-        self._environments: dict[str, Mapping[str, Any]] = {}
-        self._named: dict[str, Run] = {}
-        self._known: dict[str, Run] = {}
-
-    def keep(self, document: Mapping[str, Any]) -> None:
-        """Take the line of an environment. Raises ValueError when it is none that we can read."""
-        _check_format(document)
-        if not isinstance(document["environment"], dict):
-            raise ValueError("the environment is no object")
-        self._environments[str(document["run"])] = document["environment"]
-        self._named.pop(str(document["run"]), None)
-
-    def environment(self, document: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """The environment of a record, and what is to be said of it."""
-        if "run" not in document:
-            return document.get("environment", {}), ""
-        name = str(document["run"])
-        if name in self._environments:
-            return self._environments[name], ""
-        self._environments[name] = {}
-        return {}, f"the line of run {name} is missing: nothing is known of its machine"
-
-    def of(self, document: Mapping[str, Any]) -> tuple[Run, str]:
-        """The run of a record, and what is to be said of it."""
-        name = str(document.get("run", ""))
-        if name in self._named:
-            return self._named[name], ""
-        environment, said = self.environment(document)
-        key = json.dumps(environment, sort_keys=True)
-        if key not in self._known:
-            self._known[key] = self._made(str(document["collective"]), environment)
-        if name:
-            self._named[name] = self._known[key]
-        return self._known[key], said
-
-    def _made(self, collective: str, environment: Mapping[str, Any]) -> Run:
-        if not isinstance(environment, dict):
-            raise ValueError("the environment is no object")
-        hosts = environment.get("hosts", ())
-        devices = environment.get("devices") or [environment.get("cpu", "")]
-        return Run(
-            source=self._source,
-            number=len(self._known),
-            format="busbar",
-            program=f"busbar {collective}",
-            version=f"busbar {environment.get('busbar', '')}".strip(),
-            library=str(environment.get("library", "")),
-            hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
-            devices=tuple(map(str, devices)) if isinstance(devices, list) else (),
-            environment=environment,
-        )
-
-
 class _Table:
     """Gathers the placements of records, to be worked out all together."""
 
     def __init__(self, source: str) -> None:
-        self._runs = _Runs(source)
+        self._runs = Runs(source)
         self._heads: dict[tuple[Any, ...], int] = {}
         self._placed: list[tuple[Any, ...]] = []
         self._times: list[list[float]] = []
@@ -197,7 +134,7 @@ class _Table:
         if _is_run(document):
             self._runs.keep(document)
             return ""
-        _check_format(document)
+        check_format(document)
         head = self._head(document)
         halves = [
             (placement, _checked(document[key]), _per_rank(document[key]))
@@ -282,7 +219,7 @@ def rows(results: Iterable[Result], source: str = "<results>") -> Rows:
 
 def results(text: str) -> list[Result]:
     """The records of JSON lines, whole. Raises ValueError where one cannot be read."""
-    runs, found = _Runs("<text>"), []
+    runs, found = Runs("<text>"), []
     for _, document in _parsed(text):
         if isinstance(document, ValueError):
             raise document
