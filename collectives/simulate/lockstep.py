@@ -55,6 +55,8 @@ class _Lockstep:
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.kept = 0
         self.together: dict[int, Amounts] = {}
+        times = [(t.wire + t.stage.latency).min(initial=np.inf) for t in self.problem.stages]
+        self.grain = EXACT * min((float(t) for t in times if 0 < t < np.inf), default=1.0)
 
     def move(self, number: int, later: Amounts) -> _Move:
         """The step of a stage from clocks that differ by ``later``."""
@@ -91,7 +93,9 @@ class _Lockstep:
         parts[:, 4] += timed.local
         first, last = self._busy(timed, begin, end)
         shift = float(done.min())
-        return _Move(shift, done - shift, before, parts, first, last)
+        # What adding up floats may be off must not hide that two steps are alike.
+        later = np.round((done - shift) / self.grain) * self.grain
+        return _Move(shift, later, before, parts, first, last)
 
     def _ends(self, number: int, timed: Timed, begin: Amounts) -> Amounts:
         stage = timed.stage
