@@ -59,7 +59,9 @@ class Timed:
     def starts(self) -> Numbers:
         """Where each rank class begins in `ends`."""
         rank = self.ends[0]
-        return np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
+        return (
+            np.flatnonzero(np.concatenate([[True], rank[1:] != rank[:-1]])) if len(rank) else rank
+        )
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ The messages of all patterns stand one after the other. What a message can at be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.simulate.machines.machine import NO_LINK, Machine
+from collectives.simulate.machines.machine import Machine
 from collectives.simulate.messages import Traffic
 
 __all__ = ["Flows", "flows_of"]
@@ -24,6 +25,7 @@ Amounts = NDArray[np.float64]
 _EXACT = 1e-12
 _BLOCK = 1 << 18
 _MOST_SORTED = 4_000_000
+_MOST_MERGED = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Flows:
 
     ``links``: shape (messages, most links), numbers of links in ``rate``, padded with len(rate);
     only links that can hold something up are in it. ``latency`` and ``cap``: of the whole way.
-    ``carried``: chunks that every link of the machine carries, and ``busiest`` in all steps.
+    ``carried``: chunks that every link of the machine carries in all steps.
     """
 
     first: Numbers
@@ -62,18 +64,19 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
         for name in ("src", "dst", "chunks", "added", "times")
     }
     src, dst = columns["src"].astype(np.int64), columns["dst"].astype(np.int64)
-    first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(np.int64)
+    first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(
+        np.int64
+    )
     routes = machine.routes(src, dst)
     none = len(machine.links)
     latency, cap = np.empty(len(src)), np.empty(len(src))
-    rates = np.append(machine.links.rate, np.inf)
+    rates = np.append(machine.links.rate, np.finfo(float).max)
     delays = np.append(machine.links.latency, 0.0)
     for block in _blocks(len(src)):
         # NO_LINK is the last entry of both.
-        latency[block] = delays[routes[block]].sum(axis=1)
-        cap[block] = rates[routes[block]].min(axis=1, initial=np.inf)
-    if not np.isfinite(cap).all():
-        cap[~np.isfinite(cap)] = np.finfo(float).max
+        way = routes[block]
+        latency[block] = delays[way].sum(axis=1)
+        cap[block] = rates[way].min(axis=1, initial=rates[-1])
     repeats = np.bincount(traffic.steps, minlength=len(first) - 1)
     flows = Flows(
         first,
@@ -108,27 +111,46 @@ def _per_link(routes: Ids, weights: Amounts, nlinks: int) -> Amounts:
 
 
 def _pruned(flows: Flows, carried: Amounts) -> Flows:
-    keep = np.zeros(len(flows.rate), bool)
-    used = carried > 0
-    binding = used & _binding(flows)
-    keep[binding] = True
-    number = np.full(len(keep) + 1, int(keep.sum()), np.int32)
+    """Without links that hold nobody up, and with one link for those that hold up the same."""
+    keep = _binding(flows, carried > 0)
+    number = np.full(len(keep) + 1, -1, np.int32)
     number[:-1][keep] = np.arange(int(keep.sum()))
-    live = [np.append(keep, False)[flows.links[block]] for block in _blocks(len(flows))]
-    width = max((int(part.sum(axis=1).max(initial=0)) for part in live), default=0)
-    links = np.empty((len(flows), width), np.int32)
-    for block, part in zip(_blocks(len(flows)), live, strict=True):
-        new = number[flows.links[block]]
+    links, rate = _kept(number, flows.links), flows.rate[keep]
+    if links.size <= _MOST_MERGED:
+        number, rate = _merged(links, rate)
+        links = _kept(number, links)
+    links[links < 0] = len(rate)
+    return replace(flows, links=links, rate=rate, carried=carried)
+
+
+def _kept(number: Ids, links: Ids) -> Ids:
+    """Links by their new numbers, those that have none (−1) left out and the others moved together."""
+    parts = [number[links[block]] for block in _blocks(len(links))]
+    width = max((int((part >= 0).sum(axis=1).max(initial=0)) for part in parts), default=0)
+    found = np.empty((len(links), width), np.int32)
+    for block, part in zip(_blocks(len(links)), parts, strict=True):
         if width < part.shape[1]:
-            order = np.argsort(~part, axis=1, kind="stable")[:, :width]
-            new = np.take_along_axis(new, order, axis=1)
-        links[block] = new
-    from dataclasses import replace
-
-    return replace(flows, links=links, rate=flows.rate[keep], carried=carried)
+            order = np.argsort(part < 0, axis=1, kind="stable")[:, :width]
+            part = np.take_along_axis(part, order, axis=1)
+        found[block] = part
+    return found
 
 
-def _binding(flows: Flows) -> NDArray[np.bool_]:
+def _merged(links: Ids, rate: Amounts) -> tuple[Ids, Amounts]:
+    """Of links that the same messages cross only the slowest counts: its number, −1 for the others."""
+    users = np.zeros(len(rate) + 1, np.uint64)
+    tags = np.random.default_rng(0).integers(1, 1 << 63, len(links), np.uint64)
+    np.add.at(users, links.ravel(), np.repeat(tags, links.shape[1]))
+    order = np.lexsort((rate, users[:-1]))
+    first = np.ones(len(rate), bool)
+    first[1:] = users[order][1:] != users[order][:-1]
+    number = np.full(len(rate) + 1, -1, np.int32)
+    chosen = np.sort(order[first])
+    number[chosen] = np.arange(len(chosen))
+    return number, rate[chosen]
+
+
+def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Links that may carry more than they can if everyone got their ``cap``.
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
@@ -138,12 +160,22 @@ def _binding(flows: Flows) -> NDArray[np.bool_]:
     nlinks = len(flows.rate)
     weight = flows.cap * flows.times
     most, total = np.zeros(nlinks), np.zeros(nlinks)
-    for a, b in zip(flows.first[:-1], flows.first[1:], strict=True):
+    for a, b in pairwise(flows.first):
         load = _per_link(flows.links[a:b], weight[a:b], nlinks)
         np.maximum(most, load, out=most)
         total += load
     limit = flows.rate * (1 + _EXACT)
-    alone = np.zeros(nlinks, bool)
+    binding = used & (total > limit)
+    asked = binding & (most <= limit)
+    if asked.any():
+        asked &= ~_of_one(flows, nlinks)
+        binding &= (most > limit) | asked
+    return binding & ~_bounded(flows, weight, asked, limit)
+
+
+def _of_one(flows: Flows, nlinks: int) -> NDArray[np.bool_]:
+    """Links that only one sender's messages cross, or only one receiver's."""
+    found = np.zeros(nlinks, bool)
     for end in (flows.src, flows.dst):
         low, high = np.full(nlinks + 1, np.iinfo(np.int64).max), np.full(nlinks + 1, -1)
         for block in _blocks(len(flows)):
@@ -151,9 +183,8 @@ def _binding(flows: Flows) -> NDArray[np.bool_]:
             ends = np.repeat(end[block], part.shape[1])
             np.minimum.at(low, part.ravel(), ends)
             np.maximum.at(high, part.ravel(), ends)
-        alone |= low[:-1] == high[:-1]
-    binding = ~((total <= limit) | (alone & (most <= limit)))
-    return binding & ~_bounded(flows, weight, binding & (most <= limit), limit)
+        found |= low[:-1] == high[:-1]
+    return found
 
 
 def _bounded(
@@ -171,15 +202,14 @@ def _bounded(
     pattern, weights = flows.pattern()[row], weight[row]
     for end in (flows.src, flows.dst):
         order = np.lexsort((pattern, end[row], link))
-        l, e, q = link[order], end[row][order], pattern[order]
-        new = np.ones(len(l), bool)
-        new[1:] = (l[1:] != l[:-1]) | (e[1:] != e[:-1])
+        way, who, q = link[order], end[row][order], pattern[order]
+        new = np.ones(len(way), bool)
+        new[1:] = (way[1:] != way[:-1]) | (who[1:] != who[:-1])
         turn = new.copy()
         turn[1:] |= q[1:] != q[:-1]
         each = np.add.reduceat(weights[order], np.flatnonzero(turn))
         groups = np.flatnonzero(new[turn])
         most = np.maximum.reduceat(each, groups)
-        at = l[new]
-        bound = np.bincount(at, most, len(asked))
+        bound = np.bincount(way[new], most, len(asked))
         cleared |= asked & (bound <= limit)
     return cleared

@@ -137,7 +137,11 @@ class _Free:
         origin = np.where(self.posted[src] >= self.posted[dst], src, dst)
         begin = self.posted[origin] + s.latency[rows]
         gained = np.zeros((len(rows), len(PARTS)))
-        gained[:, 0], gained[:, 1], gained[:, 2] = timed.post[origin], s.latency[rows], timed.wire[rows]
+        gained[:, 0], gained[:, 1], gained[:, 2] = (
+            timed.post[origin],
+            s.latency[rows],
+            timed.wire[rows],
+        )
         gained[:, 3] = now - begin - timed.wire[rows]
         # Written backwards, so that of several messages the first counts, as in lockstep.
         self.chain[ranks[::-1]] = (self.parts[origin] + gained)[::-1]

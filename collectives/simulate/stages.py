@@ -7,6 +7,7 @@ one of them sends and receives, and how many messages of a class share each link
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,7 +87,7 @@ def stages_of(
     link_class = np.append(classes.link, nlinks)
     edges = np.searchsorted(head, flows.first)
     found = []
-    for number, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for number, (a, b) in enumerate(pairwise(edges)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
         ways = link_class[flows.links[rows]]

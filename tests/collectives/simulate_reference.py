@@ -56,9 +56,7 @@ def messages(schedule: Schedule, machine: Machine, chunk: float) -> list[Message
             links = [int(link) for link in way[0] if link >= 0]
             latency = sum(float(machine.links.latency[link]) for link in links)
             size = count * chunk
-            found.append(
-                Message(number, src, dst, size, size * reduce, links, latency, left=size)
-            )
+            found.append(Message(number, src, dst, size, size * reduce, links, latency, left=size))
     return found
 
 

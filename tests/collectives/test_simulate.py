@@ -16,7 +16,7 @@ from collectives.moves import Buffer, Move, Slot
 from collectives.schedule import Schedule
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Outcome, Simulation, chunk_bytes, simulate
+from collectives.simulate.outcome import Outcome, Simulation, chunk_bytes
 from tests.collectives.cases import PAIRS
 from tests.collectives.simulate_reference import reference
 
@@ -90,7 +90,10 @@ def test_every_algorithm_takes_what_the_slow_reading_says(
 ) -> None:
     """Every schedule of the catalogue, with and without symmetry to exploit."""
     made = machine(text, 8)
-    for n, one in ((min(8, made.nranks), replace(made, gamma=GAMMA)), (4, uneven(made, n_seed(name)))):
+    for n, one in (
+        (min(8, made.nranks), replace(made, gamma=GAMMA)),
+        (4, uneven(made, n_seed(name))),
+    ):
         schedule = drafted(collective, name, n)
         if schedule is None:
             continue

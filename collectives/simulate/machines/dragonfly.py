@@ -78,7 +78,9 @@ def dragonfly(
         columns = (
             np.where(apart, src, NO_LINK),
             within(here, one % a, gate),
-            np.where(away, outside[across], NO_LINK) if len(outside) else np.full_like(src, NO_LINK),
+            np.where(away, outside[across], NO_LINK)
+            if len(outside)
+            else np.full_like(src, NO_LINK),
             within(there, entry, two % a),
             np.where(apart, half + dst, NO_LINK),
         )

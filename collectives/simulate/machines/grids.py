@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Router, cables, held
+from collectives.simulate.machines.machine import (
+    NO_LINK,
+    Ids,
+    Links,
+    Machine,
+    Numbers,
+    Router,
+    cables,
+    held,
+)
 
 __all__ = ["dgx1", "full", "ring", "torus"]
 
 GB = 1e9
 _MOST = 1 << 20
 _MOST_FULL = 2048
+_BLOCK = 1 << 14
 
 
 def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
@@ -53,23 +64,40 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
     )
 
     def router(src: Numbers, dst: Numbers) -> Ids:
-        parts = []
+        ways = []
         at = src
         for i, d in enumerate(real):
             side = sides[d]
-            apart = (dst // unit[d] - at // unit[d]) % side
+            here = at // unit[d] % side
+            apart = (dst // unit[d] - here) % side
             down = apart > side // 2
             hops = np.where(down, side - apart, apart)
-            longest = int(hops.max(initial=0))
-            held(len(src), longest)
-            step = np.arange(longest)
-            tail = along(at[:, None], d, np.where(down[:, None], -step - 1, step))
-            link = i * n + tail + np.where(down, len(real) * n, 0)[:, None]
-            parts.append(np.where(step < hops[:, None], link, NO_LINK).astype(np.int32))
+            held(len(src), int(hops.max(initial=0)))
+            zero = i * n + at - here * unit[d] + np.where(down, len(real) * n, 0)
+            # A cable goes by the number of its lower end.
+            first, way = here - down, np.where(down, -1, 1)
+            ways.append(_straight(first, way, hops, side, zero, unit[d]))
             at = along(at, d, apart)
-        return np.concatenate(parts, axis=1) if parts else np.empty((len(src), 0), np.int32)
+        return np.concatenate(ways, axis=1) if ways else np.empty((len(src), 0), np.int32)
 
     return links, router
+
+
+def _straight(
+    first: Numbers, way: Numbers, hops: Numbers, side: int, zero: Numbers, unit: int
+) -> Ids:
+    """Links ``zero + unit·x`` over the places x that are passed from ``first`` on, round ``side``."""
+    longest = int(hops.max(initial=0))
+    found = np.full((len(first), longest), NO_LINK, np.int32)
+    step = np.arange(longest, dtype=np.int32)
+    columns = [of.astype(np.int32)[:, None] for of in (first, way, hops, zero)]
+    for at in range(0, len(first), _BLOCK):
+        start, sign, left, base = (column[at : at + _BLOCK] for column in columns)
+        x = start + sign * step
+        x += np.where(x < 0, side, 0).astype(np.int32)
+        x -= np.where(x >= side, side, 0).astype(np.int32)
+        np.copyto(found[at : at + _BLOCK], x * unit + base, where=step < left)
+    return found
 
 
 def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
@@ -123,7 +151,9 @@ def dgx1(
     rates += [pcie_gbs] * (len(_PCIE) + len(_UP)) + [cpu_gbs]
     a, b = np.array(lines).T
     links = cables(a, b, np.array(rates) * GB, latency_us * 1e-6)
-    number = {(int(t), int(h)): i for i, (t, h) in enumerate(zip(links.tail, links.head, strict=True))}
+    number = {
+        (int(t), int(h)): i for i, (t, h) in enumerate(zip(links.tail, links.head, strict=True))
+    }
 
     def way(src: int, dst: int) -> list[int]:
         if (src, dst) in number:
@@ -132,7 +162,7 @@ def dgx1(
         while up[-2:] == down[-2:]:
             up, down = up[:-1], down[:-1]
         nodes = up + down[::-1] if up[-1] != down[-1] else up + down[-2::-1]
-        return [number[pair] for pair in zip(nodes, nodes[1:], strict=False)]
+        return [number[pair] for pair in pairwise(nodes)]
 
     table = np.full((8, 8, 5), NO_LINK, np.int32)
     for src, dst in ((s, d) for s in range(8) for d in range(8) if s != d):

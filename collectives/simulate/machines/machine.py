@@ -85,7 +85,9 @@ class Machine:
         """
         top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
         if top >= self.nranks:
-            raise Unsupported(f"{self.name} has places for {self.nranks} ranks; rank {top} has none")
+            raise Unsupported(
+                f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
+            )
         return self.router(src.astype(np.int64), dst.astype(np.int64))
 
     def node(self, number: int) -> str:
