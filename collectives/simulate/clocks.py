@@ -17,7 +17,7 @@ Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 
 #: What the time of a chain of messages is made of; see `collectives.simulate.outcome.Outcome`.
-PARTS = ("overhead", "latency", "transfer", "sharing", "adding")
+PARTS = ("posting", "latency", "wire", "sharing", "adding")
 
 
 @dataclass(frozen=True)

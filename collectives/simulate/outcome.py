@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from collectives.simulate.stages import stages_of
 from collectives.simulate.symmetry import classes_of
 from collectives.spec import Collective, Unit
 
-__all__ = ["Outcome", "Simulation", "chunk_bytes", "simulate"]
+__all__ = ["Busy", "Outcome", "Simulation", "busiest", "chunk_bytes", "simulate"]
 
 Amounts = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ class Outcome:
 
     ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
     each link of the machine carries. ``parts``: seconds along the chain of messages that the last
-    rank waited for: ``overhead`` of posting messages, ``latency`` of links, ``transfer`` at the rate
+    rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
     of the slowest link of the way, ``sharing`` (what a message took longer, because links were
     shared), ``adding``; together they are ``seconds``.
     """
@@ -104,3 +105,26 @@ class Simulation:
 def simulate(schedule: Schedule, spec: Collective, machine: Machine, nbytes: float) -> Outcome:
     """A schedule of a collective on a machine, rank i in place i. Raises as `Simulation` does."""
     return Simulation(schedule, spec, machine).run(nbytes)
+
+
+class Busy(NamedTuple):
+    """Links that carry as much at one rate: the first of them, how many, bytes, share of the time."""
+
+    link: int
+    count: int
+    nbytes: float
+    busy: float
+
+
+def busiest(machine: Machine, found: Outcome, most: int) -> list[Busy]:
+    """The groups of links that are busy for the greatest share of the time, at most so many."""
+    seconds = found.link_bytes / machine.links.rate
+    key = np.round(seconds / max(found.seconds, np.finfo(float).tiny), 12)
+    pairs = np.stack([key, machine.links.rate])
+    groups, first, count = np.unique(pairs, axis=1, return_index=True, return_counts=True)
+    order = np.lexsort((first, -groups[0]))[:most]
+    return [
+        Busy(int(first[i]), int(count[i]), float(found.link_bytes[first[i]]), float(groups[0, i]))
+        for i in order
+        if groups[0, i] > 0
+    ]

@@ -39,7 +39,7 @@ def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Ma
     if not sides or min(sides) < 1 or n > _MOST:
         raise Unsupported(f"torus: a grid has sides of at least 1 and at most {_MOST} places")
     name = f"torus {'x'.join(map(str, sides))}"
-    return Machine(name, n, n, *_torus(sides, gbs * GB, latency_us * 1e-6))
+    return Machine(name, n, n, *_torus(sides, gbs * GB, latency_us * 1e-6), grid=sides)
 
 
 def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, Router]:

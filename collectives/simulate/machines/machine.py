@@ -66,6 +66,7 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
+    ``grid``: the sides of a torus, for drawings.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Machine:
     overhead: float = 0.0
     gamma: float = 0.0
     names: tuple[str, ...] = ()
+    grid: tuple[int, ...] = ()
 
     def routes(self, src: Numbers, dst: Numbers) -> Ids:
         """The links that messages take: shape (messages, most hops), NO_LINK where a way is shorter.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import isfinite
+from pathlib import Path
 from typing import NamedTuple
 
 from collectives.errors import Unsupported
@@ -13,6 +15,7 @@ from collectives.simulate.machines import grids
 from collectives.simulate.machines.dragonfly import dragonfly
 from collectives.simulate.machines.fattree import fattree
 from collectives.simulate.machines.machine import Machine
+from collectives.simulate.machines.maps import from_file
 from collectives.simulate.machines.nodes import nvswitch, rail
 
 __all__ = ["GENERATORS", "Generator", "machine"]
@@ -77,15 +80,21 @@ def machine(text: str, nranks: int) -> Machine:
     """The machine of a text: a generator's name, and parameters ``key=value`` behind colons.
 
     The first parameter needs no key: ``torus:8x8``. What gives the number of places may be left
-    out, and is then chosen for ``nranks``. Every machine takes ``overhead_us`` and ``add_gbs``, the
+    out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
+    ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
+    none. Every machine takes ``overhead_us`` and ``add_gbs``, the
     rate of additions in GB/s; without the latter they take no time. Raises Unsupported.
     """
     name, *parts = text.split(":")
-    if name not in GENERATORS:
+    if Path(name).is_file() and name not in GENERATORS:
+        generator = Generator(partial(from_file, name), lambda n, given: {})
+    elif name in GENERATORS:
+        generator = GENERATORS[name]
+    else:
         raise Unsupported(
-            f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or a map's FILE.json"
+            f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
         )
-    make, sized = GENERATORS[name]
+    make, sized = generator
     known = inspect.signature(make).parameters
     first = next(iter(known))
     given: dict[str, object] = {}
