@@ -22,6 +22,7 @@ __all__ = [
     "grouped",
     "heading",
     "import_table",
+    "plain_table",
     "setting",
     "tables",
     "warnings_of",
@@ -119,6 +120,13 @@ def _rich(
         table.add_row(*cells, style="dim" if reason else "")
     reasons = dict.fromkeys(reason for reason in skipped if reason)
     return Shown(heading, table, "; ".join(f"N/A: {reason}" for reason in reasons))
+
+
+def plain_table(
+    heading: str, columns: Sequence[tuple[str, str, list[str]]], ascii_only: bool = False
+) -> Shown:
+    """A table of texts under a heading; columns are (name, side, texts), empty ones left out."""
+    return _rich(heading, columns, [""] * len(columns[0][2]), ascii_only)
 
 
 def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.sizes import human
+from collectives.sizes import human
 from bench.tuning.rules import ANY, Rules
 
 __all__ = ["table"]
