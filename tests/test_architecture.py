@@ -27,6 +27,7 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "bench": (("collectives", ("",)), ("topology", ("",)), ("reports", ("",))),
     "reports": (
         ("topology.model", ("",)),
+        ("topology", ("reports/machine.py",)),
         ("collectives.cost", ("",)),
         # Predictions stand beside measured rows: one door, and the textbook's comparison.
         (
