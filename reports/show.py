@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from reports.cautions import warnings_of
 from reports.compare import Comparison
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
@@ -23,8 +22,8 @@ __all__ = [
     "heading",
     "import_table",
     "setting",
+    "share_of_limit",
     "tables",
-    "warnings_of",
 ]
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
@@ -84,6 +83,8 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
@@ -91,6 +92,11 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
     return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+
+
+def share_of_limit(row: Row) -> float | None:
+    """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
+    return row.limit_s / row.time_s if row.limit_s and row.time_s else None
 
 
 def _optional(value: float | None) -> str:

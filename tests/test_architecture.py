@@ -20,7 +20,11 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     ),
     "topology": (),
     "bench": (("collectives", ("",)), ("topology", ("",)), ("reports", ("",))),
-    "reports": (("topology.model", ("",)), ("collectives.cost", ("",))),
+    "reports": (
+        ("topology.model", ("",)),
+        ("topology", ("reports/machine.py",)),
+        ("collectives.cost", ("",)),
+    ),
     "native": (),
 }
 OPTIONAL = {

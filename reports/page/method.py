@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reports.cautions import warnings_of
 from reports.machine import Machine
 from reports.page.markup import details, items, section, table, text
 from reports.quality import checklist
 from reports.readers.rows import Row, Run
-from reports.show import warnings_of
 from reports.shown import rate, seconds, size_text
 
 __all__ = ["findings_part", "method_part", "tiles"]

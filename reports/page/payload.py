@@ -35,6 +35,8 @@ _FIGURES = {
     "cv": "cv",
     "wrong": "wrong",
     "n": "iterations",
+    "energy": "energy_per_op_j",
+    "clock": "clock_memory_hz",
 }
 _Key = tuple[str | int | None, ...]
 

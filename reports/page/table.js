@@ -21,6 +21,8 @@ const COLUMNS = [
   figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
   figureColumn('cv', 'cv', percent), figureColumn('n', 'n', v => (v === null ? '' : String(v))),
   figureColumn('wrong', 'wrong', v => (v === null ? '' : String(v))),
+  figureColumn('energy', 'energy per operation', v => (v === null ? '' : digits(v)), 'J'),
+  figureColumn('clock', 'memory clock', v => (v === null ? '' : (v / 1e6).toFixed(0)), 'MHz'),
   { name: 'skipped', title: 'not measured', value: n => data.skipped[n], text: n => data.skipped[n] },
 ].filter(column => data.of.some((_, n) => ![null, '', undefined].includes(column.value(n))));
 
