@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log, sqrt
 
 import numpy as np
@@ -21,13 +22,13 @@ from numpy.typing import NDArray
 
 from reports.inference import holm, student_p
 
-__all__ = ["Alarm", "Cut", "alarms", "cuts"]
+__all__ = ["LEAST", "Alarm", "Cut", "alarms", "cuts"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SIGNIFICANT = 0.05
-_LEAST = 2  # runs on each side of a cut: one alone is an outlier until it is confirmed
+LEAST = 2  # runs on each side of a cut: one alone is an outlier until it is confirmed
 _DRAWS = 1999
 _FEWEST_DRAWS = 199
 _CELLS = 20_000_000
@@ -72,7 +73,7 @@ def cuts(
     ]
     found: list[list[tuple[int, float]]] = [[] for _ in series]
     while open_:
-        open_ = [s for s in open_ if len(s.values) >= 2 * _LEAST]
+        open_ = [s for s in open_ if len(s.values) >= 2 * LEAST]
         following = []
         for segment, (at, p) in zip(open_, _tested(open_, seed), strict=True):
             before, after = segment.values[:at], segment.values[at:]
@@ -94,7 +95,7 @@ def _halves(s: _Segment, at: int) -> list[_Segment]:
 def _with_ratios(series: Sequence[tuple[int, float]], found: list[tuple[int, float]]) -> list[Cut]:
     values = [v for _, v in series]
     ends = [0, *(at for at, _ in found), len(values)]
-    medians = [float(np.median(values[a:b])) for a, b in zip(ends, ends[1:], strict=False) if b > a]
+    medians = [float(np.median(values[a:b])) for a, b in pairwise(ends) if b > a]
     return [
         Cut(at, p, medians[n + 1] / medians[n] if medians[n] else float("inf"))
         for n, (at, p) in enumerate(found)
@@ -116,7 +117,7 @@ def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
         order = np.concatenate([np.arange(len(ranks))[None], keys[:, segment.runs].argsort(axis=1)])
         scores = _scores(ranks[order])
         best = scores.max(axis=1)
-        places.append(int(scores[0].argmax()) + _LEAST)
+        places.append(int(scores[0].argmax()) + LEAST)
         # Of every order, the observed one among them, the share that scores as much.
         p = 1 - np.searchsorted(np.sort(best), best - 1e-9) / (draws + 1)
         own.append(float(p[0]))
@@ -133,9 +134,9 @@ def _ranks(values: Floats) -> Floats:
 
 
 def _scores(ranks: Floats) -> Floats:
-    """The rank sum before each cut, standardised; rows are orders, columns cuts from _LEAST on."""
+    """The rank sum before each cut, standardised; rows are orders, columns cuts from LEAST on."""
     n = ranks.shape[1]
-    k = np.arange(_LEAST, n - _LEAST + 1)
+    k = np.arange(LEAST, n - LEAST + 1)
     variance = float(ranks[0].var()) * k * (n - k) / (n - 1)
     sums = ranks.cumsum(axis=1)[:, k - 1]
     off = abs(sums - k * ranks[0].mean())
@@ -165,7 +166,7 @@ def alarms(
     A permutation needs several runs on both sides of a cut; until they have come this is what can
     be said. Unlike there a distribution is assumed: the logarithms before are held to be normal,
     and the last ones against them by Student's t, corrected for their number and that of the series
-    (Holm); and they must be out by a quarter more than anything before, for tails are heavy. At
+    (Holm); and each must be out by a quarter more than anything before, for tails are heavy. At
     least five runs must have come before.
     """
     best: list[tuple[int, int, float, float]] = []
@@ -188,7 +189,8 @@ def _out(level: Floats, runs: int) -> tuple[float, float]:
     before, last = level[:-runs], level[-runs:]
     middle = float(np.median(before))
     off = float(np.median(last)) - middle
-    if abs(off) <= 1.25 * float(abs(before - middle).max()):
+    nearest = float((np.sign(off) * (last - middle)).min())
+    if nearest <= 1.25 * float(abs(before - middle).max()):
         return off, 1.0
     error = max(float(before.std(ddof=1)), 1e-12) * sqrt(1 / runs + 1 / len(before))
     return off, 2 * student_p(abs(off) / error, len(before) - 1)

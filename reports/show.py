@@ -21,6 +21,7 @@ __all__ = [
     "grouped",
     "heading",
     "import_table",
+    "rich_table",
     "setting",
     "share_of_limit",
     "tables",
@@ -91,7 +92,7 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
-    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+    return rich_table(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
 
 
 def share_of_limit(row: Row) -> float | None:
@@ -103,12 +104,13 @@ def _optional(value: float | None) -> str:
     return "" if value is None else seconds(value)
 
 
-def _rich(
+def rich_table(
     heading: str,
     columns: Sequence[tuple[str, str, list[str]]],
     skipped: Sequence[str],
     ascii_only: bool,
 ) -> Shown:
+    """A table from columns (name, side, cells), without the empty ones; skipped rows are dim."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -152,7 +154,7 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
         t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
     ]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
-    return _rich(title, columns, [r.skipped for r in rows], ascii_only)
+    return rich_table(title, columns, [r.skipped for r in rows], ascii_only)
 
 
 def comparison_tables(
@@ -180,7 +182,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return rich_table(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:

@@ -15,6 +15,7 @@ COMMANDS: Mapping[str, str] = {
     "import": "reports.commands.import_",
     "show": "reports.commands.show",
     "compare": "reports.commands.compare",
+    "history": "reports.commands.history",
     "culprit": "reports.commands.culprit",
     "plot": "reports.commands.plot",
     "html": "reports.commands.html",
