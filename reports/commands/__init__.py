@@ -16,6 +16,7 @@ COMMANDS: Mapping[str, str] = {
     "show": "reports.commands.show",
     "compare": "reports.commands.compare",
     "history": "reports.commands.history",
+    "scaling": "reports.commands.scaling",
     "culprit": "reports.commands.culprit",
     "plot": "reports.commands.plot",
     "html": "reports.commands.html",
