@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reports.compare import Comparison
+from reports.quantities import of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
@@ -97,7 +98,7 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
 
 def share_of_limit(row: Row) -> float | None:
     """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
-    return row.limit_s / row.time_s if row.limit_s and row.time_s else None
+    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
 
 
 def _optional(value: float | None) -> str:
@@ -110,6 +111,7 @@ def _rich(
     skipped: Sequence[str],
     ascii_only: bool,
 ) -> Shown:
+    """A table from columns (name, side, cells), without the empty ones; skipped rows are dim."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -188,7 +190,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return plain_table(f"{name}: time of NEW against BASE", columns, ascii_only)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
