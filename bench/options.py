@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.arguments import TUNING, parser
-from bench.sizes import parse_size, sweep
 from collectives import catalogue
 from collectives.dtypes import DTYPES
 from collectives.errors import Unsupported
 from collectives.ops import OPS
+from collectives.sizes import parse_size, sweep
 from collectives.world import How
 
 __all__ = ["Choice", "Options", "parse"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from reports.history import Event, History, Series, events
-from reports.show import Shown, rich_table, setting
+from reports.show import Shown, plain_table, setting
 from reports.shown import chance, interval_text, seconds, size_text, trend
 
 __all__ = ["history_csv", "history_tables", "told"]
@@ -44,7 +44,7 @@ def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> 
         ("runs", "right", [str(len(s.points)) for s in group]),
         ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
     ]
-    return rich_table(name, columns, [""] * len(group), ascii_only)
+    return plain_table(name, columns, ascii_only)
 
 
 def _size(s: Series) -> str:

@@ -10,7 +10,7 @@ from reports.errors import ReportError
 from reports.inference import ratio_interval
 from reports.quantities import efficiency, scaling_efficiency, speedup
 from reports.readers.rows import Row
-from reports.show import Shown, rich_table, setting
+from reports.show import Shown, plain_table, setting
 from reports.shown import rate, seconds, size_text
 
 __all__ = ["Scaled", "scaling", "scaling_tables"]
@@ -92,4 +92,4 @@ def _table(name: str, group: Sequence[Scaled], ascii_only: bool) -> Shown:
         ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
         ("95 %", "right", bounds),
     ]
-    return rich_table(name, columns, [""] * len(rows), ascii_only)
+    return plain_table(name, columns, ascii_only)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reports.compare import Comparison
+from reports.quantities import joules_per_gb, of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
@@ -21,7 +22,7 @@ __all__ = [
     "grouped",
     "heading",
     "import_table",
-    "rich_table",
+    "plain_table",
     "setting",
     "share_of_limit",
     "tables",
@@ -86,25 +87,33 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
         ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
         ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
+        ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
-    return rich_table(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
 
 
 def share_of_limit(row: Row) -> float | None:
     """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
-    return row.limit_s / row.time_s if row.limit_s and row.time_s else None
+    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def _energy(row: Row) -> float | None:
+    """Joules per GB of the size."""
+    if row.energy_per_op_j is None or not row.size:
+        return None
+    return joules_per_gb(row.energy_per_op_j, row.size)
 
 
 def _optional(value: float | None) -> str:
     return "" if value is None else seconds(value)
 
 
-def rich_table(
+def _rich(
     heading: str,
     columns: Sequence[tuple[str, str, list[str]]],
     skipped: Sequence[str],
@@ -127,6 +136,13 @@ def rich_table(
         table.add_row(*cells, style="dim" if reason else "")
     reasons = dict.fromkeys(reason for reason in skipped if reason)
     return Shown(heading, table, "; ".join(f"N/A: {reason}" for reason in reasons))
+
+
+def plain_table(
+    heading: str, columns: Sequence[tuple[str, str, list[str]]], ascii_only: bool = False
+) -> Shown:
+    """A table of texts under a heading; columns are (name, side, texts), empty ones left out."""
+    return _rich(heading, columns, [""] * len(columns[0][2]), ascii_only)
 
 
 def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
@@ -154,7 +170,7 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
         t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
     ]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
-    return rich_table(title, columns, [r.skipped for r in rows], ascii_only)
+    return _rich(title, columns, [r.skipped for r in rows], ascii_only)
 
 
 def comparison_tables(
@@ -182,7 +198,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return rich_table(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return plain_table(f"{name}: time of NEW against BASE", columns, ascii_only)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:

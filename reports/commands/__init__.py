@@ -21,4 +21,6 @@ COMMANDS: Mapping[str, str] = {
     "plot": "reports.commands.plot",
     "html": "reports.commands.html",
     "md": "reports.commands.md",
+    "model": "reports.commands.model",
+    "accuracy": "reports.commands.accuracy",
 }

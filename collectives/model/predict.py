@@ -1,0 +1,194 @@
+"""The time of a schedule from the costs of links: columnar, for many sizes at once.
+
+A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its steps
+in order and nothing but its own messages holds it up: there is no barrier. A message moves once both
+its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
+costs its whole time, each further one what it adds (`Link.further`), in the schedule's order.
+Additions belong to the receiving port. Copies inside a rank are taken as free: `collectives.lower`
+does away with most of them. Links are not shared; what many pairs at once do to each other is in the
+costs when they were measured so, and is otherwise the simulator's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.model.costs import Link
+from collectives.model.machine import Machine
+from collectives.moves import Moves
+from collectives.schedule import Schedule
+from collectives.spec import Collective, Unit
+
+__all__ = ["Priced", "seconds"]
+
+Numbers = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A machine with a link for each of its classes; ``start`` as in `Costs`."""
+
+    machine: Machine
+    links: Sequence[Link]
+    start: float = 0.0
+
+
+def seconds(
+    schedule: Schedule,
+    spec: Collective,
+    priced: Priced,
+    sizes: Sequence[int],
+    *,
+    itemsize: int = 4,
+) -> Numbers:
+    """Predicted seconds of a schedule at each size of the collective, shape (sizes,).
+
+    ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
+    whole elements. Parts of all-to-all-v are taken as equal.
+    """
+    chunks = _Chunks(schedule, spec, sizes, itemsize)
+    # One column as long as all ranks are equally far.
+    ready: Numbers = np.zeros((len(sizes), 1))
+    for step in schedule.steps:
+        m = step.moves().remote()
+        if not len(m):
+            continue
+        level = _level(m, schedule.nranks, chunks, priced) if ready.shape[1] == 1 else None
+        if level is None:
+            wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
+            ready = _after(m.joined(), schedule.packed, chunks, priced, wide)
+            if ready.max() == ready.min() or (ready == ready[:, :1]).all():
+                ready = ready[:, :1]
+        else:
+            ready = ready + level
+    return np.asarray(priced.start + ready.max(axis=1))
+
+
+class _Chunks:
+    """How many bytes a schedule's chunks are, at each of several sizes of the collective."""
+
+    def __init__(
+        self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int
+    ) -> None:
+        n = schedule.nranks
+        each = [spec.size(n, size, itemsize).elements for size in sizes]
+        if spec.unit is Unit.NOTHING:
+            each = [1] * len(sizes)
+        self._itemsize = itemsize
+        self._elements = np.array(each, float)[:, None]
+        self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
+        self.equal = all(one % self._split == 0 for one in each)
+
+    def bytes(self, m: Moves) -> Numbers:
+        """Bytes of moves, shape (sizes, moves); parts are shared by chunks as `Layout.bounds` does."""
+        if self.equal:
+            return self.same(m.count)
+        return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
+
+    def same(self, count: NDArray[np.int32]) -> Numbers:
+        """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
+        return np.asarray(count * (self._elements / self._split) * self._itemsize)
+
+    def _bound(self, chunk: NDArray[np.int32]) -> Numbers:
+        """Where a chunk begins, in elements."""
+        part, piece = np.divmod(chunk.astype(np.int64), self._split)
+        return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
+
+
+def _level(m: Moves, nranks: int, chunks: _Chunks, priced: Priced) -> Numbers | None:
+    """Seconds of a step in which every rank sends and receives one message, all alike; else None.
+
+    Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
+    """
+    src, dst = m.src, m.dst
+    if len(m) != nranks or not chunks.equal or (m.count != m.count[0]).any():
+        return None
+    if (np.bincount(src, minlength=nranks) != 1).any():
+        return None
+    if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
+        return None
+    kinds = priced.machine.links(src.astype(np.int64), dst.astype(np.int64))
+    if (kinds != kinds[0]).any():
+        return None
+    link, nbytes = priced.links[int(kinds[0])], chunks.same(m.count[:1])
+    alone = link.alone(nbytes, np.ones(1, bool))
+    return alone + link.added(nbytes) if m.reduce[0] else alone
+
+
+def _after(m: Moves, packed: bool, chunks: _Chunks, priced: Priced, ready: Numbers) -> Numbers:
+    """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
+    src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
+    nbytes = chunks.bytes(m)
+    adds = m.reduce
+    if packed:
+        first = np.flatnonzero(np.diff(src, prepend=-1) | np.diff(dst, prepend=-1))
+        nbytes = np.add.reduceat(nbytes, first, axis=1)
+        src, dst, adds = src[first], dst[first], np.logical_or.reduceat(adds, first)
+    n = ready.shape[1]
+    out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
+    both = (into[src] > 0) | (out[dst] > 0)
+    alone, further, added = _costs(priced, src, dst, nbytes, both, adds)
+    begin = np.maximum(ready[:, src], ready[:, dst])
+    done: Numbers = ready.copy()
+    for end, count, cost in ((src, out, further), (dst, into, further + added)):
+        if count.max() == 1:
+            done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
+        else:
+            _queue(end, begin, alone - further, np.broadcast_to(cost, begin.shape), done)
+    return done
+
+
+def _costs(
+    priced: Priced,
+    src: Index,
+    dst: Index,
+    nbytes: Numbers,
+    both: NDArray[np.bool_],
+    adds: NDArray[np.bool_],
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Seconds of messages alone, as further ones, and of their additions.
+
+    Each of shape (sizes, messages), or (sizes, 1) where all messages are alike.
+    """
+    kinds = priced.machine.links(src, dst)
+    alike = [np.unique(x).size == 1 for x in (kinds, both, adds)]
+    if all(alike) and (nbytes == nbytes[:, :1]).all():
+        # As in a ring: every message is like every other, so one stands for all.
+        link, one = priced.links[int(kinds[0])], nbytes[:, :1]
+        added = link.added(one) if adds[0] else np.zeros_like(one)
+        return link.alone(one, both[:1]), link.further(one, both[:1]), added
+    found = np.zeros((3, *nbytes.shape))
+    for kind in np.unique(kinds):
+        for twice in (False, True):
+            at = np.flatnonzero((kinds == kind) & (both == twice))
+            if not len(at):
+                continue
+            link, some = priced.links[int(kind)], nbytes[:, at]
+            flags = np.full(some.shape, twice)
+            found[0][:, at] = link.alone(some, flags)
+            found[1][:, at] = link.further(some, flags)
+            found[2][:, at] = np.where(adds[at], link.added(some), 0.0)
+    return found[0], found[1], found[2]
+
+
+def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbers) -> None:
+    """Ports with several messages: each is served when it can begin and those before it are done."""
+    order = np.argsort(end, kind="stable")
+    ranks = end[order]
+    first = np.flatnonzero(np.diff(ranks, prepend=-1))
+    served = cost[:, order]
+    # From each message to its port's last: the sum of what they take.
+    total = np.cumsum(served[:, ::-1], axis=1)[:, ::-1]
+    last = np.append(first[1:], len(ranks))
+    behind = np.where(last < len(ranks), total[:, np.minimum(last, len(ranks) - 1)], 0.0)
+    length = np.diff(np.append(first, len(ranks)))
+    rest = total - np.repeat(behind, length, axis=1)
+    finish = np.maximum.reduceat(begin[:, order] + rest, first, axis=1)
+    finish += np.maximum.reduceat(np.broadcast_to(lead, begin.shape)[:, order], first, axis=1)
+    port = ranks[first]
+    done[:, port] = np.maximum(done[:, port], finish)
