@@ -14,6 +14,7 @@ from collectives.ops import OPS
 __all__ = ["parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc")
+LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 TUNING = Path("busbar-tuning.json")
 
@@ -186,6 +187,13 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         default=[],
         metavar="FILE",
         help="write records (.jsonl, .json, .csv), after every row; repeatable",
+    )
+    add(
+        "--limit",
+        choices=LIMITS,
+        default="table",
+        help="%% of what memory allows (shm): in the closing table (default), also in a last"
+        " column, or none, without the probe",
     )
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")

@@ -58,6 +58,7 @@ class Options:
     timeout: float | None = None
     per_iteration: bool = False
     per_rank: bool = False
+    limit: str = "table"
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
@@ -144,6 +145,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         timeout=given.timeout,
         per_iteration=given.per_iter,
         per_rank=given.per_rank,
+        limit=given.limit,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,

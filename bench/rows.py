@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import per_node
@@ -57,8 +58,10 @@ class Bench:
         *,
         check: bool,
         budget: list[int],
+        ceilings: Ceilings,
     ) -> None:
         """``baseline``: whose library is compared with. ``budget``: bytes that each node may take in all."""
+        self._ceilings = ceilings
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
         self._budget = budget
@@ -73,6 +76,7 @@ class Bench:
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
+        limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         inputs.fill(self._world.rank, source)
         action = self._action(case, source, target, in_place)
@@ -85,7 +89,8 @@ class Bench:
             moved = action.sent - before[0], action.received - before[1]
         finally:
             action.close()
-        return self._record(case, timed, wrong, moved)
+        sample, complaint = self._record(case, timed, wrong, moved)
+        return replace(sample, limit=limit), complaint
 
     def _layout(self, case: Case) -> Layout:
         if case.schedule is not None:

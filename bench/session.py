@@ -12,6 +12,7 @@ from itertools import count as forever
 import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
+from bench.ceiling import Ceilings
 from bench.environment import busbar_version, describe, place
 from bench.measure import Timing
 from bench.memory import SHARE, free_memory
@@ -70,6 +71,7 @@ class Session:
             options.across,
             options.per_rank,
         )
+        self._ceilings = Ceilings(world, transport, options.limit != "none")
         self._bench = Bench(
             world,
             transport,
@@ -78,6 +80,7 @@ class Session:
             self._watch,
             check=options.check,
             budget=self._budget(),
+            ceilings=self._ceilings,
         )
 
     def _open_store(self) -> Store | None:
@@ -127,6 +130,8 @@ class Session:
         finally:
             self._screen.close()
             self._watch.close()
+        if self._ceilings.why:
+            self._screen.note(f"busbar: {self._ceilings.why}")
         self._screen.lines(self._closing())
         return self._status
 
@@ -153,7 +158,7 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
-        self._screen.lines(header(banner, options.per_iteration))
+        self._screen.lines(header(banner, options.per_iteration, options.limit == "column"))
         first = len(self._results)
         for result in self._rows(chosen):
             self._results.append(result)
@@ -221,7 +226,9 @@ class Session:
     # -- reporting
 
     def _shown(self, result: Result) -> list[str]:
-        lines = [row(result, self._options.statistic, self._options.per_iteration)]
+        options = self._options
+        column = options.limit == "column"
+        lines = [row(result, options.statistic, options.per_iteration, column)]
         reasons = {
             s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
         }

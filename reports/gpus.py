@@ -9,28 +9,29 @@ window, by the GPU's counter) and ``energy_per_op_j``. What a GPU does not say i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from reports.record import Result
 
 __all__ = ["energy", "memory_clock", "of_placement"]
 
 
-def of_placement(result: Result, placement: str) -> list[Mapping[str, Any]]:
-    """The entries of the GPUs for one placement, ``out`` or ``in``."""
-    return [gpu for gpu in result.gpus if gpu.get("placement") == placement]
+Gpus = Sequence[Mapping[str, Any]]
 
 
-def memory_clock(result: Result, placement: str) -> float | None:
+def of_placement(gpus: Gpus, placement: str) -> Gpus:
+    """The entries for one placement, ``out`` or ``in``."""
+    return [gpu for gpu in gpus if gpu.get("placement") == placement]
+
+
+def memory_clock(gpus: Gpus, placement: str) -> float | None:
     """The lowest of the GPUs' median memory clocks in Hz; None where none is known."""
-    clocks = [_number(gpu.get("clock_memory_hz"), 1) for gpu in of_placement(result, placement)]
+    clocks = [_number(gpu.get("clock_memory_hz"), 1) for gpu in of_placement(gpus, placement)]
     return min((c for c in clocks if c is not None), default=None)
 
 
-def energy(result: Result, placement: str) -> float | None:
+def energy(gpus: Gpus, placement: str) -> float | None:
     """Joules of all GPUs for one operation, idle power taken off; None unless every GPU says."""
-    each = [_number([gpu.get("energy_per_op_j")], 0) for gpu in of_placement(result, placement)]
+    each = [_number([gpu.get("energy_per_op_j")], 0) for gpu in of_placement(gpus, placement)]
     known = [e for e in each if e is not None]
     return sum(known) if known and len(known) == len(each) else None
 

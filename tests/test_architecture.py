@@ -17,7 +17,7 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "collectives": (
         ("topology.model", ("collectives/cost.py", "collectives/simulate", "collectives/model/")),
         # Costs are fitted on measured maps, and a machine is read from any file that maps one.
-        ("topology.gather", ("collectives/model/",)),
+        ("topology.gather", ("collectives/model/", "collectives/simulate/machines/maps.py")),
         ("topology.measure", ("collectives/model/",)),
         ("topology.sweep", ("collectives/model/",)),
         ("topology.sources.cpulist", ("collectives/model/",)),

@@ -41,7 +41,9 @@ def tiles(rows: Sequence[Row]) -> str:
     for (collective, dtype, op, ranks), group in list(groups.items())[:_MOST_TILES]:
         words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
         rated = [r for r in group if r.busbw_bytes_per_s]
-        timed = [r for r in group if r.time_s]
+        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is all.
+        sized = [r for r in group if r.size or r.message] or group
+        timed = [r for r in sized if r.time_s]
         lines = []
         if rated:
             best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
@@ -97,7 +99,7 @@ def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | No
     facts = {names[key]: _facts(run) for key, run in listed}
     keys = list(dict.fromkeys(k for f in facts.values() for k in f))
     lines = ([key, *(f.get(key, "") for f in facts.values())] for key in keys)
-    more = f"<p>{len(runs) - len(listed)} runs more.</p>" if len(runs) > len(listed) else ""
+    more = f"<p>{len(runs) - len(listed)} more, not shown.</p>" if len(runs) > len(listed) else ""
     return section(
         "method",
         "How it was measured",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["COLUMNS", "Note", "Reading", "Row", "Run", "column", "record"]
+__all__ = ["COLUMNS", "OF_RUN", "Note", "Reading", "Row", "Run", "column", "record"]
 
 
 @dataclass(frozen=True)
@@ -106,21 +106,23 @@ class Reading:
     notes: Sequence[Note] = ()
 
 
-_OF_RUN = ("source", "number", "format", "program", "version", "library", "hosts", "devices")
+#: The columns that come from a row's run, and the fields that they are.
+OF_RUN: dict[str, str] = {
+    name: "number" if name == "run" else name
+    for name in ("source", "run", "format", "program", "version", "library", "hosts", "devices")
+}
 _OF_ROW = tuple(f.name for f in fields(Row) if f.name != "run")
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
-COLUMNS: tuple[str, ...] = (*("run" if n == "number" else n for n in _OF_RUN), *_OF_ROW)
+COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)
 
 
 def column(name: str) -> Callable[[Row], Any]:
     """What takes a column's value from a row."""
-    if name in _OF_ROW:
-        return attrgetter(name)
-    return attrgetter("run." + ("number" if name == "run" else name))
+    return attrgetter(name if name in _OF_ROW else f"run.{OF_RUN[name]}")
 
 
 def record(row: Row) -> dict[str, Any]:
     """A row as a flat mapping of ``COLUMNS``."""
-    of_run = [getattr(row.run, name) for name in _OF_RUN]
+    of_run = [getattr(row.run, name) for name in OF_RUN.values()]
     return dict(zip(COLUMNS, of_run + [getattr(row, name) for name in _OF_ROW], strict=True))
