@@ -66,7 +66,7 @@ class Options:
     ranks: int | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
-    out: tuple[Path, ...] = field(default=())
+    out: tuple[str, ...] = field(default=())
 
 
 def _show(value: object) -> str:

@@ -152,7 +152,7 @@ def _import(options: argparse.Namespace) -> int:
         if options.out is None:
             sys.stdout.write(data)
         else:
-            from reports.store import write
+            from reports.files import write
 
             write(options.out, data.encode())
     return status
@@ -249,8 +249,8 @@ def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
 
 def _plot(options: argparse.Namespace) -> int:
     from reports.expect import parse_rate
+    from reports.files import write
     from reports.plot import figures
-    from reports.store import write
 
     limit = None if options.limit is None else parse_rate(options.limit)
     rows = _read(options.run_, options.ranks).rows
