@@ -16,6 +16,7 @@ __all__ = ["parser"]
 TRANSPORTS = ("auto", "mpi", "shm", "inproc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
+TUNING = Path("busbar-tuning.json")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -125,7 +126,15 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+        help="names joined by commas, each perhaps :key=value; library; auto; all (default"
+        " ring,library)",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
     )
     if collective == "sendrecv":
         add(

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arguments import parser
-from bench.sizes import parse_size, sweep
+from bench.arguments import TUNING, parser
 from collectives import catalogue
 from collectives.dtypes import DTYPES
 from collectives.errors import Unsupported
 from collectives.ops import OPS
+from collectives.sizes import parse_size, sweep
 from collectives.world import How
 
 __all__ = ["Choice", "Options", "parse"]
@@ -21,7 +21,7 @@ ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm to run, with its parameters; the name ``library`` is the library's own."""
+    """An algorithm and its parameters; or ``library``, its own, or ``auto``, as a file says."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
@@ -66,6 +66,7 @@ class Options:
     ranks: int | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
+    tuning: Path = TUNING
     out: tuple[str, ...] = field(default=())
 
 
@@ -96,10 +97,10 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        listed = choice.name == "library" or choice.name in known
+        listed = choice.name in ("library", "auto") or choice.name in known
         if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
             raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'auto', 'all'])}"
             )
     return chosen
 
@@ -154,5 +155,6 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         ranks=given.ranks,
         dry_run=given.dry_run,
         nccl_json=given.output_file,
+        tuning=given.tuning,
         out=tuple(given.out),
     )

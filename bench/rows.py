@@ -11,7 +11,6 @@ from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import per_node
-from bench.sizes import human
 from collectives.errors import RankFailure
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
@@ -19,6 +18,7 @@ from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
 from collectives.schedule import Schedule
+from collectives.sizes import human
 from collectives.spec import Collective, Unit
 from collectives.transport import Action, Array, Transport
 from collectives.world import World

@@ -11,7 +11,7 @@ from itertools import count as forever
 
 import numpy as np
 
-from bench.catalogue import Chosen, Job
+from bench.catalogue import Auto, Chosen, Job
 from bench.ceiling import Ceilings
 from bench.environment import busbar_version, describe, machine, place
 from bench.measure import Timing
@@ -137,7 +137,7 @@ class Session:
         self._stored(lambda store: store.close())
         return self._status
 
-    def _banner(self, chosen: Chosen) -> Banner:
+    def _banner(self, chosen: Auto | Chosen) -> Banner:
         options = self._options
         factor = options.step is None
         return Banner(
@@ -153,11 +153,11 @@ class Session:
             devices=self._people,
         )
 
-    def _through(self, chosen: Chosen) -> str:
+    def _through(self, chosen: Auto | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
-    def _table(self, chosen: Chosen) -> None:
+    def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
         self._say(header(banner, options.per_iteration, options.limit == "column"))
@@ -169,23 +169,24 @@ class Session:
         lines = self._results[first:]
         self._say(footer(lines, banner.program, options.statistic))
 
-    def _rows(self, chosen: Chosen) -> Iterator[Result]:
+    def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
             self._watch.row()
             yield self._row(chosen, line)
 
-    def _row(self, chosen: Chosen, line: Row) -> Result:
+    def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
         options, spec = self._options, self._spec
+        chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
         schedule = chosen.schedule(line.root)
         case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
         for placement in options.placements:
-            self._screen.advance(f"{chosen.label} {line.size} B {line.dtype} {line.op} {placement}")
+            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
         return Result(
             collective=spec.name,
-            algorithm=chosen.label,
+            algorithm=wanted.label,
             transport=self._through(chosen),
             ranks=self._world.size,
             size=line.size,
@@ -197,7 +198,7 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=dict(chosen.parameters),
+            parameters=_parameters(wanted, chosen),
             environment=self._environment,
             schedule=chosen.digest(line.root),
         )
@@ -281,3 +282,9 @@ class Session:
         time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
+
+
+def _parameters(wanted: Auto | Chosen, chosen: Chosen) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them."""
+    named = {} if wanted is chosen else {"algorithm": chosen.label}
+    return {**chosen.parameters, **named}

@@ -39,7 +39,8 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = rounds = 0
-    for every in schedule.all_moves:
+    for step in schedule.steps:
+        every = step.moves()  # not kept: for thousands of ranks all steps at once would not fit
         m = every.remote()
         steps += len(m) > 0
         one = m.joined()

@@ -16,7 +16,7 @@ __all__ = ["folded"]
 # What makes two rows of one run the same measurement.
 _KEY = (
     "run", "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
-    "placement", "statistic", "schedule", "skipped",
+    "placement", "statistic", "schedule", "skipped", "timing", "across",
 )  # fmt: skip
 
 

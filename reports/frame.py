@@ -33,10 +33,10 @@ def frame(rows: Sequence[Row]) -> DataFrame:
     except ImportError:
         raise ReportError("pandas is not installed; pip install 'busbar[reports]'") from None
     columns = _of_rows(rows) if isinstance(rows, Rows) else _of_each(rows)
-    table: DataFrame = pd.DataFrame(
+    made: DataFrame = pd.DataFrame(
         {name: _kind(name)(pd, columns[name]) for name in COLUMNS}, copy=False
     )
-    return table
+    return made
 
 
 def _of_rows(rows: Rows) -> dict[str, Any]:

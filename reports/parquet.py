@@ -27,7 +27,7 @@ _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
 _CODED = (
     "collective", "algorithm", "transport", "placement", "dtype", "op", "statistic", "stopped", "skipped",
-    "schedule",
+    "schedule", "timing", "across",
 )  # fmt: skip
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
 _FLOATS = (

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 __all__ = ["interval_text", "percent", "rate", "seconds", "size_text", "sparkline"]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*#@"
+_MANY = 200
 
 
 def size_text(nbytes: int | None) -> str:
@@ -64,8 +67,11 @@ def sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = False
     low, high = min(values), max(values)
     if high <= low:
         return marks[-1]
-    counts = [0] * width
-    for value in values:
-        counts[min(width - 1, int((value - low) / (high - low) * width))] += 1
+    if len(values) > _MANY:
+        counts = np.histogram(values, width, (low, high))[0].tolist()
+    else:  # several times as fast as numpy for the few values that a row has
+        counts = [0] * width
+        for value in values:
+            counts[min(width - 1, int((value - low) / (high - low) * width))] += 1
     most = max(counts)
     return "".join(" " if not c else marks[-(-c * len(marks) // most) - 1] for c in counts)

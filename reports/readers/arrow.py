@@ -21,7 +21,7 @@ __all__ = ["LEAST_BYTES", "rows"]
 
 #: Below this, importing Arrow takes longer than reading without it.
 LEAST_BYTES = 4 << 20
-_TEXTS = ("stopped", "skipped")
+_TEXTS = {"stopped": "", "skipped": "", "timing": "each", "across": "max"}
 
 
 class _Irregular(Exception):
@@ -64,6 +64,7 @@ def _schema(pa: Any) -> Any:
             ("times", pa.list_(real)),
             ("iterations", whole),
             ("timing", text),
+            ("across", text),
             ("stopped", text),
             ("wrong", whole),
             ("skipped", text),
@@ -104,11 +105,13 @@ class _Reader:
         columns = {"run": self._runs(source), "line": (self._lines + 1)[self._record]}
         columns |= {name: self._head(name) for name in HEAD}
         columns["placement"] = Coded(which, ["out", "in"])
-        loop = self._half["timing"].fill_null("each")
-        columns["statistic"] = Coded(
-            np.array(loop.to_numpy(zero_copy_only=False) == "loop", np.intp), ["median", "mean"]
-        )
-        columns |= {name: self._coded(self._half[name].fill_null("")) for name in _TEXTS}
+        texts = {
+            name: self._coded(self._half[name].fill_null(absent)) for name, absent in _TEXTS.items()
+        }
+        columns |= texts
+        timing = texts["timing"]
+        loop = np.array([label == "loop" for label in timing.labels], np.intp)
+        columns["statistic"] = Coded(loop[timing.codes], ["median", "mean"])
         columns["iterations"] = self._counts("iterations", 0)
         columns["wrong"] = self._wrong()
         columns["limit_s"] = self._limits()

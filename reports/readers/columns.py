@@ -181,6 +181,8 @@ PLACED = (
     "stopped",
     "wrong",
     "skipped",
+    "timing",
+    "across",
     "limit_s",
     "per_rank_s",
     "clock_memory_hz",
@@ -201,7 +203,7 @@ HEAD = (
     "alg_factor",
     "schedule",
 )
-_CODED = ("placement", "statistic", "stopped", "skipped")
+_CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across")
 _FLOATS = ("limit_s", "clock_memory_hz", "energy_per_op_j")
 _WHOLE = ("ranks", "size", "count", "root")
 

@@ -86,8 +86,9 @@ def _checked(half: object) -> dict[str, Any]:
         raise ValueError("a placement is no object")
     _check_times(half.get("times", []))
     get = half.get
-    if not (isinstance(get("stopped", ""), str) and isinstance(get("skipped", ""), str)):
-        raise ValueError("stopped or skipped is no text")
+    for name in ("stopped", "skipped", "timing", "across"):
+        if not isinstance(get(name, ""), str):
+            raise ValueError(f"{name} is no text")
     if not 0 <= get("iterations", 0) <= _MOST or not 0 <= (get("wrong") or 0) <= _MOST:
         raise ValueError("iterations or wrong is no count")
     limit = get("limit")
@@ -157,6 +158,8 @@ class _Table:
                     get("stopped", ""),
                     get("wrong"),
                     get("skipped", ""),
+                    get("timing", "each"),
+                    get("across", "max"),
                     get("limit"),
                     per_rank,
                     memory_clock(gpus, placement) if gpus else None,

@@ -38,7 +38,9 @@ class Row:
     ``times_s`` are raw iterations where the log has them, ``per_rank_s`` every rank's own.
     ``limit_s``: the least time that the memory ceiling of the run allows. ``schedule``: the hash of
     the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
-    ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off.
+    ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
+    (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
+    were taken and combined over ranks; empty where the log does not say.
     """
 
     run: Run
@@ -75,6 +77,8 @@ class Row:
     per_rank_s: tuple[tuple[float, ...], ...] = ()
     clock_memory_hz: float | None = None
     energy_per_op_j: float | None = None
+    timing: str = ""
+    across: str = ""
 
 
 @dataclass(frozen=True, slots=True)
