@@ -183,10 +183,10 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
     add(
         "--out",
         action="append",
-        type=Path,
         default=[],
         metavar="FILE",
-        help="write records (.jsonl, .json, .csv), after every row; repeatable",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
+        " directory (DIR/); repeatable",
     )
     add(
         "--limit",

@@ -67,7 +67,7 @@ class Options:
     dry_run: bool = False
     nccl_json: Path | None = None
     tuning: Path = TUNING
-    out: tuple[Path, ...] = field(default=())
+    out: tuple[str, ...] = field(default=())
 
 
 def _show(value: object) -> str:

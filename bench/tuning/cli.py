@@ -20,7 +20,7 @@ from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
-from reports.store import StoreError, write
+from reports.files import StoreError, write
 
 __all__ = ["main"]
 
