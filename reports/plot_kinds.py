@@ -186,7 +186,7 @@ def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     _sizes_axis(axes, series)
     axes.set_yscale("log")
     axes.set_ylabel("time (us)")
-    _legend(axes, "bar: 95 % interval", "dotted: fit alpha + size / rate")
+    _legend(axes, "bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
     return True
 
 

@@ -24,8 +24,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="MATRIX.json",
-        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; one a"
-        " number of ranks",
+        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; several"
+        " numbers of ranks, and several times the same",
     )
     option("--out", type=Path, metavar="FILE", help="write the fit here, for --fit")
 
@@ -35,10 +35,6 @@ def _fit(options: argparse.Namespace) -> int:
     from collectives.model.given import fitted
 
     costs = fitted(options.files)
-    taken = [(c.ranks, c.transport, c.alone) for c in costs]
-    for one in taken:
-        if taken.count(one) > 1:
-            raise Unsupported(f"two of the files were measured with {one[0]} ranks over {one[1]}")
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,45 +51,79 @@ def seconds(
     ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
     whole elements. Parts of all-to-all-v are taken as equal.
     """
-    ready = np.zeros((len(sizes), schedule.nranks))
-    bound = partial(_bound, _elements(schedule, spec, sizes, itemsize), _split(schedule, spec))
+    chunks = _Chunks(schedule, spec, sizes, itemsize)
+    # One column as long as all ranks are equally far.
+    ready: Numbers = np.zeros((len(sizes), 1))
     for step in schedule.steps:
-        m = step.moves().remote().joined()
-        if len(m):
-            ready = _after(m, schedule.packed, bound, itemsize, priced, ready)
-    return np.asarray(priced.start + ready.max(axis=1, initial=0.0))
+        m = step.moves().remote()
+        if not len(m):
+            continue
+        level = _level(m, schedule.nranks, chunks, priced) if ready.shape[1] == 1 else None
+        if level is None:
+            wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
+            ready = _after(m.joined(), schedule.packed, chunks, priced, wide)
+            if ready.max() == ready.min() or (ready == ready[:, :1]).all():
+                ready = ready[:, :1]
+        else:
+            ready = ready + level
+    return np.asarray(priced.start + ready.max(axis=1))
 
 
-def _elements(schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int) -> Numbers:
-    """Elements of a part at each size, a column."""
-    if spec.unit is Unit.NOTHING:
-        return np.ones((len(sizes), 1))
-    each = [spec.size(schedule.nranks, size, itemsize).elements for size in sizes]
-    return np.array(each, float)[:, None]
+class _Chunks:
+    """How many bytes a schedule's chunks are, at each of several sizes of the collective."""
+
+    def __init__(
+        self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int
+    ) -> None:
+        n = schedule.nranks
+        each = [spec.size(n, size, itemsize).elements for size in sizes]
+        if spec.unit is Unit.NOTHING:
+            each = [1] * len(sizes)
+        self._itemsize = itemsize
+        self._elements = np.array(each, float)[:, None]
+        self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
+        self.equal = all(one % self._split == 0 for one in each)
+
+    def bytes(self, m: Moves) -> Numbers:
+        """Bytes of moves, shape (sizes, moves); parts are shared by chunks as `Layout.bounds` does."""
+        if self.equal:
+            return self.same(m.count)
+        return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
+
+    def same(self, count: NDArray[np.int32]) -> Numbers:
+        """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
+        return np.asarray(count * (self._elements / self._split) * self._itemsize)
+
+    def _bound(self, chunk: NDArray[np.int32]) -> Numbers:
+        """Where a chunk begins, in elements."""
+        part, piece = np.divmod(chunk.astype(np.int64), self._split)
+        return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
 
 
-def _split(schedule: Schedule, spec: Collective) -> int:
-    return max(1, schedule.nchunks // max(1, spec.parts(schedule.nranks)))
+def _level(m: Moves, nranks: int, chunks: _Chunks, priced: Priced) -> Numbers | None:
+    """Seconds of a step in which every rank sends and receives one message, all alike; else None.
+
+    Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
+    """
+    src, dst = m.src, m.dst
+    if len(m) != nranks or not chunks.equal or (m.count != m.count[0]).any():
+        return None
+    if (np.bincount(src, minlength=nranks) != 1).any():
+        return None
+    if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
+        return None
+    kinds = priced.machine.links(src.astype(np.int64), dst.astype(np.int64))
+    if (kinds != kinds[0]).any():
+        return None
+    link, nbytes = priced.links[int(kinds[0])], chunks.same(m.count[:1])
+    alone = link.alone(nbytes, np.ones(1, bool))
+    return alone + link.added(nbytes) if m.reduce[0] else alone
 
 
-def _bound(elements: Numbers, split: int, chunk: NDArray[np.int32]) -> Numbers:
-    """Where a chunk begins, in elements, as `Layout.bounds` shares parts: shape (sizes, moves)."""
-    part, piece = np.divmod(chunk.astype(np.int64), split)
-    where: Numbers = np.asarray(part * elements + np.floor(piece * elements / split))
-    return where
-
-
-def _after(
-    m: Moves,
-    packed: bool,
-    bound: partial[Numbers],
-    itemsize: int,
-    priced: Priced,
-    ready: Numbers,
-) -> Numbers:
+def _after(m: Moves, packed: bool, chunks: _Chunks, priced: Priced, ready: Numbers) -> Numbers:
     """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
-    nbytes = (bound(m.src_chunk + m.count) - bound(m.src_chunk)) * itemsize
+    nbytes = chunks.bytes(m)
     adds = m.reduce
     if packed:
         first = np.flatnonzero(np.diff(src, prepend=-1) | np.diff(dst, prepend=-1))
@@ -101,7 +134,7 @@ def _after(
     both = (into[src] > 0) | (out[dst] > 0)
     alone, further, added = _costs(priced, src, dst, nbytes, both, adds)
     begin = np.maximum(ready[:, src], ready[:, dst])
-    done = ready.copy()
+    done: Numbers = ready.copy()
     for end, count, cost in ((src, out, further), (dst, into, further + added)):
         if count.max() == 1:
             done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)

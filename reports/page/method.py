@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.cautions import warnings_of
+from reports.culprit import Suspect, culprits
 from reports.machine import Machine
 from reports.page.markup import details, items, section, table, text
 from reports.quality import checklist
@@ -23,8 +24,8 @@ _METHOD = (
     "2015); without raw times there is none.",
     "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
-    "A fitted line is time = alpha + beta x size (Hockney's model), by least squares of the relative "
-    "error. It is no model of a series whose algorithm changes with the size.",
+    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
+    "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
     "A bound is the least time that the memory ceiling measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
@@ -71,7 +72,8 @@ def _where(r: Row) -> str:
 
 def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[str]) -> str:
     """What a reader must know before believing the figures, worst first; and what was not read."""
-    found = [text(w) for w in warnings_of(rows)]
+    found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
+    found += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
         where = ", ".join(f.subjects)
         found.append(
@@ -81,6 +83,11 @@ def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[
     unread = items(text(n) for n in notes[:_MOST_FINDINGS])
     more = details(f"{len(notes)} notes of the readers", unread) if notes else ""
     return section("findings", "Findings", shown, more)
+
+
+def _suspect(s: Suspect) -> str:
+    head = "Slow" if s.sure else "Perhaps slow"
+    return f"<strong>{head}: {text(s.name)}</strong>. {text('; '.join(s.evidence))}"
 
 
 def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:
