@@ -22,6 +22,7 @@ __all__ = [
     "heading",
     "import_table",
     "plain_table",
+    "rich_table",
     "setting",
     "share_of_limit",
     "tables",
@@ -92,7 +93,7 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
-    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+    return rich_table(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
 
 
 def share_of_limit(row: Row) -> float | None:
@@ -104,12 +105,13 @@ def _optional(value: float | None) -> str:
     return "" if value is None else seconds(value)
 
 
-def _rich(
+def rich_table(
     heading: str,
     columns: Sequence[tuple[str, str, list[str]]],
     skipped: Sequence[str],
     ascii_only: bool,
 ) -> Shown:
+    """A table from columns (name, side, cells), without the empty ones; skipped rows are dim."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -132,7 +134,7 @@ def plain_table(
     heading: str, columns: Sequence[tuple[str, str, list[str]]], ascii_only: bool = False
 ) -> Shown:
     """A table of texts under a heading; columns are (name, side, texts), empty ones left out."""
-    return _rich(heading, columns, [""] * len(columns[0][2]), ascii_only)
+    return rich_table(heading, columns, [""] * len(columns[0][2]), ascii_only)
 
 
 def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
@@ -160,7 +162,7 @@ def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> S
         t[0] + (" ranks" if n == "ranks" else "") for n, t in same[1:] if len(set(t)) == 1 and t[0]
     ]
     title = ", ".join([f"{rows[0].run.source}: {rows[0].run.format}, {len(rows)} rows", *one])
-    return _rich(title, columns, [r.skipped for r in rows], ascii_only)
+    return rich_table(title, columns, [r.skipped for r in rows], ascii_only)
 
 
 def comparison_tables(
@@ -188,7 +190,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return rich_table(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:
