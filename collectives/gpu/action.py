@@ -124,7 +124,7 @@ class StreamAction:
             self._graphs = graphs
         self.uncaptured = problems[0] if problems else ""
         # All ranks enqueue as many firings at a time as the one with most to launch can.
-        self._launches = 1 if self._graphs is not None else max(most for _, most in everyone)
+        self._launches = 1 if self._graphs is not None else max(1, *(most for _, most in everyone))
 
     def _firing(self, i: int) -> list[Call]:
         """The calls that enqueue firing number i."""
