@@ -7,27 +7,32 @@ the whole plan is captured once as a CUDA graph where that works.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from collectives.errors import Unavailable
 from collectives.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 from collectives.gpu.lane import Lane
+from collectives.gpu.nccl_memory import buffer_bytes
+from collectives.gpu.program import bind, staging_bytes
 from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.spec import Collective
 from collectives.transports.nccl_library import library_calls
-from collectives.transports.nccl_program import bind, staging_bytes
 from collectives.transports.nccl_said import Log, NoLog
 from collectives.world import Json, World
 
 __all__ = ["FLOAT", "SUM", "NcclTransport", "grouped", "version_text"]
 
-FLOAT, SUM = 7, 0
+Call = Callable[[], Any]
+BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
 
 
@@ -61,6 +66,9 @@ class NcclTransport:
     """
 
     name = "nccl"
+    average_ulps = (
+        2  # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact
+    )
 
     def __init__(
         self,
@@ -81,6 +89,16 @@ class NcclTransport:
         self._log = log or NoLog()
         self.said: dict[str, Json] = {}
         device.use()
+        # What a record says of the run: gathered here, since only one rank writes records.
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_name = device.name
+        self.facts: dict[str, Json] = {
+            "nccl": version_text(int(nccl.get_version())),
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "graph": graph,
+            "cold": cold,
+        }
         self.comm = self._join() if communicator is None else communicator
         self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
         self._word = device.allocate(_MEET_BYTES)
@@ -106,16 +124,29 @@ class NcclTransport:
         return comm
 
     @property
-    def meet(self) -> list[Callable[[], Any]]:
+    def meet(self) -> list[Call]:
         """Calls after which no rank's stream goes on before all have come here."""
         at, stream = self._word.address, self.lane.stream.ptr
         return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
 
-    def group(self, calls: list[Callable[[], Any]]) -> None:
-        """Enqueue sends and receives that go at once."""
+    def send(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.gpu.program.Port`; a message is bytes, whatever its elements."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
+
+    def receive(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.gpu.program.Port`."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.recv, view.address, view.nbytes, BYTES, peer, stream)
+
+    def exchange(self, messages: list[Call]) -> Call:
+        """See `collectives.gpu.program.Port`: one group."""
+        return partial(self._group, messages)
+
+    def _group(self, messages: list[Call]) -> None:
         with grouped(self.nccl):
-            for call in calls:
-                call()
+            for message in messages:
+                message()
 
     # -- what a transport offers
 
@@ -219,29 +250,18 @@ class NcclTransport:
     # -- what a record says of it
 
     @property
-    def device_uuid(self) -> str:
-        """The GPU's identity, as NVML knows it."""
-        return self.device.uuid
-
-    @property
-    def bus_id(self) -> str:
-        """The GPU's PCI address."""
-        return self.device.bus_id
-
-    @property
     def library_version(self) -> str:
         """The library that carries the bytes: ``NCCL 2.32.3``."""
         return f"NCCL {version_text(int(self.nccl.get_version()))}"
 
-    def environment(self) -> dict[str, Json]:
-        """What a record's environment says beside the host's."""
-        everyone = self.world.gather([self.device.name, self.device.bus_id, self.device.uuid])
-        return {
-            "nccl": version_text(int(self.nccl.get_version())),
-            **self.device.versions(),
-            "gpus": [{"name": n, "bus_id": b, "uuid": u} for n, b, u in everyone],
-            "graph": self._graph,
-        }
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give to buffers.
+
+        What NCCL will yet take for its own is set aside.
+        """
+        device = self.device
+        free = device.memory()[0] - buffer_bytes(self.world.size, os.environ)
+        return f"GPU {device.bus_id}", max(0, free)
 
     # -- the end
 
