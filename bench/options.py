@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.arguments import TUNING, parser
 from bench.sizes import parse_size, sweep
 from collectives import catalogue
-from collectives.dtypes import DTYPES
+from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
 from collectives.world import How
@@ -61,6 +61,13 @@ class Options:
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
+    gpus: tuple[int, ...] = ()
+    oversubscribe_gpu: bool = False
+    threads: int | None = None
+    graph: str = "on"
+    cache: str = "cold"
+    buffers: str = "host"
+    split: tuple[str, int] | None = None
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
     dry_run: bool = False
@@ -79,12 +86,13 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, tuple(given.items()))
 
 
-def _names(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
+def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names from a list; ``all`` are the known ones, ``more`` are only had by name."""
     if text == "all":
         return tuple(known)
     for name in text.split(","):
-        if name not in known:
-            raise Unsupported(f"no {what} {name!r}; there are: {', '.join(known)}, all")
+        if name not in (*known, *more):
+            raise Unsupported(f"no {what} {name!r}; there are: {', '.join((*known, *more))}, all")
     return tuple(text.split(","))
 
 
@@ -130,7 +138,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         algorithms=_choices(given.algorithm, collective),
         collective=collective,
         every_algorithm=given.algorithm == "all",
-        dtypes=_names(given.datatype, DTYPES, "data type"),
+        dtypes=_names(given.datatype, DTYPES, "data type", FLOAT8),
         ops=_names(given.op, OPS, "operation"),
         root=given.root,
         iterations=given.iters,
@@ -147,6 +155,13 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,
+        gpus=given.gpus,
+        oversubscribe_gpu=given.oversubscribe_gpu,
+        threads=given.threads,
+        graph=given.graph,
+        cache=given.cache,
+        buffers=given.buffers,
+        split=given.split,
         grid=None if given.grid is None else _grid(given.grid),
         counts=getattr(given, "counts", None),
         spread=getattr(given, "spread", 1.0),

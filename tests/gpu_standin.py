@@ -80,7 +80,7 @@ class Machine:
         self,
         gpus: int = 8,
         *,
-        total: int = 1 << 30,
+        total: int = 8 << 30,
         cache: int = 512,
         capability: tuple[int, int] = (9, 0),
         nccl: int = 23203,

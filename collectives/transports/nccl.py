@@ -88,10 +88,11 @@ class NcclTransport:
         self._graph, self._cold, self._compare = graph, cold, compare
         self._log = log or NoLog()
         self.said: dict[str, Json] = {}
+        self.remarks: list[str] = []
         device.use()
         # What a record says of the run: gathered here, since only one rank writes records.
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
-        self.device_name = device.name
+        self.device_index, self.device_name = device.index, device.name
         self.facts: dict[str, Json] = {
             "nccl": version_text(int(nccl.get_version())),
             **device.versions(),
@@ -227,16 +228,18 @@ class NcclTransport:
 
     # -- groups
 
-    def split(self, color: int, world: World) -> NcclTransport:
-        """A transport for the ranks of one colour, whose world is given. All ranks call this.
+    def split(self, group: World) -> NcclTransport:
+        """A transport for the ranks of a group, whose world is given. All ranks call this.
 
         By ncclCommSplit where CuPy has it, else by a unique id for each group.
         """
         made = None
         if hasattr(self.comm, "commSplit"):
-            made = self.comm.commSplit(color, self.world.rank)
+            # A group is known by the first of its ranks.
+            color = group.broadcast(self.world.rank)
+            made = self.comm.commSplit(color, group.rank)
         return NcclTransport(
-            world,
+            group,
             self.device,
             self.nccl,
             graph=self._graph,
@@ -260,7 +263,8 @@ class NcclTransport:
         What NCCL will yet take for its own is set aside.
         """
         device = self.device
-        free = device.memory()[0] - buffer_bytes(self.world.size, os.environ)
+        here = self.facts["uuids"].count(self.device_uuid)
+        free = device.memory()[0] - here * buffer_bytes(self.world.size, os.environ)
         return f"GPU {device.bus_id}", max(0, free)
 
     # -- the end
