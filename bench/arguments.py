@@ -183,7 +183,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "--algorithm",
         metavar="NAMES",
         help="names joined by commas, each perhaps :key=value; library; auto; all (default"
-        " ring,library)",
+        " ring,library; on GPUs tree, torus and ps, too)",
     )
     add(
         "--tuning",

@@ -54,8 +54,11 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     would share a GPU unasked; both on all ranks alike.
     """
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
-    device, problem = None, ""
-    unsupported = False
+    device, problem, unsupported = None, "", False
+    if world.name == "inproc":
+        # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
+        # would wait behind the very one that waits for it.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
         cupy = load_cupy()
         visible = count_gpus(cupy)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.arguments import TUNING, parser
@@ -14,7 +14,7 @@ from collectives.errors import Unsupported
 from collectives.ops import OPS
 from collectives.world import How
 
-__all__ = ["Choice", "Options", "parse"]
+__all__ = ["Choice", "Options", "on_gpus", "parse"]
 
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
@@ -34,7 +34,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, checked as far as it can be without knowing the ranks."""
+    """What was asked for, checked as far as it can be without knowing the ranks.
+
+    ``usual``: no algorithm was named.
+    """
 
     sizes: tuple[int, ...]
     factor: float | None
@@ -42,6 +45,7 @@ class Options:
     algorithms: tuple[Choice, ...]
     collective: str
     every_algorithm: bool = False
+    usual: bool = False
     dtypes: tuple[str, ...] = ("float",)
     ops: tuple[str, ...] = ("sum",)
     root: int | None = 0
@@ -112,6 +116,17 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     return chosen
 
 
+def on_gpus(options: Options) -> Options:
+    """The same where no algorithm was named, but with more of ours beside the library's on GPUs.
+
+    Those that cannot serve the ranks are left out with a note.
+    """
+    if not options.usual or options.collective != "allreduce":
+        return options
+    named = tuple(Choice(name) for name in ("ring", "tree", "torus", "ps", "library"))
+    return replace(options, algorithms=named, every_algorithm=True)
+
+
 def _grid(text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
@@ -138,6 +153,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         algorithms=_choices(given.algorithm, collective),
         collective=collective,
         every_algorithm=given.algorithm == "all",
+        usual=given.algorithm is None,
         dtypes=_names(given.datatype, DTYPES, "data type", FLOAT8),
         ops=_names(given.op, OPS, "operation"),
         root=given.root,

@@ -99,8 +99,10 @@ class Bench:
             program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
             return memory(program, self._transport, size, in_place)
         own = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+        turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
         # Libraries take a temporary vector of their own for large reductions.
-        return (max(own) + (max(own) if in_place else sum(own))) * size
+        buffers = max(own) if in_place else sum(own)
+        return (max(own) + buffers) * size + int(turns(buffers * size))
 
     def _refusal(self, case: Case, layout: Layout, in_place: bool) -> str:
         room = self._room

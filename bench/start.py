@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from bench import devices, launch
 from bench.catalogue import jobs
 from bench.groups import Group, Recorder, of_group, split
-from bench.options import Options
+from bench.options import Options, on_gpus
 from bench.screen import Screen
 from bench.session import Session
 from bench.watch import catch_signals
@@ -204,13 +204,25 @@ def _run(
     before the error goes on.
     """
     rule = wanted[0].split
-    try:
+    with _let_go(world, both[0]):
         if rule is None:
             return _session(world, both, library, wanted, signals)
         return _groups(world, library, wanted, signals, split(world, rule), again)
+
+
+@contextmanager
+def _let_go(world: World, transport: Transport) -> Iterator[None]:
+    """At the end close a transport that can give up; after an error let it give up."""
+    give_up = getattr(transport, "give_up", None)
+    try:
+        yield
     except BaseException:
-        getattr(both[0], "give_up", lambda: None)()
+        if give_up is not None:
+            give_up()
         raise
+    if give_up is not None:
+        world.barrier()
+        transport.close()
 
 
 def _groups(
@@ -223,7 +235,9 @@ def _groups(
 ) -> int:
     """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
     mine = of_group(wanted, group.number)
-    status = _session(group.world, again(group.world), library, mine, signals, group)
+    both = again(group.world)
+    with _let_go(group.world, both[0]):
+        status = _session(group.world, both, library, mine, signals, group)
     kept = group.screen.kept if isinstance(group.screen, Recorder) else []
     everyone = world.gather([group.number, status, kept])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
@@ -241,6 +255,8 @@ def _session(
 ) -> int:
     transport, baseline = both
     has_library = world.name == "mpi" or baseline.name == "nccl"
+    if hasattr(transport, "device_uuid"):
+        wanted = [on_gpus(options) for options in wanted]
     todo = jobs(wanted, world.size, transport.name, library=has_library)
     session = Session(world, transport, baseline, library, todo, signals, group)
     if world.rank == 0:

@@ -73,7 +73,7 @@ class StreamAction:
     ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
     caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
     streams meet, before each timed firing. ``graph``: replay captured graphs from the second
-    firing on; ``held`` is kept alive; ``connected`` is called after the first firing.
+    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing.
     """
 
     divides = True  # an average is divided here, on the device
@@ -87,7 +87,7 @@ class StreamAction:
         meet: list[Call],
         graph: bool,
         held: object = None,
-        connected: Call = lambda: None,
+        connected: Callable[[StreamAction], None] = lambda action: None,
     ) -> None:
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
         self._bytes, self._graph, self._connected = bytes_, graph, connected
@@ -106,7 +106,7 @@ class StreamAction:
         self._each = time.perf_counter() - start
         self._fired += 1
         if self._fired == 1:
-            self._connected()
+            self._connected(self)
 
     def _ready(self) -> None:
         """Capture the graphs, once; every rank comes here at the same firing.

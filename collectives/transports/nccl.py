@@ -158,7 +158,7 @@ class NcclTransport:
     def staging(self, program: Program, itemsize: int) -> int:
         """Room for what arrives to be added, and for the sets of buffers that take turns."""
         own = sum(program.elements.values()) * itemsize
-        return staging_bytes(program, itemsize) + (self._turns(own) - 1) * (own + 3 * 256)
+        return staging_bytes(program, itemsize) + self.rotation(own)
 
     def _turns(self, nbytes: int) -> int:
         return turns(nbytes, self.device.cache_bytes) if self._cold else 1
@@ -190,6 +190,10 @@ class NcclTransport:
         bound = [library_calls(self, spec, each, op, elements=elements, root=root) for each in sets]
         return self._action(bound, (0, 0), sets, spec.name)
 
+    def rotation(self, nbytes: int) -> int:
+        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
+        return (self._turns(nbytes) - 1) * (nbytes + 3 * 256)
+
     def _sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
         # All ranks take the same number of turns, whatever each one's own bytes.
         own = sum(array.nbytes for array in buffers.values())
@@ -200,19 +204,20 @@ class NcclTransport:
         self, bound: list[Any], moved: tuple[int, int], held: object, library: str
     ) -> StreamAction:
         self.said = {}
-        action = StreamAction(
+        self._log.skip()
+        # No reference from the action to itself: memory that the collector of cycles gave back
+        # behind a closed gate would wait for the device, and the gate for it.
+        return StreamAction(
             self.lane,
             bound,
             moved,
             meet=self.meet,
             graph=self._graph,
             held=held,
-            connected=lambda: self._connected(action, library),
+            connected=partial(self._connected, library),
         )
-        self._log.skip()
-        return action
 
-    def _connected(self, action: StreamAction, library: str) -> None:
+    def _connected(self, library: str, action: StreamAction) -> None:
         """After the first firing: what NCCL chose, and what graphs are worth, where that was asked."""
         if library:
             self.said |= self._log.chosen()
@@ -279,6 +284,7 @@ class NcclTransport:
         if comm is not None:
             with suppress(RuntimeError):
                 comm.abort()
+        self._log.close()
 
     def close(self) -> None:
         """Destroy the communicator."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -55,8 +56,10 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     status, out, err = in_process("allreduce", "--threads", "4", *SMALL, "--out", str(file))
     assert status == 0, err
     rows = _rows(out)
-    assert len(rows) == 4 and all(row[8] == row[12] == "0" for row in rows)
-    assert "ring (nccl)" in out and "library (nccl)" in out and "NCCL 2.32.3" in out
+    assert len(rows) == 10 and all(row[8] == row[12] == "0" for row in rows)
+    for name in ("ring", "tree", "torus", "ps", "library"):
+        assert f"allreduce {name} (nccl)" in out
+    assert "NCCL 2.32.3" in out and "device  3 [0000:0a:00] Stand-in GPU" in out
     environment, _ = _records(file)
     assert environment["mapping"]["gpu"] == [f"0000:{7 + n:02x}:00.0" for n in range(4)]
     facts = environment["transport"]
@@ -71,7 +74,7 @@ def test_collectives_through_the_whole_benchmark(here: Here) -> None:
         status, out, err = in_process(name, *small, "-d", "bfloat16,f8e5m2")
         assert status == 0, out + err
         rows = _rows(out)
-        assert len(rows) == 4 and all(row[8] == "0" for row in rows)
+        assert len(rows) >= 4 and all(row[8] == "0" for row in rows)
 
 
 def test_average_of_the_library_may_round(here: Here) -> None:
@@ -107,8 +110,6 @@ def test_two_ranks_on_one_gpu_are_refused_with_advice(here: Here) -> None:
 
 def test_oversubscribed_the_table_says_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: --oversubscribe-gpu sets what this NCCL needs, and the table says who shares."""
-    import os
-
     machine = here(gpus=1)
     machine.shared_gpus = True
     run = ("allreduce", "--threads", "4", "--oversubscribe-gpu", *SMALL)
@@ -159,6 +160,25 @@ def test_what_does_not_fit_on_a_gpu_is_skipped(here: Here) -> None:
     )
 
 
+def test_what_the_library_chose_is_shown_and_kept(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: NCCL's choice stands under the library's rows and in their records; its log is ours."""
+    machine = here(gpus=2)
+    file = tmp_path / "run.jsonl"
+    run = ("allreduce", "--threads", "2", *SMALL, "-A", "ring,library", "--out", str(file))
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert out.count("# in-place: algorithm ring  protocol ll  channels 4") == 2
+    rows = _records(file)[1]
+    assert [bool(row.get("parameters", {}).get("said")) for row in rows] == [False] * 2 + [True] * 2
+    assert machine.log is not None and not Path(machine.log).exists()
+    assert not {"NCCL_DEBUG", "NCCL_DEBUG_FILE"} & set(os.environ)
+    # A user's own wishes for NCCL's output are left alone.
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    assert "algorithm ring" not in in_process(*run)[1]
+
+
 def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
     """Rule: --graph compare shows, and records, what eager firings and replays take."""
     here(gpus=2)
@@ -184,7 +204,8 @@ def test_every_group_of_a_split_has_its_table(here: Here, tmp_path: Path) -> Non
     """Rule: --split groups run at once, each through a communicator split off; all are reported."""
     here(gpus=4)
     file = tmp_path / "run.jsonl"
-    run = ("allreduce", "--threads", "4", "--split", "mod:2", *SMALL, "--out", str(file))
+    more = ["-A", "ring,library", "--out", str(file)]
+    run = ("allreduce", "--threads", "4", "--split", "mod:2", *SMALL, *more)
     status, out, err = in_process(*run)
     assert status == 0, err
     assert [line for line in out.splitlines() if line.startswith("# group")] == [
