@@ -15,6 +15,7 @@ __all__ = ["parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc")
 BINDINGS = ("none", "core", "numa")
+TUNING = Path("busbar-tuning.json")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -124,7 +125,15 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+        help="names joined by commas, each perhaps :key=value; library; auto; all (default"
+        " ring,library)",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
     )
     if collective == "sendrecv":
         add(
@@ -178,6 +187,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         metavar="FILE",
         help="write records (.jsonl, .json, .csv), after every row; repeatable",
     )
+    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")
     add(
         "--dry-run",

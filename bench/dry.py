@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.catalogue import Chosen, Job
+from bench.catalogue import Auto, Chosen, Job
 from bench.memory import SHARE, free_memory
 from bench.options import Options
 from bench.sizes import human
@@ -38,9 +38,10 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
 
 
 def _algorithm(
-    spec: Collective, options: Options, chosen: Chosen, nranks: int, free: int
+    spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
 ) -> Iterator[str]:
     for row in rows(spec, options, nranks):
+        chosen = wanted.at(row.size)
         schedule = chosen.schedule(row.root)
         steps = "" if schedule is None else str(cost(schedule, spec).steps)
         itemsize = dtype(row.dtype).itemsize

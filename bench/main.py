@@ -89,7 +89,7 @@ def _dry(wanted: Sequence[Options], speaks: bool) -> int:
 
     sign = launch.launched()
     nranks = sign.size if sign is not None else wanted[0].ranks or 1
-    for job in jobs(wanted, nranks):
+    for job in jobs(wanted, nranks, wanted[0].transport):
         if speaks:
             for line in dry_run(job, nranks):
                 print(line)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arguments import parser
+from bench.arguments import TUNING, parser
 from bench.sizes import parse_size, sweep
 from collectives import catalogue
 from collectives.dtypes import DTYPES
@@ -21,7 +21,7 @@ ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm to run, with its parameters; the name ``library`` is the library's own."""
+    """An algorithm and its parameters; or ``library``, its own, or ``auto``, as a file says."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
@@ -57,6 +57,7 @@ class Options:
     cycles: int = 1
     timeout: float | None = None
     per_iteration: bool = False
+    per_rank: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
@@ -64,6 +65,7 @@ class Options:
     ranks: int | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
+    tuning: Path = TUNING
     out: tuple[Path, ...] = field(default=())
 
 
@@ -94,10 +96,10 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        listed = choice.name == "library" or choice.name in known
+        listed = choice.name in ("library", "auto") or choice.name in known
         if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
             raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'auto', 'all'])}"
             )
     return chosen
 
@@ -141,6 +143,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         cycles=given.run_cycles,
         timeout=given.timeout,
         per_iteration=given.per_iter,
+        per_rank=given.per_rank,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,
@@ -150,5 +153,6 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         ranks=given.ranks,
         dry_run=given.dry_run,
         nccl_json=given.output_file,
+        tuning=given.tuning,
         out=tuple(given.out),
     )

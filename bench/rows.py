@@ -209,6 +209,7 @@ class Bench:
             sent=max(s for _, s, _ in everyone) if ours else None,
             received=max(r for _, _, r in everyone) if ours else None,
             total=sum(s for _, s, _ in everyone) if ours else None,
+            per_rank=timed.per_rank,
         )
         return sample, complaint
 

@@ -11,8 +11,8 @@ from itertools import count as forever
 
 import numpy as np
 
-from bench.catalogue import Chosen, Job
-from bench.environment import busbar_version, cpu_model, describe, hostname
+from bench.catalogue import Auto, Chosen, Job
+from bench.environment import busbar_version, describe, place
 from bench.measure import Timing
 from bench.memory import SHARE, free_memory
 from bench.rows import Bench, Case
@@ -54,13 +54,21 @@ class Session:
         self._results: list[Result] = []
         self._status = 0
         self._store = self._open_store()
-        people = world.gather([os.getpid(), hostname(), cpu_model()])
-        self._people = [(rank, pid, host, cpu) for rank, (pid, host, cpu) in enumerate(people)]
-        hosts = [host for _, _, host, _ in self._people]
-        self._environment = describe(library, world.nodes, hosts)
+        places = world.gather(place(world, transport))
+        self._people = [
+            (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
+        ]
+        self._library = library
+        # Only rank 0 writes records.
+        self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
-            options.warmup, options.iterations, options.budget, options.timing, options.across
+            options.warmup,
+            options.iterations,
+            options.budget,
+            options.timing,
+            options.across,
+            options.per_rank,
         )
         self._bench = Bench(
             world,
@@ -122,12 +130,12 @@ class Session:
         self._screen.lines(self._closing())
         return self._status
 
-    def _banner(self, chosen: Chosen) -> Banner:
+    def _banner(self, chosen: Auto | Chosen) -> Banner:
         options = self._options
         factor = options.step is None
         return Banner(
             program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
-            version=f"busbar version {busbar_version()} {self._environment['library']}",
+            version=f"busbar version {busbar_version()} {self._library}",
             minimum=min(options.sizes),
             maximum=max(options.sizes),
             step=int(options.factor or 2) if options.step is None else options.step,
@@ -138,11 +146,11 @@ class Session:
             devices=self._people,
         )
 
-    def _through(self, chosen: Chosen) -> str:
+    def _through(self, chosen: Auto | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
-    def _table(self, chosen: Chosen) -> None:
+    def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
         self._screen.lines(header(banner, options.per_iteration))
@@ -154,23 +162,24 @@ class Session:
         lines = self._results[first:]
         self._screen.lines(footer(lines, banner.program, options.statistic))
 
-    def _rows(self, chosen: Chosen) -> Iterator[Result]:
+    def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
             self._watch.row()
             yield self._row(chosen, line)
 
-    def _row(self, chosen: Chosen, line: Row) -> Result:
+    def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
         options, spec = self._options, self._spec
+        chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
         schedule = chosen.schedule(line.root)
         case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
         for placement in options.placements:
-            self._screen.advance(f"{chosen.label} {line.size} B {line.dtype} {line.op} {placement}")
+            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
         return Result(
             collective=spec.name,
-            algorithm=chosen.label,
+            algorithm=wanted.label,
             transport=self._through(chosen),
             ranks=self._world.size,
             size=line.size,
@@ -182,8 +191,9 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=dict(chosen.parameters),
+            parameters=_parameters(wanted, chosen),
             environment=self._environment,
+            schedule=chosen.digest(line.root),
         )
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
@@ -254,3 +264,9 @@ class Session:
         time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
+
+
+def _parameters(wanted: Auto | Chosen, chosen: Chosen) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them."""
+    named = {} if wanted is chosen else {"algorithm": chosen.label}
+    return {**chosen.parameters, **named}

@@ -120,7 +120,7 @@ def _session(
     wanted: Sequence[Options],
     signals: socket.socket | None,
 ) -> int:
-    todo = jobs(wanted, world.size, library=world.name == "mpi")
+    todo = jobs(wanted, world.size, transport.name, library=world.name == "mpi")
     session = Session(world, transport, baseline, library, todo, signals)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]

@@ -3,19 +3,59 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from reports.record import Result, Sample
+from reports.record import FORMAT, Result, Sample
 from reports.statistics import bandwidths, center, interval
 
-__all__ = ["EXPORTS", "nccl_json", "to_csv", "to_json", "to_jsonl"]
+__all__ = ["EXPORTS", "Lines", "nccl_json", "to_csv", "to_json", "to_jsonl"]
+
+
+class Lines:
+    """Records as JSON lines, one after the other; the format that loads for ever.
+
+    An environment stands once, in a line of its own before the first record that has it; a record
+    names it by its hash as its ``run``.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a record: its line, after that of its environment where it is new."""
+        document = result.as_dict()
+        environment = document.pop("environment", None)
+        lines = b""
+        if environment is not None:
+            document["run"], fresh = self._run(environment)
+            if fresh:
+                run = {"run": document["run"], "format": FORMAT, "environment": environment}
+                lines = _line(run)
+        return lines + _line(document)
+
+    def _run(self, environment: Mapping[str, Any]) -> tuple[str, bool]:
+        for name, known in self._known.items():
+            if known is environment:
+                return name, False
+        text = json.dumps(environment, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:12]
+        fresh = name not in self._known
+        self._known[name] = environment
+        return name, fresh
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
 def to_jsonl(results: Sequence[Result]) -> bytes:
-    """One record a line; the format that loads for ever."""
-    return b"".join(json.dumps(r.as_dict()).encode() + b"\n" for r in results)
+    """One record a line, see `Lines`."""
+    lines = Lines()
+    return b"".join(map(lines.line, results))
 
 
 def to_json(results: Sequence[Result]) -> bytes:

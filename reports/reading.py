@@ -139,8 +139,8 @@ def frame(rows: Sequence[Row]) -> DataFrame:
     table: DataFrame = pd.DataFrame({name: list(map(column(name), rows)) for name in COLUMNS})
     for name in _INTEGERS:
         table[name] = table[name].astype("Int64")
-    floats = [c for c in COLUMNS if c.endswith("_s") and c != "times_s"]
-    for name in [*floats, "cv", "error"]:
+    floats = [c for c in COLUMNS if c.endswith("_s") and c not in ("times_s", "per_rank_s")]
+    for name in [*floats, "cv", "error", "clock_memory_hz", "energy_per_op_j"]:
         table[name] = table[name].astype("float64")
     return table
 

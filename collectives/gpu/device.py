@@ -22,7 +22,7 @@ from collectives.gpu.array import DeviceArray
 __all__ = ["Device", "Event", "Graph", "Kernel", "Stream"]
 
 # cudaDeviceAttr numbers, the same in every CUDA version.
-_MULTIPROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
 _PEER_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
 
 
@@ -69,6 +69,10 @@ class Graph(Protocol):
 
     def launch(self, stream: Any = None) -> None:
         """Enqueue all of it."""
+        ...
+
+    def upload(self, stream: Any = None) -> None:
+        """Bring it to the device without running it."""
         ...
 
 
@@ -124,6 +128,11 @@ class Device:
     def multiprocessors(self) -> int:
         """The number of streaming multiprocessors."""
         return self._attribute(_MULTIPROCESSORS)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the L2 cache."""
+        return self._attribute(_L2_BYTES)
 
     def versions(self) -> dict[str, str]:
         """CuPy's version, the CUDA runtime's and the driver's, for records."""
@@ -261,6 +270,7 @@ class Device:
                 capturing.end_capture()
             raise
         graph: Graph = capturing.end_capture()
+        graph.upload(stream)  # so that the first launch is no slower than the next
         return graph
 
     # -- kernels

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from math import fsum, isfinite, sqrt
 from typing import Any
 
+from reports.gpus import energy, memory_clock
 from reports.readers.rows import Note, Reading, Row, Run
 from reports.record import FORMAT, Result, Sample
 from reports.statistics import bandwidths, center, interval_ranks
 
-__all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "rows_of"]
+__all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "results", "rows_of"]
 
 _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
@@ -21,8 +22,15 @@ _NEEDED = ("collective", "algorithm", "transport", "ranks", "size", "count", "dt
 
 
 def recognises(document: object) -> bool:
-    """Whether a JSON value is one of our records, of this format or a newer one."""
-    return isinstance(document, dict) and "collective" in document and "bus_factor" in document
+    """Whether a JSON value is one of our lines, of this format or a newer one."""
+    return isinstance(document, dict) and (
+        ("collective" in document and "bus_factor" in document) or _is_run(document)
+    )
+
+
+def _is_run(document: Mapping[str, Any]) -> bool:
+    """Whether it is the line of an environment, which records name as their ``run``."""
+    return {"run", "environment", "format"} <= document.keys() and "collective" not in document
 
 
 def result(document: Mapping[str, Any]) -> Result:
@@ -30,9 +38,7 @@ def result(document: Mapping[str, Any]) -> Result:
 
     Raises ValueError with the reason when it is no record that we can read.
     """
-    form = document.get("format")
-    if not isinstance(form, int) or not 1 <= form <= FORMAT:
-        raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
+    _check_format(document)
     for name in _NEEDED:
         kind = int if name in ("ranks", "size", "count", "root") else str
         if not isinstance(document.get(name), kind):
@@ -40,8 +46,17 @@ def result(document: Mapping[str, Any]) -> Result:
     if not isinstance(document.get("bus_factor"), (int, float)):
         raise ValueError("bus_factor is missing or no number")
     known = {k: v for k, v in document.items() if k in _RESULT}
+    known["gpus"] = tuple(known.get("gpus", ()))
+    if not all(isinstance(gpu, dict) for gpu in known["gpus"]):
+        raise ValueError("gpus are not a list of objects")
     out, in_place = _sample(document.get("out")), _sample(document.get("in_place"))
     return Result(**known, out=out, in_place=in_place)
+
+
+def _check_format(document: Mapping[str, Any]) -> None:
+    form = document.get("format")
+    if not isinstance(form, int) or not 1 <= form <= FORMAT:
+        raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
 
 
 def _sample(value: object) -> Sample | None:
@@ -49,15 +64,26 @@ def _sample(value: object) -> Sample | None:
         return None
     if not isinstance(value, dict):
         raise ValueError("a placement is no object")
-    times = value.get("times", [])
+    known = {k: v for k, v in value.items() if k in _SAMPLE}
+    known["times"] = _times(value.get("times", []))
+    if "per_rank" in known:
+        if not isinstance(known["per_rank"], list):
+            raise ValueError("per_rank is no list")
+        known["per_rank"] = tuple(map(_times, known["per_rank"]))
+    limit = known.get("limit")
+    if limit is not None and (not isinstance(limit, (int, float)) or not limit > 0):
+        raise ValueError("limit is no number of seconds")
+    return Sample(**known)
+
+
+def _times(times: object) -> tuple[float, ...]:
     if (
         not isinstance(times, list)
         or not set(map(type, times)) <= {int, float}
         or not isfinite(fsum(times))
     ):
         raise ValueError("times are not a list of seconds")
-    known = {k: v for k, v in value.items() if k in _SAMPLE}
-    return Sample(**{**known, "times": tuple(times)})
+    return tuple(times)
 
 
 def rows_of(run: Run, line: int, r: Result) -> list[Row]:
@@ -107,6 +133,11 @@ def _row(run: Run, line: int, r: Result, s: Sample, placement: str) -> Row:
         stopped=s.stopped,
         skipped=s.skipped,
         times_s=s.times,
+        limit_s=s.limit,
+        schedule=r.schedule,
+        per_rank_s=s.per_rank,
+        clock_memory_hz=memory_clock(r, placement),
+        energy_per_op_j=energy(r, placement),
     )
 
 
@@ -144,15 +175,63 @@ class _Runs:
         return self._known[key]
 
 
-def _readings(source: str, documents: Iterable[tuple[int, object]]) -> Reading:
-    runs, rows, notes = _Runs(source), [], []
+class _Environments:
+    """The lines of environments that have been read, by the name that records give them."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def keep(self, document: Mapping[str, Any]) -> None:
+        """Take the line of an environment. Raises ValueError when it is none that we can read."""
+        _check_format(document)
+        if not isinstance(document["environment"], dict):
+            raise ValueError("the environment is no object")
+        self._known[str(document["run"])] = document["environment"]
+
+    def fill(self, document: dict[str, Any]) -> str:
+        """Put the environment that a record names into it; gives what is to be said of that."""
+        if "run" not in document:
+            return ""
+        name, said = str(document["run"]), ""
+        if name not in self._known:
+            self._known[name] = {}
+            said = f"the line of run {name} is missing: nothing is known of its machine"
+        document["environment"] = self._known[name]
+        return said
+
+
+def _records(documents: Iterable[tuple[int, object]]) -> Iterator[tuple[int, Result | str]]:
+    """The records among JSON values, or what is wrong with one, each with its line."""
+    environments = _Environments()
     for line, document in documents:
         try:
             if isinstance(document, ValueError):
                 raise document
             if not isinstance(document, dict):
                 raise ValueError("not a record")
-            r = result(document)
+            if _is_run(document):
+                environments.keep(document)
+                continue
+            said = environments.fill(document)
+            if said:
+                yield line, said
+            yield line, result(document)
+        except (ValueError, TypeError, OverflowError) as error:
+            yield line, f"record not read: {error}"
+
+
+def results(text: str) -> list[Result]:
+    """The records of JSON lines, whole; those that cannot be read are left out."""
+    return [r for _, r in _records(_parsed(text)) if isinstance(r, Result)]
+
+
+def _readings(source: str, documents: Iterable[tuple[int, object]]) -> Reading:
+    runs, rows, notes = _Runs(source), list[Row](), list[Note]()
+    for line, r in _records(documents):
+        if isinstance(r, str):
+            notes.append(Note(source, line, r))
+            continue
+        try:
             rows += rows_of(runs.of(r), line, r)
         except (ValueError, TypeError, OverflowError) as error:
             notes.append(Note(source, line, f"record not read: {error}"))

@@ -35,7 +35,10 @@ class Row:
     interval of the median. ``min_s``, ``max_s`` and ``p99_s`` are over iterations for nccl-tests
     and Busbar, over ranks for OSU and IMB. ``cv`` is standard deviation over mean. ``wrong``
     counts wrong elements; ``error`` is the largest deviation that old nccl-tests print instead.
-    ``times_s`` are raw iterations where the log has them.
+    ``times_s`` are raw iterations where the log has them, ``per_rank_s`` every rank's own.
+    ``limit_s``: the least time that the memory ceiling of the run allows. ``schedule``: the hash of
+    the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
+    ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off.
     """
 
     run: Run
@@ -67,6 +70,11 @@ class Row:
     stopped: str = ""
     skipped: str = ""
     times_s: tuple[float, ...] = ()
+    limit_s: float | None = None
+    schedule: str = ""
+    per_rank_s: tuple[tuple[float, ...], ...] = ()
+    clock_memory_hz: float | None = None
+    energy_per_op_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
