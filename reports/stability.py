@@ -137,7 +137,9 @@ def _modes(t: Floats) -> Unstable | None:
     apart = high / low - 1
     if apart < _APART or not is_multimodal(t.tolist()):
         return None
-    text = f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+    text = (
+        f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+    )
     return Unstable("modes", text, apart)
 
 
@@ -158,5 +160,7 @@ def _alike(t: Floats) -> Unstable | None:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
         return Unstable("alike", text, -r)
     wider = sqrt((1 + r) / (1 - r)) if r < 1 else float("inf")
-    text = f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
+    text = (
+        f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
+    )
     return Unstable("alike", text, r)

@@ -128,7 +128,7 @@ class Machine:
         )
 
     def view(self, address: int, n: int, dtype: Any = np.uint8) -> NDArray[Any]:
-        """n elements at an address of the device's memory; whatever lies outside is an error."""
+        """N elements at an address of the device's memory; whatever lies outside is an error."""
         kind = np.dtype(dtype)
         nbytes = n * kind.itemsize
         if n and not self.on_device(address, nbytes):

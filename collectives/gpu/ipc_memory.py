@@ -7,7 +7,7 @@ opened in the process that made it. Knows nothing of schedules.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary, finalize
 
@@ -20,13 +20,11 @@ __all__ = ["Memory"]
 # An IPC handle stands for a whole allocation; the driver shares a page of this size among smaller
 # ones, so whoever opened the handle of one would map its neighbours with it.
 PAGE = 2 << 20
+_INSTEAD = "use --transport nccl"
 
 
 class _Token:
     """What keeps memory alive: every view of an array refers to it."""
-
-    def __init__(self, held: object = None) -> None:
-        self.held = held
 
 
 class Memory:
@@ -35,6 +33,7 @@ class Memory:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._own: dict[int, tuple[int, int]] = {}
+        self._tokens: WeakValueDictionary[int, _Token] = WeakValueDictionary()
         self._attached: WeakValueDictionary[tuple[int, int], _Token] = WeakValueDictionary()
         self._at: dict[tuple[int, int], int] = {}
         self._shown: set[int] = set()
@@ -50,7 +49,7 @@ class Memory:
         room = -(-max(nbytes, 1) // PAGE) * PAGE
         array = self._device.allocate(room)
         key, self._count = self._count, self._count + 1
-        token = _Token()
+        token = self._tokens[key] = _Token()
         self._own[key] = (array.address, room)
         finalize(token, self._release, key, array).atexit = False
         return self._device.wrap(array.address, nbytes, token)
@@ -82,6 +81,10 @@ class Memory:
         """Where an allocation of this rank begins."""
         return self._own[key][0]
 
+    def keeper(self, key: int) -> object:
+        """What keeps an allocation of this rank alive, for other threads of this process."""
+        return self._tokens[key]
+
     def describe(self, key: int, shared: bool) -> dict[str, Any]:
         """How another rank finds an allocation, as JSON; ``shared``: from another process too."""
         address, size = self._own[key]
@@ -92,7 +95,7 @@ class Memory:
         return {**found, "handle": self._device.ipc_handle(address).hex()}
 
     def attach(self, rank: int, key: int, found: Mapping[str, Any]) -> tuple[int, object]:
-        """Where another rank's allocation lies here, and what keeps it mapped.
+        """Where another rank's allocation lies here, and what keeps it mapped (see `keeper`, too).
 
         Raises Unavailable where it cannot be mapped, with the remedy.
         """
@@ -104,7 +107,7 @@ class Memory:
             address = self._open(rank, bytes.fromhex(str(found["handle"])))
             token = _Token()
             self._attached[rank, key], self._at[rank, key] = token, address
-            finalize(token, self._close, self._device.ipc_close, address).atexit = False
+            finalize(token, self._device.ipc_close, address).atexit = False
         return self._at[rank, key], token
 
     def _reach(self, rank: int, gpu: int) -> None:
@@ -123,10 +126,3 @@ class Memory:
                 f"cannot map the GPU memory of rank {rank} ({error}); every rank must see all GPUs"
                 f" (CUDA_VISIBLE_DEVICES) in one IPC namespace, with peer access; {_INSTEAD}"
             ) from None
-
-    @staticmethod
-    def _close(close: Callable[[int], None], address: int) -> None:
-        close(address)
-
-
-_INSTEAD = "use --transport nccl"

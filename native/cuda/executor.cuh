@@ -97,7 +97,8 @@ BUSBAR_DEVICE void program(const u64* plan, const Team& team) {
 // passes or the copy engine's moves, then `signal_step`.
 BUSBAR_DEVICE void wait_step(const u64* plan, u64 number, const Team& team) {
     // After a failure nothing is waited for any more: the host learns of it when all has run out.
-    if (load_acquire(plan[kClaim])) return;
+    // The whole team decides alike, for it meets further down.
+    if (team.any(load_acquire(plan[kClaim]) != 0)) return;
     wait_all(plan, Record(plan, number), number, firings(plan, team), team);
 }
 template <class F, int op>
@@ -105,7 +106,7 @@ BUSBAR_DEVICE void pass_step(const u64* plan, u64 number, const Team& team) {
     if (!load_acquire(plan[kClaim])) pass_part<F, op>(Record(plan, number), team);
 }
 BUSBAR_DEVICE void signal_step(const u64* plan, u64 number, const Team& team) {
-    if (load_acquire(plan[kClaim])) return;
+    if (team.any(load_acquire(plan[kClaim]) != 0)) return;
     const u64 fired = firings(plan, team);
     signal_all(plan, Record(plan, number), fired, team);
     if (number + 1 == plan[kRecords]) count_firing(plan, fired, team);
