@@ -6,7 +6,6 @@ What `collectives.transports.ipc` prepares; collective, like all binding of shar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +49,6 @@ class Binding:
         transport.memory.forget()
         self._at = [self._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         found = flow(ordered([one["steps"] for one in everyone]), world.size)
-        self._warm(op, buffers[Buffer.OUT])
         self.calls = self._build(found, op)
         if op is not None and op.mean and program.elements[Buffer.OUT]:
             out: Any = buffers[Buffer.OUT]
@@ -119,29 +117,6 @@ class Binding:
         array.view(np.uint64)[:] = words
         return array
 
-    def _warm(self, op: Op | None, out: Any) -> None:
-        """Launch every kernel once with nothing to do.
-
-        A kernel's first launch may have to load it, which waits for the device to be idle: it never
-        would be while another rank's kernel waits for this one.
-        """
-        transport, lane = self._transport, self._transport.lane
-        control = self._zeroed(control_bytes(1, 1))
-        alone = replace(transport.addresses([control.address], _nowhere), tell=[0])
-        plan = self._written(table(flow([], 1), 0, 1, self._dtype.itemsize, alone, 0, 1.0))
-        kernels = transport.kernels(self._dtype, op)
-        nothing = (np.uint64(plan.address), np.uint64(0))
-        lane.enqueue(
-            [
-                *program(kernels, plan.address, 1),
-                *steps(kernels, plan.address, (), 1, _never),
-                lambda: kernels.wait((1,), (1,), nothing),
-                lambda: kernels.move((1,), (THREADS,), nothing),
-                lane.kernels.divide(out[:0], 1),
-            ]
-        )
-        lane.stream.synchronize()
-
     def _copy(self, staged: int, stage: Stage) -> Callable[[Work], list[Call]]:
         """How the copy engines carry a plain copy out, whole."""
         transport, size = self._transport, self._dtype.itemsize
@@ -174,7 +149,3 @@ def _grid(works: tuple[Work, ...], itemsize: int, most: int) -> int:
 def _never(work: Work) -> list[Call]:
     """No pass goes to the copy engines."""
     return []
-
-
-def _nowhere(place: Place) -> int:
-    raise AssertionError(f"a plan of nothing names {place}")

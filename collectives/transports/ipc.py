@@ -11,6 +11,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,15 @@ from collectives.errors import Unsupported
 from collectives.gpu.action import StreamAction
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_bind import Binding
-from collectives.gpu.ipc_fire import EXECUTORS, Watch, WatchedLane
-from collectives.gpu.ipc_kernels import BLOCKS, Kernels, compile_kernels
+from collectives.gpu.ipc_fire import EXECUTORS, Watch, WatchedLane, program, steps
+from collectives.gpu.ipc_kernels import BLOCKS, THREADS, Kernels, compile_kernels
 from collectives.gpu.ipc_memory import PAGE, Memory
-from collectives.gpu.ipc_table import STATUS, WORD, Addresses
+from collectives.gpu.ipc_table import STATUS, WORD, Addresses, control_bytes, table
 from collectives.layout import Elements
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
+from collectives.shared.flow import flow
 from collectives.shared.tasks import Place
 from collectives.spec import Collective
 from collectives.transport import Action, Buffers
@@ -149,11 +151,35 @@ class IpcTransport:
         )
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
-        """The executor for a type and an operation, compiled when first asked for."""
+        """The executor for a type and an operation, compiled and warm when first asked for."""
         key = dtype.name, "" if op is None else op.ufunc.__name__
         if key not in self._kernels:
             self._kernels[key] = compile_kernels(self.device, dtype, op)
+            self._warm(self._kernels[key], dtype)
         return self._kernels[key]
+
+    def _warm(self, kernels: Kernels, dtype: np.dtype[Any]) -> None:
+        """Launch every kernel once with nothing to do.
+
+        A kernel's first launch may have to load it, which waits for the device to be idle: it never
+        would be while another rank's kernel waits for this one.
+        """
+        control = self.allocate(control_bytes(1, 1))
+        control[:] = 0
+        alone = replace(self.addresses([control.address], _nowhere), tell=[0])
+        words = table(flow([], 1), 0, 1, dtype.itemsize, alone, 0, self.deadline)
+        plan = self.allocate(words.nbytes)
+        plan.view(np.uint64)[:] = words
+        nothing = (np.uint64(plan.address), np.uint64(0))
+        self.lane.enqueue(
+            [
+                *program(kernels, plan.address, 1),
+                *steps(kernels, plan.address, (), 1, lambda work: []),
+                lambda: kernels.move((1,), (THREADS,), nothing),
+                self.lane.kernels.divide(control[:0].view(dtype), 1),
+            ]
+        )
+        self.lane.wait()
 
     def library(
         self,
@@ -186,6 +212,10 @@ class IpcTransport:
             self.device.wrap(at, WORD, None).view(np.uint64)[:] = left
         self._watch.close()
         self._held.clear()
+
+
+def _nowhere(place: Place) -> int:
+    raise AssertionError(f"a plan of nothing names {place}")
 
 
 def _mps() -> bool:

@@ -1,6 +1,7 @@
 # ruff: noqa: D102, N802 -- the names are CuPy's
-"""Our GPU stand-in with what the ipc transport needs: memory that processes can map, and the CUDA
-executor, which is the host's build of the very same source.
+"""Our GPU stand-in with what the ipc transport needs.
+
+Memory that processes can map, and the CUDA executor: the host's build of the very same source.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class Running(Item):
         if not self._begun:
             self._begun = True
             self._thread.start()
+        # Whoever asks again and again would leave the launch no time.
+        self._thread.join(NAP_S)
         return not self._thread.is_alive()
 
 

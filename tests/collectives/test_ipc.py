@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale
 from collectives.plan import Plan
+from collectives.schedule import Schedule
 from collectives.transports.ipc import IpcTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.collectives.cases import expected, inputs
@@ -48,62 +50,81 @@ def _buffers(transport: IpcTransport, layout: Layout, case: Case, rank: int) -> 
     return whole[0], whole[1]
 
 
-def _filled(size: int, kind: np.dtype, value: int) -> NDArray:
+def _filled(size: int, kind: np.dtype[Any], value: int) -> NDArray[Any]:
     return np.full(size, value).astype(kind)
 
 
-def _play(world: InprocWorld, transport: IpcTransport, cases: list[Case]) -> None:
+class Judged(NamedTuple):
+    """A case, and what goes in, must come out and must travel, rank by rank."""
+
+    case: Case
+    schedule: Schedule
+    layout: Layout
+    given: list[NDArray[Any]]
+    wanted: list[NDArray[Any]]
+    moved: NDArray[np.int64]
+
+
+def _judged(case: Case, nranks: int) -> Judged:
+    collective, name, root, _, elements, kind, operation = case
+    what, of, joined = spec(collective), dtype(kind), op(operation)
+    schedule = build(collective, name, nranks, root=root)
+    layout = Layout.of(schedule, what, root)
+    given = inputs(layout, elements, of, operation == "prod")
+    wanted = expected(layout, elements, given, joined.ufunc)
+    for vector in wanted if joined.mean and what.reduces else ():
+        scale(vector, nranks)
+    moved = traffic(schedule, what, elements, of.itemsize, root)
+    return Judged(case, schedule, layout, given, wanted, moved)
+
+
+def _play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
     """One rank's part of every case, fired three times (also from a graph) and compared each time."""
-    for case in cases:
-        collective, name, root, in_place, elements, kind, operation = case
-        what = spec(collective)
-        schedule = build(collective, name, world.size, root=root)
-        layout = Layout.of(schedule, what, root)
-        joined, of = op(operation), dtype(kind)
-        given = inputs(layout, elements, of, operation == "prod")
-        wanted = expected(layout, elements, given, joined.ufunc)[world.rank]
-        if joined.mean and what.reduces:
-            scale(wanted, world.size)
-        source, target = _buffers(transport, layout, case, world.rank)
-        where = (schedule, what, transport, world.rank, source, target)
-        used = joined if what.reduces else None
+    rank = world.rank
+    for case, schedule, layout, given, wanted, moved in judged:
+        _, _, root, in_place, elements, kind, operation = case
+        of, what = dtype(kind), layout.spec
+        source, target = _buffers(transport, layout, case, rank)
+        where = (schedule, what, transport, rank, source, target)
+        used = op(operation) if what.reduces else None
         with Plan(*where, used, elements, root=root, in_place=in_place) as plan:
             for _ in range(3):
                 target[:] = _filled(len(target), of, 77)
-                source[:] = given[world.rank]
+                source[:] = given[rank]
                 world.barrier()
                 plan()
-                assert np.array_equal(target.host(), wanted), f"{case}: {world.rank} is wrong"
+                assert np.array_equal(target.host(), wanted[rank]), f"{case}: {rank} is wrong"
                 # Nobody reads or writes this rank's buffers any more: they may change at once.
                 target[:] = _filled(len(target), of, 78)
-            moved = traffic(schedule, what, elements, of.itemsize, root)
-            assert [plan.sent, plan.received] == (3 * moved[:, world.rank]).tolist(), case
+            assert [plan.sent, plan.received] == (3 * moved[:, rank]).tolist(), case
             world.barrier()
     transport.close()
 
 
 def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> IpcMachine:
     machine = IpcMachine(gpus)
-    cupy = IpcCupy(machine)
+    cupy, judged = IpcCupy(machine), [_judged(case, nranks) for case in cases]
 
     def body(world: InprocWorld) -> None:
         device = Device(cupy, world.rank % gpus)
-        _play(world, IpcTransport(world, device, deadline=30, **options), cases)
+        _play(world, IpcTransport(world, device, deadline=30, **options), judged)
 
     run(nranks, body, deadline=60)
     return machine
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 8])
 def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
     """Rule: any schedule runs as one launch a rank, several blocks each, replayed from a graph."""
-    _run(nranks, list(_cases(nranks)))
+    cases = list(_cases(nranks))
+    _run(nranks, cases if nranks < 8 else cases[::2])
 
 
 @pytest.mark.parametrize("executor", ["steps", "engine"])
 def test_every_algorithm_in_launches_of_their_own(executor: str) -> None:
     """Rule: waits, passes, copies and signals as separate work on a stream give the same."""
-    machine = _run(4, list(_cases(4)), gpus=2, executor=executor, graph=False)
+    cases = list(_cases(4))[executor == "engine" :: 2]
+    machine = _run(4, cases, gpus=2, executor=executor, graph=False)
     assert (machine.peer_copies > 0) == (executor == "engine")
 
 
@@ -117,7 +138,7 @@ def test_every_operation_on_every_type(kind: str) -> None:
         for in_place in (False, True)
         for elements in (13, 20_011)
     ]
-    _run(4, cases)
+    _run(3, cases)
 
 
 def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachine:
@@ -163,9 +184,9 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline(executor: str) ->
     def body(world: InprocWorld, transport: IpcTransport) -> None:
         plan = _plan(world, transport, 50_000)
         if world.rank != 1:
-            with pytest.raises(RankFailure, match="rank 1|rank [02] failed"):
+            with pytest.raises(RankFailure, match=r"rank 1|rank [02] failed"):
                 plan()
-            with pytest.raises(RankFailure, match="rank 1|rank [02] failed"):
+            with pytest.raises(RankFailure, match=r"rank 1|rank [02] failed"):
                 plan()
         over.wait(20)
 
