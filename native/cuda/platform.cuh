@@ -20,13 +20,24 @@ struct alignas(16) Pack {  // 16 bytes: what one access moves
     u32 word[4];
 };
 
+// All that a plan names is global memory: this GPU's, a peer's, or pinned memory of the host.
+BUSBAR_DEVICE u64 global(u64 at) {
+    u64 found;
+    asm("cvta.to.global.u64 %0, %1;" : "=l"(found) : "l"(at));
+    return found;
+}
 BUSBAR_DEVICE Pack load_pack(u64 at) {
     // Never through the read-only path: other GPUs write these bytes while this kernel runs.
-    const uint4 v = *reinterpret_cast<const uint4*>(at);
-    return {{v.x, v.y, v.z, v.w}};
+    Pack p;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+                 : "l"(global(at)));
+    return p;
 }
 BUSBAR_DEVICE void store_pack(u64 at, const Pack& p) {
-    *reinterpret_cast<uint4*>(at) = make_uint4(p.word[0], p.word[1], p.word[2], p.word[3]);
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(at)), "r"(p.word[0]),
+                 "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+                 : "memory");
 }
 BUSBAR_DEVICE float as_float(u32 u) { return __uint_as_float(u); }
 BUSBAR_DEVICE u32 as_bits(float f) { return __float_as_uint(f); }
@@ -43,14 +54,14 @@ BUSBAR_DEVICE u32 float_to_half(float f) {
     return h;
 }
 
-// Words that ranks wait on, in this GPU's memory or a peer's, or in pinned memory of the host.
+// Words that ranks wait on.
 BUSBAR_DEVICE u64 load_acquire(u64 at) {
     u64 v;
-    asm volatile("ld.acquire.sys.u64 %0, [%1];" : "=l"(v) : "l"(at) : "memory");
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(at)) : "memory");
     return v;
 }
 BUSBAR_DEVICE void store_release(u64 at, u64 v) {
-    asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(at), "l"(v) : "memory");
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(v) : "memory");
 }
 // Whether this caller is the first to set a word of this GPU's memory.
 BUSBAR_DEVICE bool claim(u64 at) { return atomicCAS(reinterpret_cast<u64*>(at), 0ull, 1ull) == 0; }
