@@ -63,7 +63,8 @@ class InprocWorld:
         self.shared = shared
         self.nodes: Sequence[int] = (0,) * shared.size
 
-    def _exchange(self, value: object) -> list[object]:
+    def exchange(self, value: object) -> list[object]:
+        """Every rank's object itself: a thread may keep alive what another holds."""
         shared = self.shared
         shared.board[self.rank] = value
         self.barrier()
@@ -73,15 +74,15 @@ class InprocWorld:
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
         """See `World.broadcast`."""
-        return json.loads(str(self._exchange(json.dumps(value))[root]))
+        return json.loads(str(self.exchange(json.dumps(value))[root]))
 
     def gather(self, value: Json) -> list[Json]:
         """See `World.gather`."""
-        return [json.loads(str(text)) for text in self._exchange(json.dumps(value))]
+        return [json.loads(str(text)) for text in self.exchange(json.dumps(value))]
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
-        stack = np.stack([np.asarray(v) for v in self._exchange(values.copy())])
+        stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
         if how == "rank0":
             return np.asarray(stack[0])
         if how == "avg":
@@ -118,7 +119,7 @@ class InprocWorld:
         shared = self.shared
         # Made by the group's first rank, found by the others.
         made = _Shared(len(mine), shared.deadline, shared) if self.rank == first else None
-        group = self._exchange(made)[first]
+        group = self.exchange(made)[first]
         assert isinstance(group, _Shared)
         return InprocWorld([rank for _, rank in mine].index(self.rank), group)
 
