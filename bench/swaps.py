@@ -9,7 +9,10 @@ from collectives.schedule import Schedule
 from collectives.spec import Collective
 from topology.sweep import BURST
 
-__all__ = ["messages", "swaps"]
+__all__ = ["STILL", "messages", "swaps"]
+
+#: Swaps of data that stays as it is: one a firing, as firings repeat them anyway.
+STILL = ("still", "sum")
 
 
 def messages(quantity: str) -> int:
@@ -34,7 +37,9 @@ def swaps(
             Move(
                 rank,
                 peer,
-                Slot(Buffer.OUT, 2 * i + number % 2) if number else Slot(Buffer.IN, i),
+                Slot(Buffer.OUT, 2 * i + number % 2)
+                if number and not still
+                else Slot(Buffer.IN, i),
                 Slot(Buffer.OUT, 2 * i + (number + 1) % 2),
                 adds,
             )
