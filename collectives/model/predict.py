@@ -156,7 +156,9 @@ def _level(
     return alone + link.added(nbytes, fresh[:1]) if m.reduce[0] else alone
 
 
-def _after(m: Moves, packed: bool, chunks: _Chunks, priced: Priced, ready: Numbers) -> Numbers:
+def _after(
+    m: Moves, packed: bool, chunks: _Chunks, written: _Written, priced: Priced, ready: Numbers
+) -> Numbers:
     """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
     nbytes = chunks.bytes(m)
