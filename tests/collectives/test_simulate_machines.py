@@ -137,7 +137,9 @@ def test_shifts_do_not_collide_in_a_full_fat_tree(down: tuple[int, ...]) -> None
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 7), st.integers(1, 2))
+@given(
+    st.integers(1, 3), st.integers(1, 4), st.integers(0, 3), st.integers(1, 7), st.integers(1, 2)
+)
 def test_dragonflies(p: int, a: int, h: int, g: int, taper: int) -> None:
     """3 hops between routers at most; ⌊a·h/(g−1)⌋ cables between every two groups."""
     if g > 1 and a * h < g - 1:

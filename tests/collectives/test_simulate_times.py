@@ -73,7 +73,9 @@ def test_without_contention_times_are_the_closed_forms(
     which: tuple[str, str], p: int, a: float, o: float, rate: float, g: float, n: int
 ) -> None:
     """To 1e-9: latency, overheads, bytes and additions of algorithms that share no link."""
-    made = replace(machine(f"full:{p}:latency_us={a * 1e6}:gbs={rate / 1e9}", p), overhead=o, gamma=g)
+    made = replace(
+        machine(f"full:{p}:latency_us={a * 1e6}:gbs={rate / 1e9}", p), overhead=o, gamma=g
+    )
     found = simulate(draft(*which, p), spec(which[0]), made, n)
     assert found.seconds == pytest.approx(FORMS[which](p, a, o, 1 / rate, g, n), rel=1e-9)
     assert found.parts["sharing"] == pytest.approx(0.0, abs=1e-9 * found.seconds)
@@ -93,7 +95,9 @@ def test_a_ring_of_any_number_of_ranks_on_a_ring(p: int) -> None:
 def test_a_torus_on_its_torus(x: int, y: int) -> None:
     """2(X−1)(α + nβ/X) + 2(Y−1)(α + nβ/XY), and every byte added once."""
     made = machine(f"torus:{x}x{y}:latency_us=1:gbs=10:add_gbs=100", x * y)
-    found = simulate(draft("allreduce", "torus", x * y, grid=(x, y)), spec("allreduce"), made, 10**7)
+    found = simulate(
+        draft("allreduce", "torus", x * y, grid=(x, y)), spec("allreduce"), made, 10**7
+    )
     along = 2 * (x - 1) * (1e-6 + 10**7 / x / 10e9)
     down = 2 * (y - 1) * (1e-6 + 10**7 / (x * y) / 10e9)
     adding = (x * y - 1) / (x * y) * 10**7 / 100e9
@@ -126,7 +130,9 @@ def test_a_parameter_server_shares_its_port() -> None:
 # -- by hand: links of 1 byte/s, chunks of 1 byte
 
 
-def wired(rates: list[float], delays: list[float], ways: dict[tuple[int, int], list[int]]) -> Machine:
+def wired(
+    rates: list[float], delays: list[float], ways: dict[tuple[int, int], list[int]]
+) -> Machine:
     """A machine of links with given rates, and what way each pair takes; ends do not matter."""
     size = len(rates)
     links = Links(
@@ -187,7 +193,14 @@ def test_there_is_no_barrier_between_steps() -> None:
     Link 0: 2 bytes of step 0 and 1 of step 1 end at 3 s and 2 s; then step 1 of rank 1 takes 1 s.
     """
     made = wired([1, 1], [0, 0], {(0, 1): [0], (3, 4): [0], (1, 2): [1]})
-    assert ends(made, [(0, 1, 2, False)], [(1, 2, 1, False), (3, 4, 1, False)]) == [3, 4, 4, 2, 2, 0]
+    assert ends(made, [(0, 1, 2, False)], [(1, 2, 1, False), (3, 4, 1, False)]) == [
+        3,
+        4,
+        4,
+        2,
+        2,
+        0,
+    ]
 
 
 def test_a_message_waits_for_both_of_its_ranks() -> None:
