@@ -17,6 +17,7 @@ from bench.environment import busbar_version, describe, machine, place
 from bench.measure import Timing
 from bench.memory import SHARE, free_memory
 from bench.rows import Bench, Case
+from bench.sampler import Gauges
 from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
@@ -26,6 +27,7 @@ from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
 from reports.files import StoreError
+from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
 from reports.record import Result, Sample
 from reports.store import Store, nccl_sink, sink
@@ -72,6 +74,12 @@ class Session:
             options.per_rank,
         )
         self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._gauges = Gauges(
+            world,
+            transport,
+            energy=options.energy,
+            rest=options.energy or options.iterations is None,
+        )
         self._bench = Bench(
             world,
             transport,
@@ -81,6 +89,7 @@ class Session:
             check=options.check,
             budget=self._budget(),
             ceilings=self._ceilings,
+            gauges=self._gauges,
         )
 
     def _open_store(self) -> Store | None:
@@ -131,8 +140,9 @@ class Session:
         finally:
             self._screen.close()
             self._watch.close()
-        if self._ceilings.why:
-            self._screen.note(f"busbar: {self._ceilings.why}")
+            self._gauges.close()
+        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+            self._screen.note(f"busbar: {why}")
         self._say(self._closing())
         self._stored(lambda store: store.close())
         return self._status
@@ -201,6 +211,7 @@ class Session:
             parameters=_parameters(wanted, chosen),
             environment=self._environment,
             schedule=chosen.digest(line.root),
+            gpus=self._gauges.taken(),
         )
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
@@ -240,6 +251,7 @@ class Session:
                 what = "" if both else f"{placement} "
                 lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
                 reasons.pop(sample.skipped)
+        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
     def _keep(self, result: Result) -> None:
