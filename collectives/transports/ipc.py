@@ -40,6 +40,7 @@ __all__ = ["IpcTransport"]
 
 # Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
 MOST_RANKS = 64
+QUEUES, _QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS", 8
 
 
 class IpcTransport:
@@ -122,6 +123,7 @@ class IpcTransport:
             "uuid": self.device.uuid,
             "multiprocessors": self.device.multiprocessors,
             "mps": _mps(),
+            "queues": _queues(),
         }
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
@@ -173,8 +175,8 @@ class IpcTransport:
         nothing = (np.uint64(plan.address), np.uint64(0))
         self.lane.enqueue(
             [
-                *program(kernels, plan.address, 1),
-                *steps(kernels, plan.address, (), 1, lambda work: []),
+                *program(kernels, plan, 1),
+                *steps(kernels, plan, (), 1, lambda work: []),
                 lambda: kernels.move((1,), (THREADS,), nothing),
                 self.lane.kernels.divide(control[:0].view(dtype), 1),
             ]
@@ -224,16 +226,29 @@ def _mps() -> bool:
     return (Path(pipes) / "control").exists()
 
 
+def _queues() -> int:
+    """Queues between this process and a GPU: streams beyond them wait for each other."""
+    given = os.environ.get(QUEUES, "")
+    return int(given) if given.isdecimal() else _QUEUES
+
+
 def _notes(everyone: list[Json]) -> list[str]:
     """What must be said of ranks that share a GPU."""
-    places = {(one["uuid"], one["pid"]) for one in everyone}
+    notes, places = [], Counter((one["uuid"], one["pid"]) for one in everyone)
     shared = [uuid for uuid, n in Counter(uuid for uuid, _ in places).items() if n > 1]
-    if not shared or all(one["mps"] for one in everyone):
-        return []
-    return [
-        f"several processes share {shared[0]} without MPS: they are time-sliced, so that every wait"
-        " takes milliseconds; right results, times that mean nothing (use threads of one process)"
-    ]
+    if shared and not all(one["mps"] for one in everyone):
+        notes.append(
+            f"several processes share {shared[0]} without MPS: they are time-sliced, so that every"
+            " wait takes milliseconds; right results, times that mean nothing (use threads of one"
+            " process)"
+        )
+    most, queues = max(places.values()), min(int(one["queues"]) for one in everyone)
+    if 2 * most > queues:
+        notes.append(
+            f"{most} threads share a GPU and {queues} queues lead there; two streams on one queue"
+            f" would wait for each other: set {QUEUES}=32 before the start"
+        )
+    return notes
 
 
 def _resident(everyone: list[Json], uuid: str) -> int:
