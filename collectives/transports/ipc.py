@@ -98,7 +98,7 @@ class IpcTransport:
 
     def _introduced(self) -> tuple[list[int], list[object]]:
         """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
-        world, tell, held = self.world, [0] * self.world.size, []
+        world, tell, held = self.world, [0] * self.world.size, list[object]()
         key, _ = self.memory.locate(self._life)
         everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
         for rank, where in enumerate(everyone):
