@@ -6,15 +6,16 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
 from bench.environment import busbar_version, describe, place
+from bench.groups import Group
 from bench.measure import Timing
-from bench.memory import SHARE, free_memory
+from bench.memory import room
 from bench.rows import Bench, Case
 from bench.screen import Screen
 from bench.watch import Watch
@@ -44,13 +45,15 @@ class Session:
         library: str,
         jobs: Sequence[Job],
         signals: socket.socket | None,
+        group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options."""
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``group``: which of several this is."""
+        self._group = group
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
-        self._screen = Screen(world.rank)
+        self._screen = Screen(world.rank) if group is None else group.screen
         self._results: list[Result] = []
         self._status = 0
         self._store = self._open_store()
@@ -58,9 +61,14 @@ class Session:
         self._people = [
             (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
         ]
+        self._slots = [
+            (p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]
+        ]
         self._library = library
         # Only rank 0 writes records.
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
+        if group is not None:
+            self._environment["group"] = group.facts
         self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
             options.warmup,
@@ -77,7 +85,7 @@ class Session:
             rules,
             self._watch,
             check=options.check,
-            budget=self._budget(),
+            room=room(world, transport),
         )
 
     def _open_store(self) -> Store | None:
@@ -96,14 +104,6 @@ class Session:
         if problem:
             raise Unsupported(problem)
         return store
-
-    def _budget(self) -> list[int]:
-        free = self._world.gather(int(free_memory() * SHARE))
-        nodes = self._world.nodes
-        return [
-            min(f for f, at in zip(free, nodes, strict=True) if at == node)
-            for node in range(max(nodes) + 1)
-        ]
 
     # -- the sweep
 
@@ -144,6 +144,8 @@ class Session:
             iterations=options.iterations,
             check=options.check,
             devices=self._people,
+            slots=self._slots,
+            group=0 if self._group is None else self._group.number,
         )
 
     def _through(self, chosen: Auto | Chosen) -> str:
@@ -153,6 +155,7 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
+        self._screen.lines(f"# {remark}" for remark in self._remarks())
         self._screen.lines(header(banner, options.per_iteration))
         first = len(self._results)
         for result in self._rows(chosen):
@@ -165,6 +168,8 @@ class Session:
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
             self._watch.row()
+            if self._group is not None:
+                self._group.together()
             yield self._row(chosen, line)
 
     def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
@@ -174,9 +179,11 @@ class Session:
         schedule = chosen.schedule(line.root)
         case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
+        said: dict[str, dict[str, object]] = {}
         for placement in options.placements:
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
+            said[placement] = self._said(chosen)
         return Result(
             collective=spec.name,
             algorithm=wanted.label,
@@ -191,10 +198,15 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=_parameters(wanted, chosen),
+            parameters=_parameters(wanted, chosen, said),
             environment=self._environment,
             schedule=chosen.digest(line.root),
         )
+
+    def _said(self, chosen: Chosen) -> dict[str, object]:
+        """What the transport says of the placement that it has just run: what a library chose."""
+        through = self._baseline if chosen.library else self._transport
+        return dict(getattr(through, "said", {}))
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:
@@ -220,6 +232,11 @@ class Session:
 
     # -- reporting
 
+    def _remarks(self) -> list[str]:
+        """What must be known to read a table: of the transport, and which group it is."""
+        found = [] if self._group is None else [self._group.title]
+        return found + list(getattr(self._transport, "remarks", ()))
+
     def _shown(self, result: Result) -> list[str]:
         lines = [row(result, self._options.statistic, self._options.per_iteration)]
         reasons = {
@@ -231,6 +248,9 @@ class Session:
                 what = "" if both else f"{placement} "
                 lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
                 reasons.pop(sample.skipped)
+        for placement, said in result.parameters.get("said", {}).items():
+            words = "  ".join(f"{name} {value}" for name, value in said.items())
+            lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
         return lines
 
     def _keep(self, result: Result) -> None:
@@ -266,7 +286,13 @@ class Session:
         os._exit(status)
 
 
-def _parameters(wanted: Auto | Chosen, chosen: Chosen) -> dict[str, object]:
-    """An algorithm's parameters; where a tuning file chose it, its name is one of them."""
-    named = {} if wanted is chosen else {"algorithm": chosen.label}
-    return {**chosen.parameters, **named}
+def _parameters(
+    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
+
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    """
+    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    heard = {placement: dict(one) for placement, one in said.items() if one}
+    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

@@ -10,9 +10,11 @@ deadlocks here as it does there. Kernels are known by the names in our sources a
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -80,7 +82,7 @@ class Machine:
         self,
         gpus: int = 8,
         *,
-        total: int = 1 << 30,
+        total: int = 8 << 30,
         cache: int = 512,
         capability: tuple[int, int] = (9, 0),
         nccl: int = 23203,
@@ -98,6 +100,7 @@ class Machine:
         self.shared_gpus = False
         self.captures = True
         self.launched: list[str] = []
+        self.log: str | None = None
 
     @property
     def device(self) -> int:
@@ -119,6 +122,7 @@ class Machine:
         with self.lock:
             if address not in self.blocks:
                 raise CUDARuntimeError(1, "freed what is not allocated")
+            self.pump()  # as cudaFree waits for the device
             del self.blocks[address]
 
     def on_device(self, address: int, nbytes: int) -> bool:
@@ -642,6 +646,11 @@ class Communicator:
         self._alive()
         if self._nccl.depth:
             raise NcclError(5, "the stand-in takes no collectives inside a group")
+        if self._m.log is not None:
+            with Path(self._m.log).open("a") as log:
+                log.write(
+                    f"NCCL INFO {name}: 8 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}\n"
+                )
         self._m.push(stream, lambda: Collective(self._m, self, name, args))
 
     def allReduce(
@@ -710,6 +719,7 @@ class Nccl:
 
     def get_unique_id(self) -> bytes:
         with self.machine.lock:
+            self.machine.log = os.environ.get("NCCL_DEBUG_FILE")
             return len(self.machine.cliques).to_bytes(128, "little")
 
     def NcclCommunicator(

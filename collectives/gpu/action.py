@@ -7,6 +7,7 @@ graph replays all of a firing with one launch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,7 @@ class StreamAction:
     ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
     caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
     streams meet, before each timed firing. ``graph``: replay captured graphs from the second
-    firing on; ``held`` is kept alive; ``connected`` is called after the first firing.
+    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing.
     """
 
     divides = True  # an average is divided here, on the device
@@ -86,23 +87,26 @@ class StreamAction:
         meet: list[Call],
         graph: bool,
         held: object = None,
-        connected: Call = lambda: None,
+        connected: Callable[[StreamAction], None] = lambda action: None,
     ) -> None:
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
         self._bytes, self._graph, self._connected = bytes_, graph, connected
         self._graphs: list[Graph] | None = None
         self._fired = self._launches = 0
+        self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
         self.uncaptured = ""  # why there is no graph although one was wanted
 
     def __call__(self) -> None:
         """Fire once, and wait. The first firing is never a replay: libraries connect in it."""
         if self._fired:
             self._ready()
+        start = time.perf_counter()
         self._lane.enqueue(self._firing(0))
         self._lane.wait()
+        self._each = time.perf_counter() - start
         self._fired += 1
         if self._fired == 1:
-            self._connected()
+            self._connected(self)
 
     def _ready(self) -> None:
         """Capture the graphs, once; every rank comes here at the same firing.
@@ -184,7 +188,7 @@ class StreamAction:
         for i in range(held, n):
             lane.enqueue(self._firing(i))
         end = lane.event()
-        lane.wait()
+        lane.wait(n * self._each)
         self._fired += n
         return lane.device.elapsed(begin, end)
 
@@ -192,7 +196,7 @@ class StreamAction:
         """All ranks have enqueued: open the gates, and wait."""
         self._lane.world.barrier()
         self._lane.open_gate()
-        self._lane.wait()
+        self._lane.wait(n * self._each)
         self._fired += n
 
     def overhead(self, n: int = 20) -> dict[str, float]:
@@ -220,7 +224,7 @@ class StreamAction:
         for i in range(n):
             lane.enqueue(self._firing(i))
         end = lane.event()
-        lane.wait()
+        lane.wait(n * self._each)
         self._fired += n
         return lane.device.elapsed(begin, end) / n
 

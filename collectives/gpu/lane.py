@@ -24,6 +24,7 @@ Call = Callable[[], Any]
 GRACE_S = 2.0
 _SPIN_S = 1e-3  # poll without sleeping for so long, then now and then
 _NAP_S = 50e-6
+_PATIENCE = 3  # times as long as expected is late
 
 
 class Lane:
@@ -81,8 +82,8 @@ class Lane:
         """Let all that was held back go on."""
         self._word[0] = self._gates
 
-    def wait(self) -> None:
-        """Return when all work is done.
+    def wait(self, expected: float = 0.0) -> None:
+        """Return when all work is done; ``expected``: seconds that it may take by what is known.
 
         Raises RankFailure, with everything given up, when the library reports an error, another
         rank has failed, or the deadline passes.
@@ -97,7 +98,7 @@ class Lane:
                 self.fail(str(error))
             self._listen()
             waited = time.monotonic() - start
-            if waited > self.deadline:
+            if waited > self.deadline + _PATIENCE * expected:
                 self._late()
             if waited > _SPIN_S:
                 time.sleep(_NAP_S)

@@ -7,27 +7,32 @@ the whole plan is captured once as a CUDA graph where that works.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from collectives.errors import Unavailable
 from collectives.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 from collectives.gpu.lane import Lane
+from collectives.gpu.nccl_memory import buffer_bytes
+from collectives.gpu.program import bind, staging_bytes
 from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.spec import Collective
 from collectives.transports.nccl_library import library_calls
-from collectives.transports.nccl_program import bind, staging_bytes
 from collectives.transports.nccl_said import Log, NoLog
 from collectives.world import Json, World
 
 __all__ = ["FLOAT", "SUM", "NcclTransport", "grouped", "version_text"]
 
-FLOAT, SUM = 7, 0
+Call = Callable[[], Any]
+BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
 
 
@@ -61,6 +66,9 @@ class NcclTransport:
     """
 
     name = "nccl"
+    average_ulps = (
+        2  # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact
+    )
 
     def __init__(
         self,
@@ -80,7 +88,18 @@ class NcclTransport:
         self._graph, self._cold, self._compare = graph, cold, compare
         self._log = log or NoLog()
         self.said: dict[str, Json] = {}
+        self.remarks: list[str] = []
         device.use()
+        # What a record says of the run: gathered here, since only one rank writes records.
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        self.facts: dict[str, Json] = {
+            "nccl": version_text(int(nccl.get_version())),
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "graph": graph,
+            "cold": cold,
+        }
         self.comm = self._join() if communicator is None else communicator
         self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
         self._word = device.allocate(_MEET_BYTES)
@@ -106,16 +125,29 @@ class NcclTransport:
         return comm
 
     @property
-    def meet(self) -> list[Callable[[], Any]]:
+    def meet(self) -> list[Call]:
         """Calls after which no rank's stream goes on before all have come here."""
         at, stream = self._word.address, self.lane.stream.ptr
         return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
 
-    def group(self, calls: list[Callable[[], Any]]) -> None:
-        """Enqueue sends and receives that go at once."""
+    def send(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.gpu.program.Port`; a message is bytes, whatever its elements."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
+
+    def receive(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.gpu.program.Port`."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.recv, view.address, view.nbytes, BYTES, peer, stream)
+
+    def exchange(self, messages: list[Call]) -> Call:
+        """See `collectives.gpu.program.Port`: one group."""
+        return partial(self._group, messages)
+
+    def _group(self, messages: list[Call]) -> None:
         with grouped(self.nccl):
-            for call in calls:
-                call()
+            for message in messages:
+                message()
 
     # -- what a transport offers
 
@@ -126,7 +158,7 @@ class NcclTransport:
     def staging(self, program: Program, itemsize: int) -> int:
         """Room for what arrives to be added, and for the sets of buffers that take turns."""
         own = sum(program.elements.values()) * itemsize
-        return staging_bytes(program, itemsize) + (self._turns(own) - 1) * (own + 3 * 256)
+        return staging_bytes(program, itemsize) + self.rotation(own)
 
     def _turns(self, nbytes: int) -> int:
         return turns(nbytes, self.device.cache_bytes) if self._cold else 1
@@ -158,6 +190,10 @@ class NcclTransport:
         bound = [library_calls(self, spec, each, op, elements=elements, root=root) for each in sets]
         return self._action(bound, (0, 0), sets, spec.name)
 
+    def rotation(self, nbytes: int) -> int:
+        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
+        return (self._turns(nbytes) - 1) * (nbytes + 3 * 256)
+
     def _sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
         # All ranks take the same number of turns, whatever each one's own bytes.
         own = sum(array.nbytes for array in buffers.values())
@@ -168,19 +204,20 @@ class NcclTransport:
         self, bound: list[Any], moved: tuple[int, int], held: object, library: str
     ) -> StreamAction:
         self.said = {}
-        action = StreamAction(
+        self._log.skip()
+        # No reference from the action to itself: memory that the collector of cycles gave back
+        # behind a closed gate would wait for the device, and the gate for it.
+        return StreamAction(
             self.lane,
             bound,
             moved,
             meet=self.meet,
             graph=self._graph,
             held=held,
-            connected=lambda: self._connected(action, library),
+            connected=partial(self._connected, library),
         )
-        self._log.skip()
-        return action
 
-    def _connected(self, action: StreamAction, library: str) -> None:
+    def _connected(self, library: str, action: StreamAction) -> None:
         """After the first firing: what NCCL chose, and what graphs are worth, where that was asked."""
         if library:
             self.said |= self._log.chosen()
@@ -196,16 +233,18 @@ class NcclTransport:
 
     # -- groups
 
-    def split(self, color: int, world: World) -> NcclTransport:
-        """A transport for the ranks of one colour, whose world is given. All ranks call this.
+    def split(self, group: World) -> NcclTransport:
+        """A transport for the ranks of a group, whose world is given. All ranks call this.
 
         By ncclCommSplit where CuPy has it, else by a unique id for each group.
         """
         made = None
         if hasattr(self.comm, "commSplit"):
-            made = self.comm.commSplit(color, self.world.rank)
+            # A group is known by the first of its ranks.
+            color = group.broadcast(self.world.rank)
+            made = self.comm.commSplit(color, group.rank)
         return NcclTransport(
-            world,
+            group,
             self.device,
             self.nccl,
             graph=self._graph,
@@ -219,29 +258,19 @@ class NcclTransport:
     # -- what a record says of it
 
     @property
-    def device_uuid(self) -> str:
-        """The GPU's identity, as NVML knows it."""
-        return self.device.uuid
-
-    @property
-    def bus_id(self) -> str:
-        """The GPU's PCI address."""
-        return self.device.bus_id
-
-    @property
     def library_version(self) -> str:
         """The library that carries the bytes: ``NCCL 2.32.3``."""
         return f"NCCL {version_text(int(self.nccl.get_version()))}"
 
-    def environment(self) -> dict[str, Json]:
-        """What a record's environment says beside the host's."""
-        everyone = self.world.gather([self.device.name, self.device.bus_id, self.device.uuid])
-        return {
-            "nccl": version_text(int(self.nccl.get_version())),
-            **self.device.versions(),
-            "gpus": [{"name": n, "bus_id": b, "uuid": u} for n, b, u in everyone],
-            "graph": self._graph,
-        }
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give to buffers.
+
+        What NCCL will yet take for its own is set aside.
+        """
+        device = self.device
+        here = self.facts["uuids"].count(self.device_uuid)
+        free = device.memory()[0] - here * buffer_bytes(self.world.size, os.environ)
+        return f"GPU {device.bus_id}", max(0, free)
 
     # -- the end
 
@@ -255,6 +284,7 @@ class NcclTransport:
         if comm is not None:
             with suppress(RuntimeError):
                 comm.abort()
+        self._log.close()
 
     def close(self) -> None:
         """Destroy the communicator."""

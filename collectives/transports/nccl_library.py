@@ -44,7 +44,6 @@ TYPES = {
 }
 OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
-_BYTES = TYPES["uint8"]
 
 
 class _Binding:
@@ -73,19 +72,14 @@ class _Binding:
         array = self.source if buffer is Buffer.IN else self.target
         return [array[a:b] for a, b in pairwise(edges)]
 
-    def send(self, array: DeviceArray, peer: int) -> Call:
-        return partial(self.comm.send, array.address, array.nbytes, _BYTES, peer, self.stream)
-
-    def receive(self, array: DeviceArray, peer: int) -> Call:
-        return partial(self.comm.recv, array.address, array.nbytes, _BYTES, peer, self.stream)
-
     def exchange(
         self, sends: list[tuple[DeviceArray, int]], receives: list[tuple[DeviceArray, int]]
     ) -> list[Call]:
         """One group; what a rank has for itself NCCL copies, as nccl-tests lets it."""
-        calls = [self.send(array, peer) for array, peer in sends if array.size]
-        calls += [self.receive(array, peer) for array, peer in receives if array.size]
-        return [partial(self.transport.group, calls)] if calls else []
+        port = self.transport
+        calls = [port.send(array, peer) for array, peer in sends if array.size]
+        calls += [port.receive(array, peer) for array, peer in receives if array.size]
+        return [port.exchange(calls)] if calls else []
 
 
 def _kind(transport: NcclTransport, dtype: np.dtype[Any], op: Op | None) -> int:

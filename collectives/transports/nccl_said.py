@@ -89,7 +89,7 @@ def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Itera
         return
     handle, name = tempfile.mkstemp(prefix="busbar-nccl-", suffix=".log")
     os.close(handle)
-    env |= dict(zip(_NAMES, ("INFO", "TUNING", name), strict=True))
+    env.update(zip(_NAMES, ("INFO", "TUNING", name), strict=True))
     try:
         yield Log(Path(name))
     finally:

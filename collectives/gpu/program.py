@@ -1,25 +1,25 @@
-"""One rank's program as calls that enqueue it: groups of messages, then a kernel a slot."""
+"""One rank's program as calls that carry it out: exchanges of messages, then a kernel a slot.
+
+How messages travel is a port's business: NCCL's groups, or MPI's requests.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from collectives.gpu.action import DeviceBuffers
 from collectives.gpu.array import DeviceArray
+from collectives.gpu.lane import Lane
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
 
-if TYPE_CHECKING:
-    from collectives.transports.nccl import NcclTransport
-
-__all__ = ["bind", "staging_bytes"]
+__all__ = ["Port", "bind", "staging_bytes"]
 
 Call = Callable[[], Any]
-BYTES = 1  # ncclUint8: a message is bytes, whatever its elements
 _ALIGN = 256
 
 
@@ -41,6 +41,24 @@ def _room(nbytes: int) -> int:
     return -(-nbytes // _ALIGN) * _ALIGN + _ALIGN
 
 
+class Port(Protocol):
+    """How the messages of one rank travel."""
+
+    lane: Lane
+
+    def send(self, view: DeviceArray, peer: int) -> Any:
+        """A message to another rank, prepared."""
+        ...
+
+    def receive(self, view: DeviceArray, peer: int) -> Any:
+        """A message from another rank, prepared."""
+        ...
+
+    def exchange(self, messages: list[Any]) -> Call:
+        """A call that moves prepared messages at once; those between a pair in their order."""
+        ...
+
+
 @dataclass
 class _Join:
     """What becomes of one slot: ``first`` joined with all messages, in one pass."""
@@ -54,11 +72,10 @@ class _Binder:
     """Makes a program's calls on one set of buffers."""
 
     def __init__(
-        self, transport: NcclTransport, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
+        self, port: Port, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
     ) -> None:
-        self._transport, self._buffers, self._room, self._op = transport, buffers, room, op
-        self._device, self._lane = transport.device, transport.lane
-        self._stream = transport.lane.stream
+        self._port, self._buffers, self._room, self._op = port, buffers, room, op
+        self._lane = port.lane
 
     def view(self, span: Span) -> DeviceArray:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -71,22 +88,17 @@ class _Binder:
 
     def copy(self, target: DeviceArray, source: DeviceArray) -> Call:
         at, come, n = target.address, source.address, target.nbytes
-        return partial(self._device.copy, at, come, n, self._stream)
+        return partial(self._lane.device.copy, at, come, n, self._lane.stream)
 
     def step(self, step: ProgramStep) -> list[Call]:
         calls = [call for move in step.before for call in self.local(move)]
-        comm, stream = self._transport.comm, self._stream.ptr
-        messages: list[Call] = []
-        for send in step.sends:
-            view = self.view(send.span)
-            messages.append(partial(comm.send, view.address, view.nbytes, BYTES, send.peer, stream))
+        port = self._port
+        messages = [port.send(self.view(send.span), send.peer) for send in step.sends]
         landed = self._landings(step.receives)
         for receive, into in zip(step.receives, landed, strict=True):
-            messages.append(
-                partial(comm.recv, into.address, into.nbytes, BYTES, receive.peer, stream)
-            )
+            messages.append(port.receive(into, receive.peer))
         if messages:
-            calls.append(partial(self._transport.group, messages))
+            calls.append(port.exchange(messages))
         for join in _joins(step.receives, landed):
             calls += self._join(join)
         return calls + [call for move in step.after for call in self.local(move)]
@@ -136,19 +148,15 @@ def _meet(a: Span, b: Span) -> bool:
 
 
 def bind(
-    transport: NcclTransport,
-    program: Program,
-    buffers: DeviceBuffers,
-    room: DeviceArray,
-    op: Op | None,
+    port: Port, program: Program, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
 ) -> list[Call]:
     """The calls that carry a program out once; ``room`` is its staging.
 
     Raises Unsupported where the device cannot add the type.
     """
-    binder = _Binder(transport, buffers, room, op)
+    binder = _Binder(port, buffers, room, op)
     calls = [call for step in program.steps for call in binder.step(step)]
     target = buffers[Buffer.OUT]
     if op is not None and op.mean and target.size:
-        calls.append(transport.lane.kernels.divide(target, transport.world.size))
+        calls.append(port.lane.kernels.divide(target, port.lane.world.size))
     return calls
