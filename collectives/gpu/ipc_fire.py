@@ -136,7 +136,7 @@ class WatchedLane(Lane):
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
         self._watched = watch
 
-    def wait(self) -> None:
+    def wait(self, expected: float = 0.0) -> None:
         """See `Lane.wait`; a plan that gave up raises too."""
-        super().wait()
+        super().wait(expected)
         self._watched.settle()
