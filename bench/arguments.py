@@ -13,7 +13,7 @@ from collectives.ops import OPS
 
 __all__ = ["parser"]
 
-TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl")
+TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
