@@ -17,7 +17,16 @@ from typing import Any, Protocol
 from collectives.world import World
 from topology.sources.cpulist import listed
 
-__all__ = ["OnGpu", "allowed", "busbar_version", "cpu_model", "describe", "hostname", "place"]
+__all__ = [
+    "OnGpu",
+    "allowed",
+    "busbar_version",
+    "cpu_model",
+    "describe",
+    "hostname",
+    "machine",
+    "place",
+]
 
 # Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
@@ -76,12 +85,13 @@ class OnGpu(Protocol):
     """What a transport that moves GPU memory may say of itself; everything is optional.
 
     ``device_uuid``: as NVML writes it (``GPU-…``). ``device_busid``: PCI address
-    (``0000:1b:00.0``). ``device_name``: the product. ``facts``: what a record should say of the
+    (``0000:1b:00.0``). ``device_index``: its number in this process. ``device_name``: the product. ``facts``: what a record should say of the
     transport, as JSON values: library versions, what was chosen.
     """
 
     device_uuid: str | None
     device_busid: str | None
+    device_index: int | None
     device_name: str | None
     facts: Mapping[str, Any]
 
@@ -96,8 +106,21 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "cpus": listed(os.sched_getaffinity(0)),
         "gpu": getattr(transport, "device_busid", None) or getattr(transport, "device_uuid", None),
         "device": getattr(transport, "device_name", None),
+        "index": getattr(transport, "device_index", None),
         "fingerprint": _fingerprint() if first else None,
     }
+
+
+def machine() -> str | None:
+    """This node as `python -m topology` maps it, as JSON text; None where no source answers."""
+    from topology.errors import ProbeError
+    from topology.gather import gather
+    from topology.sources import own_json
+
+    try:
+        return own_json.dump(gather(())[0])
+    except ProbeError:
+        return None
 
 
 def _fingerprint() -> str | None:

@@ -27,12 +27,13 @@ _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
 _CODED = (
     "collective", "algorithm", "transport", "placement", "dtype", "op", "statistic", "stopped", "skipped",
-    "schedule",
+    "schedule", "timing", "across",
 )  # fmt: skip
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
 _FLOATS = (
     "time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv", "algbw_bytes_per_s",
-    "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j",
+    "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j", "bus_factor",
+    "alg_factor",
 )  # fmt: skip
 
 

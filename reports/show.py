@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reports.compare import Comparison
-from reports.quantities import of_limit
+from reports.quantities import joules_per_gb, of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
@@ -93,6 +93,7 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
         ("limit", "right", [percent(share_of_limit(r)) for r in rows]),
         ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
+        ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
@@ -123,6 +124,13 @@ def _fitting(columns: Sequence[_Column], width: int, marks: bool) -> tuple[list[
 def share_of_limit(row: Row) -> float | None:
     """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def _energy(row: Row) -> float | None:
+    """Joules per GB of the size."""
+    if row.energy_per_op_j is None or not row.size:
+        return None
+    return joules_per_gb(row.energy_per_op_j, row.size)
 
 
 def _optional(value: float | None) -> str:

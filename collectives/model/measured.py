@@ -15,7 +15,7 @@ from collectives.model.machine import Classes
 from topology.measure import matrix
 from topology.model import Kind, Topology
 from topology.sources.cpulist import members
-from topology.sweep import SMALLEST, Swept, first, swept
+from topology.sweep import SMALLEST, SWEPT, Swept, first, swept
 
 __all__ = ["costs_of", "two_points"]
 
@@ -82,6 +82,7 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
 
 
 _ONE = {"trip", "swap"}
+KINDS = SWEPT.keys() - {"first"}
 
 
 def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
@@ -89,9 +90,10 @@ def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
     found = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = found.get("trip") or found["swap"]
     swap = found.get("swap") or trip
-    missing = sorted({"trip", "swap", "add", "burst"} - found.keys())
+    missing = sorted(KINDS - found.keys())
     said += f"; not measured: {', '.join(missing)}" if missing else ""
-    return Link(trip, swap, found.get("add") or swap, found.get("burst"), said)
+    rest = found.get("burst"), said, found.get("still"), found.get("sum")
+    return Link(trip, swap, found.get("add") or swap, *rest)
 
 
 def _curve(samples: Sequence[Swept]) -> Curve:

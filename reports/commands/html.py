@@ -24,9 +24,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from reports.expect import parse_rate
+    from reports.files import write
     from reports.machine import read_machine
     from reports.page import page
-    from reports.store import write
 
     if options.out.suffix not in (".html", ".htm"):
         raise ReportError(f"{options.out}: name the page with .html at its end")

@@ -26,9 +26,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the figures and print their names."""
     from reports.expect import parse_rate
+    from reports.files import write
     from reports.machine import read_machine
     from reports.plot import figures
-    from reports.store import write
 
     limit = None if options.limit is None else parse_rate(options.limit)
     if not options.out.is_dir():

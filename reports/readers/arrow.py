@@ -153,8 +153,8 @@ class _Reader:
         known: dict[str, int] = {}
         for line in self._run_lines.tolist():
             document = json.loads(self._data[starts[line] : self._ends[line]])
-            if document["run"] in known or {"run", "environment"} - document.keys():
-                raise _Irregular("a run that is told twice")
+            if {"run", "environment"} - document.keys() or document["run"] in known:
+                raise _Irregular("no line of a run, or one that is told twice")
             runs.keep(document)
             known[document["run"]] = line
         labels = []

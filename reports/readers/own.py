@@ -114,7 +114,7 @@ def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
         raise ValueError("per_rank is no list")
     for times in ranks:
         _check_times(times)
-    return tuple(map(tuple, ranks))
+    return tuple(tuple(map(float, times)) for times in ranks)
 
 
 class _Table:
