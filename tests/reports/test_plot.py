@@ -126,6 +126,14 @@ def test_scaling_puts_ranks_along() -> None:
     assert "allreduce-float-sum-scaling" in figures(few, "svg")
 
 
+def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:
+    """Rule: where nothing is moved there is no busbw and no size, but time all the same."""
+    found = [replace(r, busbw_bytes_per_s=0.0) for r in rows(records(["ring"], [2, 4], [0]))]
+    assert set(figures(found[:2], "svg")) == {"allreduce-float-sum-2-ranks-ecdf"}
+    figure = scaling(found, Palette.of(found))
+    assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0 (us)"]
+
+
 def _matrix(slow: frozenset[tuple[int, int]]) -> Matrix:
     cells = tuple(
         tuple(None if a == b else (float(a + b), float(a + b), float(a + b)) for b in range(4))
