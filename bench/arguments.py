@@ -13,7 +13,7 @@ from collectives.ops import OPS
 
 __all__ = ["parser"]
 
-TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl")
+TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
@@ -258,6 +258,11 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         default="table",
         help="%% of what memory allows (shm): in the closing table (default), also in a last"
         " column, or none, without the probe",
+    )
+    add(
+        "--energy",
+        action="store_true",
+        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
     )
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")

@@ -19,11 +19,12 @@ from collectives.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.world import World
 
 if TYPE_CHECKING:
+    from collectives.transports.ipc import IpcTransport
     from collectives.transports.mpi_device import MpiDeviceTransport
     from collectives.transports.nccl import NcclTransport
     from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["NoGpu", "driver_here", "mpi_transport", "nccl_transport", "take"]
+__all__ = ["NoGpu", "driver_here", "ipc_transport", "mpi_transport", "nccl_transport", "take"]
 
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
@@ -139,6 +140,17 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
             log=log,
         )
     transport.remarks = taken.remarks
+    return transport
+
+
+def ipc_transport(world: World, options: Options) -> IpcTransport:
+    """The transport ``ipc`` on this rank's GPU; raises as `take` does."""
+    from collectives.transports.ipc import IpcTransport
+
+    taken = take(world, options, library=False)
+    deadline = 60.0 if options.timeout is None else 2 * options.timeout
+    transport = IpcTransport(world, taken.device, graph=options.graph != "off", deadline=deadline)
+    transport.remarks += taken.remarks
     return transport
 
 

@@ -63,6 +63,7 @@ class Options:
     per_iteration: bool = False
     per_rank: bool = False
     limit: str = "table"
+    energy: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
@@ -170,6 +171,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         per_iteration=given.per_iter,
         per_rank=given.per_rank,
         limit=given.limit,
+        energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,

@@ -11,6 +11,7 @@ from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import Room
+from bench.sampler import Gauges
 from collectives.errors import RankFailure
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
@@ -59,9 +60,10 @@ class Bench:
         check: bool,
         room: Room,
         ceilings: Ceilings,
+        gauges: Gauges,
     ) -> None:
         """``baseline``: whose library is compared with. ``room``: what there is to take memory from."""
-        self._ceilings = ceilings
+        self._ceilings, self._gauges = ceilings, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
         self._room = room
@@ -81,9 +83,14 @@ class Bench:
         inputs.fill(self._world.rank, source)
         action = self._action(case, source, target, in_place)
         try:
+            self._gauges.begin()
             timed = measure(
                 action, self._world, self._transport.clock(), self._rules, self._watcher
             )
+            more = self._gauges.more(timed)
+            for _ in range(more):
+                action()
+            self._gauges.end("in" if in_place else "out", timed.fired + more)
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]

@@ -18,6 +18,7 @@ from bench.groups import Group
 from bench.measure import Timing
 from bench.memory import room
 from bench.rows import Bench, Case
+from bench.sampler import Gauges
 from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
@@ -27,6 +28,7 @@ from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
 from reports.files import StoreError
+from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
 from reports.record import Result, Sample
 from reports.store import Store, nccl_sink, sink
@@ -80,6 +82,12 @@ class Session:
             options.per_rank,
         )
         self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._gauges = Gauges(
+            world,
+            transport,
+            energy=options.energy,
+            rest=options.energy or options.iterations is None,
+        )
         self._bench = Bench(
             world,
             transport,
@@ -89,6 +97,7 @@ class Session:
             check=options.check,
             room=room(world, transport),
             ceilings=self._ceilings,
+            gauges=self._gauges,
         )
 
     def _open_store(self) -> Store | None:
@@ -131,8 +140,9 @@ class Session:
         finally:
             self._screen.close()
             self._watch.close()
-        if self._ceilings.why:
-            self._screen.note(f"busbar: {self._ceilings.why}")
+            self._gauges.close()
+        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+            self._screen.note(f"busbar: {why}")
         self._say(self._closing())
         self._stored(lambda store: store.close())
         return self._status
@@ -208,6 +218,7 @@ class Session:
             parameters=_parameters(wanted, chosen, said),
             environment=self._environment,
             schedule=chosen.digest(line.root),
+            gpus=self._gauges.taken(),
         )
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
@@ -260,6 +271,7 @@ class Session:
         for placement, said in result.parameters.get("said", {}).items():
             words = "  ".join(f"{name} {value}" for name, value in said.items())
             lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
+        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
     def _keep(self, result: Result) -> None:

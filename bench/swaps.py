@@ -30,7 +30,7 @@ def swaps(
     and its partner's in turn, which keeps the messages of a burst apart. With ``add`` what arrives
     is added instead, to sums that are of no interest.
     """
-    n, adds = messages(quantity), quantity == "add"
+    n, adds, still = messages(quantity), quantity in ("add", "sum"), quantity in STILL
     peers = {x: y for a, b in pairs for x, y in ((a, b), (b, a))}
     steps = [
         [

@@ -230,16 +230,17 @@ def _grown(options: argparse.Namespace) -> dict[str, list[tuple[_Case, int]]]:
     size = parse_size(options.minbytes)
     found: dict[str, list[tuple[_Case, int]]] = {}
     for text in _names(options):
-        reason: Unsupported | None = None
-        rows = []
+        rows: list[tuple[_Case, int]] = []
+        refused: list[tuple[int, Unsupported]] = []
         for count in counts:
             try:
                 rows.append((_case(options, text, count), size))
             except Unsupported as error:
-                reason = error
-                print(f"collectives: {text} on {count} ranks: {error}", file=sys.stderr)
+                refused.append((count, error))
         if not rows:
-            raise reason or Unsupported(f"-n {options.ranks}: no rank counts")
+            raise refused[-1][1]
+        for count, why in refused:
+            print(f"collectives: {text} on {count} ranks: {why}", file=sys.stderr)
         found[text] = rows
     return found
 

@@ -124,14 +124,17 @@ class Link:
             extra = extra * self._share(nbytes, fresh)
         return np.clip(extra, 0.0, alone)
 
-    def added(self, nbytes: Numbers, fresh: Flags | None = None) -> Numbers:
-        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number."""
+    def added(self, nbytes: Numbers, shared: Flags | None = None) -> Numbers:
+        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number.
+
+        ``shared``: others read the sum; all do where it is None. If not, it is not dearer.
+        """
         both = np.ones(np.shape(nbytes), bool)
         found = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
-        if fresh is None or self.sum is None or self.still is None:
+        if shared is None or self.sum is None or self.still is None:
             return found
         calm = np.maximum(0.0, self.sum(nbytes) - self.still(nbytes))
-        return np.where(fresh, found, np.minimum(calm, found))
+        return np.where(shared, found, np.minimum(calm, found))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ in order and nothing but its own messages holds it up: there is no barrier. A me
 its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
 costs its whole time, each further one what it adds (`Link.further`), in the schedule's order.
 Additions belong to the receiving port. What a rank has written in this collective costs more to send than
-what it was given, where caches make that difference. Copies inside a rank are taken as free: `collectives.lower`
+what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.lower`
 does away with most of them. Links are not shared; what many pairs at once do to each other is in the
 costs when they were measured so, and is otherwise the simulator's business.
 """
@@ -28,6 +28,7 @@ __all__ = ["Priced", "seconds"]
 
 Numbers = NDArray[np.float64]
 Index = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 # More ranks x chunks than this are not kept one by one.
 _MOST_CHUNKS = 1 << 22
 
@@ -54,22 +55,22 @@ def seconds(
     ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
     whole elements. Parts of all-to-all-v are taken as equal.
     """
-    chunks, written = _Chunks(schedule, spec, sizes, itemsize), _Written(schedule)
+    chunks, caches = _Chunks(schedule, spec, sizes, itemsize), _Caches(schedule)
     # One column as long as all ranks are equally far.
     ready: Numbers = np.zeros((len(sizes), 1))
     for step in schedule.steps:
         m = step.moves().remote()
         if not len(m):
             continue
-        level = _level(m, schedule.nranks, chunks, written, priced) if ready.shape[1] == 1 else None
+        level = _level(m, schedule.nranks, chunks, caches, priced) if ready.shape[1] == 1 else None
         if level is None:
             wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
-            ready = _after(m.joined(), schedule.packed, chunks, written, priced, wide)
+            ready = _after(m.joined(), schedule.packed, chunks, caches, priced, wide)
             if ready.max() == ready.min() or (ready == ready[:, :1]).all():
                 ready = ready[:, :1]
         else:
             ready = ready + level
-        written.note(m)
+        caches.note(m)
     return np.asarray(priced.start + ready.max(axis=1))
 
 
@@ -104,8 +105,8 @@ class _Chunks:
         return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
 
 
-class _Written:
-    """Which chunks ranks have written so far, so that what they send of them is fresh.
+class _Caches:
+    """What of a rank's data is fresh, as it was written in this collective, and what others read.
 
     By rank and chunk for schedules in vector form; for others, and where that would be too much to
     keep, by rank alone, with ``in`` never written.
@@ -113,28 +114,48 @@ class _Written:
 
     def __init__(self, schedule: Schedule) -> None:
         n, nchunks = schedule.nranks, max(1, schedule.nchunks)
-        self._each = schedule.vector and n * nchunks <= _MOST_CHUNKS
         self._vector = schedule.vector
-        self._table = np.zeros((n, nchunks if self._each else 1), bool)
+        self._each = schedule.vector and n * nchunks <= _MOST_CHUNKS
+        shape = (n, nchunks if self._each else 1)
+        self._written, self._sent = np.zeros(shape, bool), np.zeros(shape, bool)
+        for step in schedule.steps:
+            m = step.moves().remote()
+            again = m.where(self.fresh(m))
+            self._mark(self._sent, again, again.src, 3)
+            self.note(m)
+        self._written = np.zeros(shape, bool)
 
-    def fresh(self, m: Moves) -> NDArray[np.bool_]:
+    def _mark(self, table: Flags, m: Moves, rank: NDArray[np.int32], row: int) -> None:
+        if self._each:
+            unit = m.unit()
+            table[np.repeat(rank, m.count), unit.table[row]] = True
+        else:
+            table[rank, 0] = True
+
+    def fresh(self, m: Moves) -> Flags:
         """For every move whether the first chunk that it reads was written."""
         if self._each:
-            return np.asarray(self._table[m.src, m.src_chunk])
-        known = self._table[m.src, 0]
+            return np.asarray(self._written[m.src, m.src_chunk])
+        known = self._written[m.src, 0]
         return np.asarray(known if self._vector else known & (m.src_buffer != Buffer.IN))
+
+    def shared(self, m: Moves) -> Flags:
+        """For every move whether the first chunk that it writes is one that others read afterwards.
+
+        Since collectives are repeated, it must be taken from their caches before it can be written.
+        Out of place: what a rank sends before it has written it lies in ``in``, and stays there.
+        """
+        if self._each:
+            return np.asarray(self._sent[m.dst, m.dst_chunk])
+        return np.asarray(self._sent[m.dst, 0])
 
     def note(self, m: Moves) -> None:
         """The step is done."""
-        if self._each:
-            unit = m.unit()
-            self._table[unit.dst, unit.dst_chunk] = True
-        else:
-            self._table[m.dst, 0] = True
+        self._mark(self._written, m, m.dst, 5)
 
 
 def _level(
-    m: Moves, nranks: int, chunks: _Chunks, written: _Written, priced: Priced
+    m: Moves, nranks: int, chunks: _Chunks, caches: _Caches, priced: Priced
 ) -> Numbers | None:
     """Seconds of a step in which every rank sends and receives one message, all alike; else None.
 
@@ -148,28 +169,30 @@ def _level(
     if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
         return None
     kinds = priced.machine.links(src.astype(np.int64), dst.astype(np.int64))
-    fresh = written.fresh(m)
-    if (kinds != kinds[0]).any() or (fresh != fresh[0]).any():
+    fresh, shared = caches.fresh(m), caches.shared(m)
+    if any((flags != flags[0]).any() for flags in (kinds, fresh, shared)):
         return None
     link, nbytes = priced.links[int(kinds[0])], chunks.same(m.count[:1])
     alone = link.alone(nbytes, np.ones(1, bool), fresh[:1])
-    return alone + link.added(nbytes, fresh[:1]) if m.reduce[0] else alone
+    return alone + link.added(nbytes, shared[:1]) if m.reduce[0] else alone
 
 
-def _after(m: Moves, packed: bool, chunks: _Chunks, priced: Priced, ready: Numbers) -> Numbers:
+def _after(
+    m: Moves, packed: bool, chunks: _Chunks, caches: _Caches, priced: Priced, ready: Numbers
+) -> Numbers:
     """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
     nbytes = chunks.bytes(m)
-    adds, fresh = m.reduce, written.fresh(m)
+    adds, fresh, shared = m.reduce, caches.fresh(m), caches.shared(m)
     if packed:
         first = np.flatnonzero(np.diff(src, prepend=-1) | np.diff(dst, prepend=-1))
         nbytes = np.add.reduceat(nbytes, first, axis=1)
         src, dst = src[first], dst[first]
-        adds, fresh = (np.logical_or.reduceat(x, first) for x in (adds, fresh))
+        adds, fresh, shared = (np.logical_or.reduceat(x, first) for x in (adds, fresh, shared))
     n = ready.shape[1]
     out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
     both = (into[src] > 0) | (out[dst] > 0)
-    alone, further, added = _costs(priced, src, dst, nbytes, both, adds, fresh)
+    alone, further, added = _costs(priced, src, dst, nbytes, both, adds, fresh, shared)
     begin = np.maximum(ready[:, src], ready[:, dst])
     done: Numbers = ready.copy()
     for end, count, cost in ((src, out, further), (dst, into, further + added)):
@@ -185,9 +208,10 @@ def _costs(
     src: Index,
     dst: Index,
     nbytes: Numbers,
-    both: NDArray[np.bool_],
-    adds: NDArray[np.bool_],
-    fresh: NDArray[np.bool_],
+    both: Flags,
+    adds: Flags,
+    fresh: Flags,
+    shared: Flags,
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Seconds of messages alone, as further ones, and of their additions: each (sizes, messages)."""
     kinds = priced.machine.links(src, dst)
@@ -198,7 +222,7 @@ def _costs(
         found[0][:, at] = link.alone(some, both[at], fresh[at])
         found[1][:, at] = link.further(some, both[at], fresh[at])
         if adds[at].any():
-            found[2][:, at] = np.where(adds[at], link.added(some, fresh[at]), 0.0)
+            found[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
     return found[0], found[1], found[2]
 
 

@@ -92,9 +92,7 @@ def test_every_type_with_every_operation(tmp_path: Path) -> None:
 
 @needs_nvcc
 def test_accesses_are_sixteen_bytes_wide_and_ordered(tmp_path: Path) -> None:
-    """Rule: passes load and store 16 bytes at a time, never through the read-only cache, which
-    would not see what peers write; words are released and acquired at system scope.
-    """
+    """Rule: 16 bytes at a time and not by the read-only cache; words have system-wide order."""
     out = tmp_path / "busbar.ptx"
     where = ["-ptx", "-arch=compute_75", "-std=c++17", f"-I{CUDA}", str(CUDA / "busbar.cu")]
     _nvcc(*where, *_defined("Float", "kSum"), "-o", str(out))
