@@ -308,6 +308,17 @@ def test_expectations_name_what_failed_and_where(runs: Path) -> None:
     assert not check([parse("allreduce, <64M: time < 1 ms"), parse("wrong == 0")], rows)
 
 
+def test_a_measured_limit_is_the_limit() -> None:
+    """Rule: without --limit a row is held against its own ceiling: 0.8 of it is 1.25 of its time."""
+    (row,) = [r for r in _rows(_records(1)) if (r.algorithm, r.size) == ("ring", 2**26)]
+    rule = [parse("busbw >= 0.8*limit")]
+    for share, kept in ((0.81, True), (0.79, False)):
+        held = replace(row, limit_s=share * row.time_s)
+        assert (check(rule, [held]) == []) == kept
+    with pytest.raises(ReportError, match="none was measured at 64M"):
+        check(rule, [row])
+
+
 def test_an_expectation_of_nothing_fails() -> None:
     """Rule: a rule that no row speaks to would hide a lost test, so it is not kept."""
     (failure,) = check([parse("alltoall: wrong == 0")], _rows(_records(1)))
