@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary, ReportError
 from reports.quantities import of_limit
 from reports.readers.rows import Row
 from reports.shown import seconds, size_text
@@ -128,9 +128,7 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
     try:
         import yaml
     except ImportError:
-        raise ReportError(
-            f"{path}: PyYAML is not installed; pip install 'busbar[reports]'"
-        ) from None
+        raise MissingLibrary("PyYAML", str(path)) from None
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:

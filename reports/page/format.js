@@ -30,7 +30,8 @@ const optional = value => (value === null ? '' : seconds(value));
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
-  return `-${below.toFixed(1)} +${above.toFixed(1)}%`;
+  const share = value => value.toFixed(value < 99.95 ? 1 : 0);
+  return `-${share(below)} +${share(above)}%`;
 }
 
 // plotly reads a little HTML in names and labels; what comes from a file is text.
