@@ -197,6 +197,22 @@ def test_what_differs_is_named() -> None:
     assert not differences(base, _rows(_records(2)))
 
 
+def test_what_a_log_does_not_know_forbids_nothing() -> None:
+    """Rule: an older record without a fingerprint is compared; that it is unknown is said."""
+    base, new = _rows(_records(1)), _rows(_records(1, fingerprint=["abc"], cpu=None))
+    found = {d.name: d for d in differences(base, new)}
+    assert set(found) == {"fingerprint", "cpu"} and not any(d.forbids for d in found.values())
+    assert str(found["fingerprint"]) == "machine: fingerprint unknown -> abc"
+
+
+def test_where_ranks_ran_is_compared_rank_by_rank() -> None:
+    """Rule: the same machine with ranks on other CPUs or GPUs is another mapping."""
+    one = {"mapping": {"node": [0, 0], "cpus": ["0", "1"], "gpu": ["", ""]}}
+    two = {"mapping": {"node": [0, 0], "cpus": ["0", "2"], "gpu": ["", ""]}}
+    (found,) = differences(_rows(_records(1, **one)), _rows(_records(1, **two)))
+    assert (found.kind, found.name, found.forbids) == ("mapping", "mapping cpus", True)
+
+
 # -- the command line as a gate
 
 
@@ -205,7 +221,7 @@ def runs(tmp_path: Path) -> Path:
     """Runs that are alike, slower, on another machine, and wrong."""
     wrong = _records(4)
     wrong[0] = replace(wrong[0], out=replace(wrong[0].out, wrong=3))  # type: ignore[type-var]
-    made = {"base": _records(1), "same": _records(2), "slow": _records(3, slow=1.08),
+    made = {"part": _records(2)[:4], "base": _records(1), "same": _records(2), "slow": _records(3, slow=1.08),
             "other": _records(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
     for name, results in made.items():
         (tmp_path / f"{name}.jsonl").write_bytes(to_jsonl(results))
@@ -221,6 +237,9 @@ def runs(tmp_path: Path) -> Path:
         ("slow", ["--fail-slower", "5%"], 1),
         ("slow", ["--fail-slower", "20%"], 0),
         ("wrong", ["--fail-slower", "5%"], 1),
+        ("part", ["--fail-slower", "5%"], 0),
+        ("part", ["--fail-missing"], 1),
+        ("same", ["--fail-missing"], 0),
         ("other", [], 2),
         ("other", ["--anyway"], 0),
         ("elsewhere", [], 2),
@@ -287,6 +306,17 @@ def test_expectations_name_what_failed_and_where(runs: Path) -> None:
     assert failure.nodes == "n0, n1" and "ring 64M out: busbw is" in failure.text
     assert ">= 16 GB/s" in failure.text
     assert not check([parse("allreduce, <64M: time < 1 ms"), parse("wrong == 0")], rows)
+
+
+def test_a_measured_limit_is_the_limit() -> None:
+    """Rule: without --limit a row is held against its own ceiling: 0.8 of it is 1.25 of its time."""
+    (row,) = [r for r in _rows(_records(1)) if (r.algorithm, r.size) == ("ring", 2**26)]
+    rule = [parse("busbw >= 0.8*limit")]
+    for share, kept in ((0.81, True), (0.79, False)):
+        held = replace(row, limit_s=share * row.time_s)
+        assert (check(rule, [held]) == []) == kept
+    with pytest.raises(ReportError, match="none was measured at 64M"):
+        check(rule, [row])
 
 
 def test_an_expectation_of_nothing_fails() -> None:
