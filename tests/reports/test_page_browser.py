@@ -185,7 +185,7 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
     for n in range(90):
         time = 1.07e-7 * 1.31**n
         size = (1 << n % 41) * (1 + n % 3)
-        busbw = 1.37 ** (n % 60) * 1e4
+        busbw = float(f"{1.37 ** (n % 60) * 1e4:.6g}")  # the digits that a page holds
         found.append(
             replace(one, size=size, time_s=time, low_s=time * 0.9, high_s=time * (1 + n / 30), cv=n / 77,
                     busbw_bytes_per_s=busbw, limit_s=time / (1 + n / 9), transport=f"t{n}")
