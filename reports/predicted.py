@@ -21,8 +21,10 @@ from collectives.model.rows import Predictor
 from reports.errors import ReportError
 from reports.readers.rows import Row
 from reports.record import Result
+from reports.show import Expected
 
 __all__ = [
+    "beside",
     "nccl_seconds",
     "nccl_system",
     "open_fit",
@@ -118,6 +120,22 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
 
 def _hashable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
+    """What to show beside each of these rows: its prediction, and the bound on any algorithm's time.
+
+    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound at
+    most.
+    """
+    transports = {costs.transport for costs in fit.costs}
+    mine = [row for row in rows if row.transport in transports or row.algorithm == "library"]
+    predictor = Predictor(fit)
+    found = {
+        id(row): Expected(time, predictor.bound(row.collective, row.ranks, row.size))
+        for row, time in zip(mine, predictions(mine, fit), strict=True)
+    }
+    return lambda row: found.get(id(row), Expected())
 
 
 def sources(path: Path) -> set[str]:

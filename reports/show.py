@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reports.compare import Comparison
 from reports.quantities import joules_per_gb, of_limit
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "Expected",
     "Shown",
     "bounds_text",
     "comparison_tables",
@@ -66,23 +67,46 @@ class Shown:
     footnote: str = ""
 
 
-def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Shown]:
-    """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110."""
-    return [_table(group, width, ascii_only) for group in grouped(rows).values()]
+class Expected(NamedTuple):
+    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
+
+    predicted: float | None = None
+    bound: float | None = None
 
 
-def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
+def tables(
+    rows: Sequence[Row],
+    width: int,
+    ascii_only: bool = False,
+    expected: Callable[[Row], Expected] = lambda row: Expected(),
+) -> list[Shown]:
+    """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110.
+
+    ``expected``: what a row should take, to stand beside what it took.
+    """
+    return [_table(group, width, ascii_only, expected) for group in grouped(rows).values()]
+
+
+def _table(
+    rows: Sequence[Row], width: int, ascii_only: bool, expected: Callable[[Row], Expected]
+) -> Shown:
     wide = width >= _WIDE
     spark = 24 if wide else 10
+    models = [expected(r) for r in rows]
+    # Beside a model the iterations' own figures have to stand back.
+    modelled = any(m != Expected() for m in models)
+    more = wide and not modelled
     columns: list[tuple[str, str, list[str]]] = [
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("transport", "left", [r.transport if wide else "" for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
         ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
-        ("min", "right", [_optional(r.min_s) if wide else "" for r in rows]),
-        ("p99", "right", [_optional(r.p99_s) if wide else "" for r in rows]),
-        ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
+        ("predicted", "right", [_optional(m.predicted) for m in models]),
+        ("bound", "right", [_optional(m.bound) for m in models]),
+        ("min", "right", [_optional(r.min_s) if more else "" for r in rows]),
+        ("p99", "right", [_optional(r.p99_s) if more else "" for r in rows]),
+        ("max", "right", [_optional(r.max_s) if more else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
         ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
@@ -91,8 +115,12 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
-        ("stopped", "left", [r.stopped if wide else "" for r in rows]),
-        ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
+        ("stopped", "left", [r.stopped if more else "" for r in rows]),
+        (
+            "distribution",
+            "left",
+            ["" if modelled else sparkline(r.times_s, spark, ascii_only) for r in rows],
+        ),
     ]
     return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
 
