@@ -77,8 +77,9 @@ def _rows(
 def _parts(n: int, names: int) -> Iterator[list[int]]:
     """Columns in parts that fit beside the names."""
     most = max(1, (width() - names - 2) // (_CELL + 2))
-    for start in range(0, n, most):
-        yield list(range(start, min(n, start + most)))
+    parts = -(-n // most)
+    for part in range(parts):
+        yield list(range(part * n // parts, (part + 1) * n // parts))
 
 
 def _seconds(value: float) -> str:
