@@ -56,7 +56,7 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """What is kept by number, what is not with its reason; for the foot of a table."""
+    """The numbers of the rules that are kept, that are not, and that do not apply."""
     rules = tuple(rules)
     parts = []
     for state in (_KEPT, _BROKEN, _NONE):

@@ -296,6 +296,17 @@ def test_import_keeps_what_it_can(runs: Path, capsys: pytest.CaptureFixture[str]
     assert len(captured.out.splitlines()) == 7 and "bad.txt: no row" in captured.err
 
 
+def test_unstable_rows_of_both_sides_are_said(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
+    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in _records(2) if r.out]
+    (runs / "few.jsonl").write_bytes(to_jsonl(few))
+    assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
+    err = capsys.readouterr().err
+    assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
+
+
 # -- expectations
 
 
