@@ -15,7 +15,7 @@ from reports.compare import compare, differences, join
 from reports.errors import ReportError
 from reports.expect import check, from_file, parse, parse_rate, parse_share
 from reports.exports import to_jsonl
-from reports.inference import holm, rank_test, ratio_interval
+from reports.inference import chi_squared_p, holm, rank_test, ratio_interval, student_p
 from reports.reading import parse as read_text
 from reports.record import Result, Sample
 
@@ -86,6 +86,19 @@ def test_the_rank_test_agrees_with_counting_all_orders() -> None:
             total += 1
             extreme += abs(sum(b < n for b in order for n in rest) - 8) >= abs(u - 8)
         assert rank_test(base, new).p == pytest.approx(extreme / total, abs=0.05)
+
+
+def test_tails_are_those_of_the_tables() -> None:
+    """Rule: Student's t is exact for whole degrees of freedom, chi-squared within its approximation."""
+    from scipy import stats
+
+    for k in range(1, 40):
+        for t in (-3.0, 0.0, 0.5, 2.0, 12.0):
+            assert student_p(t, k) == pytest.approx(stats.t.sf(t, k), abs=1e-12)
+        for x in (0.3 * k, k, 3.0 * k):
+            assert chi_squared_p(x, k) == pytest.approx(stats.chi2.sf(x, k), abs=0.015)
+    with pytest.raises(ValueError, match="degrees"):
+        student_p(1, 0)
 
 
 def test_false_alarms_are_as_rare_as_said() -> None:
@@ -294,6 +307,17 @@ def test_import_keeps_what_it_can(runs: Path, capsys: pytest.CaptureFixture[str]
     assert main(["import", str(runs / "bad.txt"), str(runs / "base.jsonl"), "--format", "csv"]) == 2
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 7 and "bad.txt: no row" in captured.err
+
+
+def test_unstable_rows_of_both_sides_are_said(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
+    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in _records(2) if r.out]
+    (runs / "few.jsonl").write_bytes(to_jsonl(few))
+    assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
+    err = capsys.readouterr().err
+    assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
 # -- expectations
