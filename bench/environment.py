@@ -85,12 +85,13 @@ class OnGpu(Protocol):
     """What a transport that moves GPU memory may say of itself; everything is optional.
 
     ``device_uuid``: as NVML writes it (``GPU-…``). ``device_busid``: PCI address
-    (``0000:1b:00.0``). ``device_name``: the product. ``facts``: what a record should say of the
+    (``0000:1b:00.0``). ``device_index``: its number in this process. ``device_name``: the product. ``facts``: what a record should say of the
     transport, as JSON values: library versions, what was chosen.
     """
 
     device_uuid: str | None
     device_busid: str | None
+    device_index: int | None
     device_name: str | None
     facts: Mapping[str, Any]
 
@@ -105,6 +106,7 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "cpus": listed(os.sched_getaffinity(0)),
         "gpu": getattr(transport, "device_busid", None) or getattr(transport, "device_uuid", None),
         "device": getattr(transport, "device_name", None),
+        "index": getattr(transport, "device_index", None),
         "fingerprint": _fingerprint() if first else None,
     }
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.swaps import messages, swaps
+from bench.swaps import STILL, messages, swaps
 from collectives.errors import BusbarError
 from collectives.moves import Buffer, Move, Slot
 from collectives.ops import op
@@ -100,13 +100,13 @@ class PlanExchange:
     ) -> tuple[list[float], int]:
         """This rank's seconds of each firing, and how many of what is asked for a firing holds."""
         world = self._world
-        trips = 1 if quantity == "first" else TRIPS
+        trips = 1 if quantity in ("first", *STILL) else TRIPS
         if quantity in SWEPT:
             schedule, spec = swaps(quantity, pairs, world.size, trips)
         else:
             schedule, spec = exchange(quantity, pairs, world.size)
             trips = TRIPS if quantity == "latency" else 1
-        dtype, operation = (np.float32, op("sum")) if quantity == "add" else (np.uint8, None)
+        dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
         n, wants = messages(quantity), len(spec.outputs(world.size, world.rank, 0))
         source, target = self._buffers(n * nbytes)
         with Plan(

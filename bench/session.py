@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
@@ -14,8 +14,9 @@ import numpy as np
 from bench.catalogue import Auto, Chosen, Job
 from bench.ceiling import Ceilings
 from bench.environment import busbar_version, describe, machine, place
+from bench.groups import Group
 from bench.measure import Timing
-from bench.memory import SHARE, free_memory
+from bench.memory import room
 from bench.rows import Bench, Case
 from bench.sampler import Gauges
 from bench.screen import Screen
@@ -47,13 +48,15 @@ class Session:
         library: str,
         jobs: Sequence[Job],
         signals: socket.socket | None,
+        group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options."""
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``group``: which of several this is."""
+        self._group = group
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
-        self._screen = Screen(world.rank)
+        self._screen = Screen(world.rank) if group is None else group.screen
         self._results: list[Result] = []
         self._status = 0
         self._store = self._open_store()
@@ -61,9 +64,14 @@ class Session:
         self._people = [
             (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
         ]
+        self._slots = [
+            (p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]
+        ]
         self._library = library
         # Only rank 0 writes records.
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
+        if group is not None:
+            self._environment["group"] = group.facts
         self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
             options.warmup,
@@ -87,7 +95,7 @@ class Session:
             rules,
             self._watch,
             check=options.check,
-            budget=self._budget(),
+            room=room(world, transport),
             ceilings=self._ceilings,
             gauges=self._gauges,
         )
@@ -109,14 +117,6 @@ class Session:
             kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
             raise kind(str(problem[0]))
         return store
-
-    def _budget(self) -> list[int]:
-        free = self._world.gather(int(free_memory() * SHARE))
-        nodes = self._world.nodes
-        return [
-            min(f for f, at in zip(free, nodes, strict=True) if at == node)
-            for node in range(max(nodes) + 1)
-        ]
 
     # -- the sweep
 
@@ -161,6 +161,8 @@ class Session:
             iterations=options.iterations,
             check=options.check,
             devices=self._people,
+            slots=self._slots,
+            group=0 if self._group is None else self._group.number,
         )
 
     def _through(self, chosen: Auto | Chosen) -> str:
@@ -170,6 +172,7 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
+        self._say([f"# {remark}" for remark in self._remarks()])
         self._say(header(banner, options.per_iteration, options.limit == "column"))
         first = len(self._results)
         for result in self._rows(chosen):
@@ -182,6 +185,8 @@ class Session:
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
             self._watch.row()
+            if self._group is not None:
+                self._group.together()
             yield self._row(chosen, line)
 
     def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
@@ -191,9 +196,11 @@ class Session:
         schedule = chosen.schedule(line.root)
         case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
+        said: dict[str, dict[str, object]] = {}
         for placement in options.placements:
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
+            said[placement] = self._said(chosen)
         return Result(
             collective=spec.name,
             algorithm=wanted.label,
@@ -208,11 +215,16 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=_parameters(wanted, chosen),
+            parameters=_parameters(wanted, chosen, said),
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
         )
+
+    def _said(self, chosen: Chosen) -> dict[str, object]:
+        """What the transport says of the placement that it has just run: what a library chose."""
+        through = self._baseline if chosen.library else self._transport
+        return dict(getattr(through, "said", {}))
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:
@@ -238,6 +250,11 @@ class Session:
 
     # -- reporting
 
+    def _remarks(self) -> list[str]:
+        """What must be known to read a table: of the transport, and which group it is."""
+        found = [] if self._group is None else [self._group.title]
+        return found + list(getattr(self._transport, "remarks", ()))
+
     def _shown(self, result: Result) -> list[str]:
         options = self._options
         column = options.limit == "column"
@@ -251,6 +268,9 @@ class Session:
                 what = "" if both else f"{placement} "
                 lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
                 reasons.pop(sample.skipped)
+        for placement, said in result.parameters.get("said", {}).items():
+            words = "  ".join(f"{name} {value}" for name, value in said.items())
+            lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
         lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
@@ -296,7 +316,13 @@ class Session:
         os._exit(status)
 
 
-def _parameters(wanted: Auto | Chosen, chosen: Chosen) -> dict[str, object]:
-    """An algorithm's parameters; where a tuning file chose it, its name is one of them."""
-    named = {} if wanted is chosen else {"algorithm": chosen.label}
-    return {**chosen.parameters, **named}
+def _parameters(
+    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
+
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    """
+    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    heard = {placement: dict(one) for placement, one in said.items() if one}
+    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

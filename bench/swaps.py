@@ -9,7 +9,10 @@ from collectives.schedule import Schedule
 from collectives.spec import Collective
 from topology.sweep import BURST
 
-__all__ = ["messages", "swaps"]
+__all__ = ["STILL", "messages", "swaps"]
+
+#: Swaps of data that stays as it is: one a firing, as firings repeat them anyway.
+STILL = ("still", "sum")
 
 
 def messages(quantity: str) -> int:
@@ -27,14 +30,16 @@ def swaps(
     and its partner's in turn, which keeps the messages of a burst apart. With ``add`` what arrives
     is added instead, to sums that are of no interest.
     """
-    n, adds = messages(quantity), quantity == "add"
+    n, adds, still = messages(quantity), quantity in ("add", "sum"), quantity in STILL
     peers = {x: y for a, b in pairs for x, y in ((a, b), (b, a))}
     steps = [
         [
             Move(
                 rank,
                 peer,
-                Slot(Buffer.OUT, 2 * i + number % 2) if number else Slot(Buffer.IN, i),
+                Slot(Buffer.OUT, 2 * i + number % 2)
+                if number and not still
+                else Slot(Buffer.IN, i),
                 Slot(Buffer.OUT, 2 * i + (number + 1) % 2),
                 adds,
             )

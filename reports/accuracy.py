@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, log10
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from reports.readers.rows import Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ALL", "Error", "Point", "as_csv", "as_markdown", "errors", "table"]
+__all__ = ["ALL", "Error", "Point", "as_csv", "as_markdown", "errors", "pooled", "table"]
 
 #: The decade that stands for all sizes, and the algorithm that stands for all.
 ALL = ""
@@ -47,21 +47,46 @@ class Error:
     ratio: float
 
 
+def pooled(rows: Sequence[Row]) -> list[Row]:
+    """Rows that measured the same again, in other runs say, as one: the median of all iterations.
+
+    Rows without raw times count as their own median.
+    """
+    groups: dict[tuple[object, ...], list[Row]] = {}
+    for r in rows:
+        key = (r.collective, r.algorithm, r.transport, r.ranks, r.size, r.dtype, r.op, r.root)
+        groups.setdefault((*key, r.placement), []).append(r)
+    found = []
+    for same in groups.values():
+        times = [t for r in same for t in (r.times_s or (r.time_s or 0.0,))]
+        found.append(
+            same[0] if len(same) == 1 else replace(same[0], time_s=float(np.median(times)))
+        )
+    return found
+
+
 def _decade(size: int) -> str:
     """``1e4`` for 10000 to 99999 bytes; barriers, which move nothing, have 0."""
     return f"1e{floor(log10(size))}" if size > 0 else "0"
 
 
-def _name(row: Row) -> str:
-    ranks = f" x{row.ranks}" if row.ranks else ""
-    return f"{row.collective} {row.algorithm}{ranks}"
+def _names(rows: Sequence[Row]) -> list[str]:
+    """The algorithms, with the collective and the ranks where those differ among the rows."""
+    several = len({row.collective for row in rows}) > 1
+    ranks = len({row.ranks for row in rows}) > 1
+    return [
+        (f"{row.collective} " if several else "")
+        + row.algorithm
+        + (f" x{row.ranks}" if ranks else "")
+        for row in rows
+    ]
 
 
 def errors(points: Sequence[Point]) -> dict[tuple[str, str], Error]:
     """By (algorithm, decade), with `ALL` for either; in the order of names and of sizes."""
     groups: dict[tuple[str, str], list[Point]] = {}
-    for point in points:
-        for name in (_name(point.row), ALL):
+    for point, own in zip(points, _names([point.row for point in points]), strict=True):
+        for name in (own, ALL):
             for decade in (_decade(point.row.size or 0), ALL):
                 groups.setdefault((name, decade), []).append(point)
     order = sorted(groups, key=lambda key: (key[0] == ALL, key[0], key[1] == ALL, _value(key[1])))
@@ -106,28 +131,35 @@ def table(
     As many tables as it takes for columns to fit ``width``; the last column is of all sizes, with the
     number of rows and the median of predicted over measured.
     """
+    names, decades = _axes(found)
+    heads = [*decades[:-1], "all", "rows", "ratio"]
+    room = max(1, (width - max(map(len, names)) - 1) // 9)
+    parts = [heads[i : i + room] for i in range(0, len(heads), room)]
+    return [_part(found, names, part, ascii_only) for part in parts]
+
+
+def _part(
+    found: Mapping[tuple[str, str], Error],
+    names: Sequence[str],
+    heads: Sequence[str],
+    ascii_only: bool,
+) -> Table:
     from rich import box
     from rich.table import Table
 
-    names, decades = _axes(found)
-    room = max(1, (width - max(map(len, names)) - 28) // 9)
-    parts = [decades[i : i + room] for i in range(0, len(decades) - 1, room)]
-    made = []
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
-        columns = [d for d in part if d != ALL]
-        one = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False)
-        one.add_column("algorithm", no_wrap=True)
-        for head in (*columns, *(("all", "rows", "ratio") if last else ())):
-            one.add_column(head, justify="right", no_wrap=True)
-        for name in names:
-            total = found[name, ALL]
-            more = [*_cells(found, name, [ALL]), str(total.rows), f"{total.ratio:.2f}"]
-            if name == ALL:
-                one.add_section()
-            one.add_row(name or "all", *_cells(found, name, columns), *(more if last else ()))
-        made.append(one)
-    return made
+    one = Table(box=box.ASCII if ascii_only else box.SIMPLE_HEAD, pad_edge=False)
+    one.add_column("algorithm", no_wrap=True)
+    for head in heads:
+        one.add_column(head, justify="right", no_wrap=True)
+    for name in names:
+        total = found[name, ALL]
+        last = {"all": _cells(found, name, [ALL])[0], "rows": str(total.rows)}
+        last["ratio"] = f"{total.ratio:.2f}"
+        if name == ALL:
+            one.add_section()
+        cells = [last[head] if head in last else _cells(found, name, [head])[0] for head in heads]
+        one.add_row(name or "all", *cells)
+    return one
 
 
 def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:

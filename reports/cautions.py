@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reports.readers import own
 from reports.readers.rows import Row
+from reports.record import Result
 from reports.shown import size_text
 from reports.stability import FEWEST, Kind, Unstable, spread, unstable
 
-__all__ = ["unstable_rows", "warnings_of"]
+__all__ = ["of_results", "unstable_rows", "warnings_of"]
 
 _MOST = 2000  # rows looked at closely: enough to know a run, and a second's work
 _SAID: Mapping[Kind, str] = {
@@ -41,8 +43,8 @@ def _telling(rows: Sequence[Row]) -> Sequence[Row]:
     return [r for r in rows if r.times_s or r.cv is not None]
 
 
-def _looked_at(rows: Sequence[Row]) -> Sequence[Row]:
-    return rows if len(rows) <= _MOST else [rows[i * len(rows) // _MOST] for i in range(_MOST)]
+def _looked_at(given: Sequence[Row]) -> Sequence[Row]:
+    return given if len(given) <= _MOST else [given[i * len(given) // _MOST] for i in range(_MOST)]
 
 
 def warnings_of(rows: Sequence[Row]) -> list[str]:
@@ -67,6 +69,11 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
             most = "" if kind == "few" else f"; most of all {_where(row)}: {worst.text}"
             found.append(f"{len(mine)}{of} rows {said}{most}")
     return found
+
+
+def of_results(results: Sequence[Result]) -> list[str]:
+    """The same for the records of a run that is just ending, for its closing table."""
+    return warnings_of(own.rows(results))
 
 
 def _rows(n: int) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from reports.culprit_matrix import MARGIN, Pairs, Worse, worse
 from reports.culprit_ranks import Accused, How, Observation, accused, delay, observe
 from reports.readers.rows import Row
-from reports.shown import rate, seconds, size_text
+from reports.shown import chance, rate, seconds, size_text
 
 __all__ = ["Findings", "Places", "Suspect", "culprits"]
 
@@ -171,7 +171,7 @@ def _by_times(a: Accused, places: Places) -> Suspect:
     text = (
         f"by ranks' times it {told.format(by)}, {100 * worst.share:.0f} % of the time of {where},"
         f" against the median of {against}; {len(a.rows)} of {a.spoke} rows say so,"
-        f" p {max(o.p for o in a.rows):.1g}"
+        f" {chance(max(o.p for o in a.rows))}"
     )
     if a.how == "slow" and not a.either and all(o.row.collective == "sendrecv" for o in a.rows):
         text += "; a slow link from it to the next rank would look alike, which a matrix tells"
@@ -186,7 +186,7 @@ def _by_matrix(w: Worse, pairs: Pairs, places: Places) -> Suspect:
     text = (
         f"by the matrix of {_QUANTITY[pairs.name]} {w.pairs} of {w.of} pairs are {w.times:.3g} times"
         f" [{w.low:.3g}, {w.high:.3g}] worse: {shown(w.value)} against {shown(w.typical)} of the"
-        f" others, p {w.p:.1g}"
+        f" others, {chance(w.p)}"
     )
     return Suspect(kind, name, (text,), w.times - 1)
 

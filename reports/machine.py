@@ -52,6 +52,7 @@ class Machine:
     drawing: Drawing | None
     findings: tuple[Finding, ...]
     matrices: tuple[Matrix, ...]
+    pairs: tuple[Pairs, ...] = ()
 
 
 def read_machine(files: Sequence[Path]) -> Machine:
@@ -70,7 +71,8 @@ def read_machine(files: Sequence[Path]) -> Machine:
         raise ReportError(str(error)) from None
     drawing = draw(topology)
     shown = drawing if len(drawing.nodes) > 1 else None
-    return Machine(topology.sources, shown, check(topology), _matrices(topology))
+    pairs = tuple(_pairs(topology))
+    return Machine(topology.sources, shown, check(topology), _matrices(topology), pairs)
 
 
 def _matrices(topology: Topology) -> tuple[Matrix, ...]:
@@ -106,13 +108,23 @@ def read_pairs(file: Path) -> list[Pairs]:
     """
     from topology.errors import ProbeError
     from topology.gather import gather
-    from topology.measure import QUANTITIES, kind_of_pair, matrix
-    from topology.model import Kind
 
     try:
         topology, _ = gather([str(file)])
     except ProbeError as error:
         raise ReportError(str(error)) from None
+    found = _pairs(topology)
+    if not found:
+        reason = "no measured matrix; make one with mpirun -n 4 python -m topology measure -o FILE"
+        raise ReportError(f"{file}: {reason}")
+    return found
+
+
+def _pairs(topology: Topology) -> list[Pairs]:
+    """The measured quantities as they are looked at for what is slow."""
+    from topology.measure import QUANTITIES, kind_of_pair, matrix
+    from topology.model import Kind
+
     found = []
     for name, more_is_better in QUANTITIES.items():
         cells = matrix(topology, name)
@@ -130,7 +142,4 @@ def read_pairs(file: Path) -> list[Pairs]:
         }
         nodes = tuple("" if h is None else h.name or h.id for h in hosts)
         found.append(Pairs(name, more_is_better, directed, ids, nodes, made))
-    if not found:
-        reason = "no measured matrix; make one with mpirun -n 4 python -m topology measure -o FILE"
-        raise ReportError(f"{file}: {reason}")
     return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from reports.cautions import warnings_of
 from reports.compare import Comparison, Difference
 from reports.quality import Rule, checklist, in_one_line
 from reports.readers.rows import Row
-from reports.show import bounds_text, counts_of, grouped, heading, setting
-from reports.shown import interval_text, rate, seconds, size_text
+from reports.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
+from reports.shown import interval_text, percent, rate, seconds, size_text
 
 __all__ = ["comparison_markdown", "markdown"]
 
@@ -17,12 +18,16 @@ __all__ = ["comparison_markdown", "markdown"]
 MOST_ROWS = 500
 
 
+#: An empty comment parts the marks that start a mention, a reference or a link from what follows.
+_APART = "<!-- -->"
+_MARKS = str.maketrans(
+    {mark: "\\" + mark for mark in "\\|`*_<>[]!~&"} | {mark: mark + _APART for mark in "@#:"}
+)
+
+
 def _cell(text: str) -> str:
-    """A text that cannot end its cell or become markup, nor name a person or a thread."""
-    for mark in ("\\", "|", "`", "*", "_", "<", ">", "[", "]", "!", "~", "&"):
-        text = text.replace(mark, "\\" + mark)
-    text = text.replace("@", "&#64;").replace("#", "&#35;").replace("://", "&#58;//")
-    return " ".join(text.split())
+    """A text that cannot end its cell or become markup, nor name a person, a thread or a page."""
+    return " ".join(text.translate(_MARKS).split())
 
 
 def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
@@ -33,8 +38,9 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 def markdown(rows: Sequence[Row]) -> str:
     """A table a measured thing, algorithms side by side where there are several.
 
-    Then warnings, and the twelve rules of `reports.quality`, folded away.
-    At most ``MOST_ROWS`` rows, since a comment is bounded; what was left out is said.
+    Then warnings and the rules.
+    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
+    counted.
     """
     parts, left = [], MOST_ROWS
     for group in grouped(rows).values():
@@ -44,13 +50,14 @@ def markdown(rows: Sequence[Row]) -> str:
     if left < 0:
         parts.append(f"{-left} rows more.\n")
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
-    return "\n".join([*parts, *warnings, "", *_rules(checklist(rows))]).rstrip() + "\n"
+    return "\n".join([*parts, *warnings, *_rules(checklist(rows))]).rstrip() + "\n"
 
 
 def _rules(rules: Sequence[Rule]) -> list[str]:
-    """The verdicts in a line that opens to their reasons."""
+    """The twelve rules of `reports.quality`, folded away; HTML knows no backslash."""
     return [
-        f"<details><summary>{_cell(in_one_line(rules))}</summary>",
+        "",
+        f"<details><summary>{escape(in_one_line(rules))}</summary>",
         "",
         *(f"{r.number}. {_cell(r.title)}: *{r.state}*: {_cell(r.why)}" for r in rules),
         "",
@@ -66,13 +73,14 @@ def _run_table(rows: Sequence[Row]) -> str:
             seconds(r.time_s),
             interval_text(r.low_s, r.high_s, r.time_s),
             rate(r.busbw_bytes_per_s),
+            percent(share_of_limit(r)),
             str(r.iterations or ""),
             "" if r.wrong is None else str(r.wrong),
         )
         for r in rows
     ]
-    head = "| size | algorithm | time | 95 % | busbw | n | wrong |"
-    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|", cells)
+    head = "| size | algorithm | time | 95 % | busbw | of limit | n | wrong |"
+    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|---:|", cells)
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
     return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
@@ -103,8 +111,7 @@ def comparison_markdown(
         lines += ["</details>", ""]
     if len(comparisons) > MOST_ROWS:
         lines.append(f"{len(comparisons) - MOST_ROWS} rows more.")
-    if rules:
-        lines += _rules(rules)
+    lines += _rules(rules) if rules else []
     return "\n".join(lines).rstrip() + "\n"
 
 

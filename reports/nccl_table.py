@@ -23,7 +23,11 @@ _LIMIT = 6
 
 @dataclass(frozen=True)
 class Banner:
-    """What the lines above a table say. ``devices`` are (rank, pid, host, name)."""
+    """What the lines above a table say. ``devices`` are (rank, pid, host, name).
+
+    ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
+    number of the group that the ranks are, of several that run at once.
+    """
 
     program: str
     version: str
@@ -35,6 +39,8 @@ class Banner:
     iterations: int | None
     check: bool
     devices: Sequence[tuple[int, int, str, str]]
+    slots: Sequence[tuple[int, str]] = ()
+    group: int = 0
 
 
 def number(value: float, width: int) -> str:
@@ -59,9 +65,12 @@ def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> 
         "#",
         "# Using devices",
     ]
+    slots = banner.slots or [(0, "0000:00:00.0")] * len(banner.devices)
     lines += [
-        f"#  Rank {rank:2d} Group  0 Pid {pid:6d} on {host:>10} device  0 [0000:00:00] {name}"
-        for rank, pid, host, name in banner.devices
+        # nccl-tests leaves the PCI function out.
+        f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
+        f" device {index:2d} [{bus.partition('.')[0]}] {name}"
+        for (rank, pid, host, name), (index, bus) in zip(banner.devices, slots, strict=True)
     ]
     return [*lines, "#", *_columns(per_iteration, limit)]
 

@@ -115,6 +115,13 @@ def _rates(r: Row) -> tuple[float, float]:
     return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
 
 
+def _band(axes: Axes, xs: Sequence[int], rows: Sequence[Row], style: Mapping[str, Any]) -> None:
+    """The intervals of busbw as a band in the colour of its line."""
+    ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
+    at, low, high = ([end[n] for end in ends] for n in range(3))
+    axes.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
+
+
 def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
@@ -123,11 +130,7 @@ def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
             continue
         sizes, rates = [r.size or 0 for r in kept], [(r.busbw_bytes_per_s or 0) / 1e9 for r in kept]
         axes.plot(sizes, rates, label=s.name, **s.style)
-        ends = [(r.size or 0, *_rates(r)) for r in kept if r.low_s and r.high_s]
-        if ends:
-            axes.fill_between(
-                *zip(*ends, strict=True), color=s.style["color"], alpha=0.2, linewidth=0
-            )
+        _band(axes, sizes, kept, s.style)
         _fit_of_rate(axes, s, kept)
         for r in kept:
             bound = bound_of(r, limit)
@@ -183,7 +186,7 @@ def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     _sizes_axis(axes, series)
     axes.set_yscale("log")
     axes.set_ylabel("time (us)")
-    _legend(axes, "bar: 95 % interval", "dotted: fit alpha + size / rate")
+    _legend(axes, "bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
     return True
 
 
@@ -260,11 +263,7 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     for s in palette.series(rated, ranks=True):
         xs = [r.ranks or 0 for r in s.rows]
         right.plot(xs, [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows], label=s.name, **s.style)
-        ends = [(r.ranks or 0, *_rates(r)) for r in s.rows if r.low_s and r.high_s]
-        if ends:
-            right.fill_between(
-                *zip(*ends, strict=True), color=s.style["color"], alpha=0.2, linewidth=0
-            )
+        _band(right, xs, s.rows, s.style)
     right.set_ylim(bottom=0)
     right.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
     for axes in (left, right):

@@ -191,7 +191,7 @@ def _tested(f: _Facts) -> Verdict:
         bare = sum(w == "untested" for w in f.words)
         if bare:
             return _BROKEN, _count(bare, len(f.words), "no test")
-        return _KEPT, "rank test corrected for the number of rows, and a bootstrap interval"
+        return _KEPT, "by ranks, corrected for the number of rows"
     groups = [g for g in f.settings("algorithm", "transport") if len(g) > 1]
     if not groups:
         return _NONE, "nothing stands beside what it could be compared with"

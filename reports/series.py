@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from zlib import crc32
 
 import numpy as np
 
+from collectives.model.costs import Curve
+from collectives.model.fitting import fit
 from reports.readers.rows import Row
 from reports.shown import seconds
-from reports.statistics import alpha_beta
 
 __all__ = ["COLOURS", "Fit", "algorithm_of", "bound_of", "colours", "fitted"]
 
@@ -22,6 +24,7 @@ __all__ = ["COLOURS", "Fit", "algorithm_of", "bound_of", "colours", "fitted"]
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
 _LIBRARY = len(COLOURS) - 1
 _POINTS = 64
+_MOST_SIZES = 64
 
 
 def algorithm_of(row: Row) -> str:
@@ -67,12 +70,26 @@ class Fit:
 
 
 def fitted(rows: Sequence[Row]) -> Fit | None:
-    """Time = alpha + beta x size through rows of one series; None where it cannot be told."""
-    known = [(float(r.size), r.time_s) for r in rows if r.size and r.time_s]
-    found = alpha_beta([s for s, _ in known], [t for _, t in known]) if known else None
-    if found is None:
+    """Time = alpha + beta x size, in as many ranges of the size as times ask for; None below two sizes.
+
+    By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
+    """
+    groups: dict[int, list[float]] = {}
+    for r in rows:
+        if r.size and r.time_s:
+            groups.setdefault(r.size, []).append(r.time_s)
+    known = sorted(groups)
+    known = known[:: -(-len(known) // _MOST_SIZES) or 1]
+    if len(known) < 2:
         return None
-    alpha, beta = found
-    sizes = np.geomspace(min(s for s, _ in known), max(s for s, _ in known), _POINTS)
-    text = f"{seconds(alpha)}" + (f" + size / {1 / beta / 1e9:.3g} GB/s" if beta else "")
-    return Fit(text, tuple(sizes.tolist()), tuple((alpha + beta * sizes).tolist()))
+    curve = fit(known, [[median(groups[size]) for size in known]])
+    sizes = np.geomspace(known[0], known[-1], _POINTS)
+    return Fit(_words(curve), tuple(sizes.tolist()), tuple(curve(sizes).tolist()))
+
+
+def _words(curve: Curve) -> str:
+    start, beta = seconds(curve.alpha[0]), curve.beta[-1]
+    rate = f"{1 / beta / 1e9:.3g} GB/s" if beta else ""
+    if not curve.edges:
+        return start + (f" + size / {rate}" if rate else "")
+    return ", ".join(w for w in (f"{start} first", rate and f"{rate} last") if w)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from reports.cautions import warnings_of
 from reports.compare import Comparison
+from reports.quantities import joules_per_gb, of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
@@ -24,8 +24,8 @@ __all__ = [
     "import_table",
     "plain_table",
     "setting",
+    "share_of_limit",
     "tables",
-    "warnings_of",
 ]
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
@@ -85,6 +85,9 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
+        ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
@@ -92,6 +95,18 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
     return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+
+
+def share_of_limit(row: Row) -> float | None:
+    """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
+    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def _energy(row: Row) -> float | None:
+    """Joules per GB of the size."""
+    if row.energy_per_op_j is None or not row.size:
+        return None
+    return joules_per_gb(row.energy_per_op_j, row.size)
 
 
 def _optional(value: float | None) -> str:
@@ -104,6 +119,7 @@ def _rich(
     skipped: Sequence[str],
     ascii_only: bool,
 ) -> Shown:
+    """A table from columns (name, side, cells), without the empty ones; skipped rows are dim."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -182,7 +198,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return plain_table(f"{name}: time of NEW against BASE", columns, ascii_only)
 
 
 def counts_of(comparisons: Sequence[Comparison]) -> str:

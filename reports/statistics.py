@@ -9,6 +9,7 @@ from math import ceil, floor, sqrt
 import numpy as np
 
 from collectives.model.fitting import alpha_beta
+from reports.quantities import algbw, busbw
 from reports.record import Result, Sample
 
 __all__ = ["alpha_beta", "bandwidths", "center", "interval", "interval_ranks", "relative_width"]
@@ -63,5 +64,5 @@ def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
 
     nccl-tests, doc/PERFORMANCE.md.
     """
-    algbw = result.alg_factor * result.size / seconds if seconds > 0 else float("inf")
-    return algbw, algbw * result.bus_factor
+    rate = algbw(result.size, seconds, result.alg_factor)
+    return rate, busbw(rate, result.bus_factor)

@@ -27,11 +27,17 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "bench": (("collectives", ("",)), ("topology", ("",)), ("reports", ("",))),
     "reports": (
         ("topology.model", ("",)),
+        ("topology", ("reports/machine.py",)),
         ("collectives.cost", ("",)),
         # Predictions stand beside measured rows: one door, and the textbook's comparison.
         (
             "collectives.model",
-            ("reports/predicted.py", "reports/statistics.py", "reports/commands/"),
+            (
+                "reports/predicted.py",
+                "reports/statistics.py",
+                "reports/series.py",
+                "reports/commands/",
+            ),
         ),
         ("collectives.catalogue", ("reports/predicted.py", "reports/model.py")),
         ("collectives.errors", ("reports/predicted.py",)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -170,17 +171,15 @@ class MpiExchange:
             way = [*sends(here), *receives(here)]
             order = way if leads else way[::-1]
             return _Bound((lambda: _in_turn(order),), way)
-        if quantity == "add":
-            both = [*receives(there), *sends(here)]
-            total, arrived = here.view(np.float32), there.view(np.float32)
-
-            def swap_and_add() -> None:
-                _at_once(both)
-                np.add(total, arrived, total)
-
-            return _Bound((swap_and_add,), both)
-        forth, back = [*receives(there), *sends(here)], [*receives(here), *sends(there)]
-        return _Bound((lambda: _at_once(forth), lambda: _at_once(back)), [*forth, *back])
+        forth = [*receives(there), *sends(here)]
+        if quantity in ("add", "sum"):
+            own, arrived = here.view(np.float32), there.view(np.float32)
+            total = own if quantity == "add" else np.empty_like(own)
+            return _Bound((_calls(forth, partial(np.add, own, arrived, total)),), forth)
+        if quantity == "still":
+            return _Bound((_calls(forth),), forth)
+        back = [*receives(here), *sends(there)]
+        return _Bound((_calls(forth), _calls(back)), [*forth, *back])
 
     def close(self) -> None:
         """There is nothing to free: the communicator is the caller's."""
@@ -192,8 +191,12 @@ def _in_turn(requests: Sequence[Any]) -> None:
         request.Wait()
 
 
-def _at_once(requests: Sequence[Any]) -> None:
-    for request in requests:
-        request.Start()
-    for request in requests:
-        request.Wait()
+def _calls(requests: Sequence[Any], *then: Callable[[], object]) -> Callable[[], None]:
+    """Start all requests, wait for all, and what follows: a flat list of calls, as a transport has."""
+    calls = [*(r.Start for r in requests), *(r.Wait for r in requests), *then]
+
+    def action() -> None:
+        for call in calls:
+            call()
+
+    return action

@@ -17,9 +17,11 @@ from topology.model import Fact, PairFact, Topology
 #: What is timed, in seconds. ``first`` is kept for the machine, not for a pair.
 SWEPT: dict[str, str] = {
     "trip": "one way alone: half a round trip",
-    "swap": "both ways at once, the next only when both have arrived",
+    "swap": "both ways at once, the next only when both have arrived, which is what it sends on",
     "add": "as swap, and what has arrived is added (float32)",
     "burst": "as swap, but several messages each way",
+    "still": "both ways at once, of data that nobody has written since it was last sent",
+    "sum": "as still, and what has arrived is added to such data, into another place (float32)",
     "first": "one swap of the smallest size behind a barrier, the slowest rank's time",
 }
 #: Messages each way of a burst.
@@ -29,7 +31,7 @@ SMALLEST = 8
 BLOCKS = 5
 #: The largest message of a burst: four of them each way are under way at once.
 LARGEST_BURST = 1 << 22
-_NAME = re.compile(r"(trip|swap|add|burst)_([1-9][0-9]{0,11})")
+_NAME = re.compile(r"(trip|swap|add|burst|still|sum)_([1-9][0-9]{0,11})")
 
 
 def sizes(quantity: str, most: int) -> tuple[int, ...]:

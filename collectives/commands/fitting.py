@@ -24,8 +24,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="MATRIX.json",
-        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; one a"
-        " number of ranks",
+        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; several"
+        " numbers of ranks, and several times the same",
     )
     option("--out", type=Path, metavar="FILE", help="write the fit here, for --fit")
 
@@ -35,10 +35,6 @@ def _fit(options: argparse.Namespace) -> int:
     from collectives.model.given import fitted
 
     costs = fitted(options.files)
-    taken = [(c.ranks, c.transport, c.alone) for c in costs]
-    for one in taken:
-        if taken.count(one) > 1:
-            raise Unsupported(f"two of the files were measured with {one[0]} ranks over {one[1]}")
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:
@@ -65,7 +61,7 @@ def _shown(costs: Costs) -> Iterator[object]:
     columns = ("link", "kind", "sizes to", "alpha us", "95 %", "beta ns/KiB", "95 %", "GB/s")
     table = new_table(title, *columns, text=2)
     for name, link in costs.links.items():
-        for kind in ("trip", "swap", "add", "burst"):
+        for kind in _KINDS:
             curve = getattr(link, kind)
             if curve is not None:
                 for row in _rows(curve):
@@ -73,7 +69,8 @@ def _shown(costs: Costs) -> Iterator[object]:
                 table.add_section()
     yield table
     for name, link in costs.links.items():
-        errors = [c.error for c in (link.trip, link.swap, link.add, link.burst) if c and c.error]
+        curves = [getattr(link, kind) for kind in _KINDS]
+        errors = [curve.error for curve in curves if curve is not None and curve.error]
         if errors:
             yield f"{name}: median relative error of the fits {_percents(errors)}; {link.said}"
     yield f"start of a collective: {costs.start * 1e6:.3g} us"
@@ -98,6 +95,7 @@ def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
         yield to, f"{alpha * 1e6:.3g}", first, f"{beta * _UNITS[1]:.3g}", second, rate
 
 
+_KINDS = ("trip", "swap", "add", "burst", "still", "sum")
 # Seconds to microseconds; seconds a byte to nanoseconds a KiB.
 _UNITS = (1e6, 1024e9)
 

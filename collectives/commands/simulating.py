@@ -159,7 +159,7 @@ _LEGEND = (
 def _table(title: str, first: str) -> Table:
     """A table with columns for a simulation; what is narrow folds the first."""
     table = new_table(title, first, "time", *_RATES, "post", *_PARTS[1:])
-    for column, width in zip(table.columns[1:], (8, 6, 6, 4, 7, 4, 7, 6), strict=True):
+    for column, width in zip(table.columns[1:], (8, 5, 5, 4, 7, 4, 7, 6), strict=True):
         column.min_width = width
     return table
 
@@ -191,7 +191,7 @@ def _links(machine: Machine, found: Outcome) -> Table:
     table = new_table("busiest links", "link", "alike", "bytes each", "busy")
     for group in busiest(machine, found, _SHOWN_LINKS):
         name = machine.link(group.link)
-        table.add_row(name, str(group.count), human(group.nbytes), f"{group.busy:.1%}")
+        table.add_row(name, str(group.alike), human(group.nbytes), f"{group.busy:.1%}")
     return table
 
 
@@ -230,16 +230,17 @@ def _grown(options: argparse.Namespace) -> dict[str, list[tuple[_Case, int]]]:
     size = parse_size(options.minbytes)
     found: dict[str, list[tuple[_Case, int]]] = {}
     for text in _names(options):
-        reason: Unsupported | None = None
-        rows = []
+        rows: list[tuple[_Case, int]] = []
+        refused: list[tuple[int, Unsupported]] = []
         for count in counts:
             try:
                 rows.append((_case(options, text, count), size))
             except Unsupported as error:
-                reason = error
-                print(f"collectives: {text} on {count} ranks: {error}", file=sys.stderr)
+                refused.append((count, error))
         if not rows:
-            raise reason or Unsupported(f"-n {options.ranks}: no rank counts")
+            raise refused[-1][1]
+        for count, why in refused:
+            print(f"collectives: {text} on {count} ranks: {why}", file=sys.stderr)
         found[text] = rows
     return found
 

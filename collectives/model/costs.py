@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["BURST", "Costs", "Curve", "Link"]
 
 Numbers = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Interval = tuple[float, float]
 #: Messages each way of what `Link.burst` stands for; as `topology.sweep.BURST`.
 BURST = 4
@@ -66,8 +67,10 @@ class Link:
     """What a class of links costs; each curve is one kind of measurement.
 
     ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``: as
-    swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. ``said``: where
-    the figures are from, in a few words.
+    swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these, what is
+    sent has just been written; ``still`` is a swap of data that nobody has written, so that caches may
+    hold it already, and ``sum`` the same with an addition. ``said``: where the figures are from, in a
+    few words. A curve that is None was not measured.
     """
 
     trip: Curve
@@ -75,6 +78,8 @@ class Link:
     add: Curve
     burst: Curve | None
     said: str
+    still: Curve | None = None
+    sum: Curve | None = None
 
     @classmethod
     def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> Link:
@@ -85,30 +90,51 @@ class Link:
         line = Curve.line(alpha, beta)
         return cls(line, line, Curve.line(alpha, beta + gamma), None, said)
 
-    def alone(self, nbytes: Numbers, both: NDArray[np.bool_]) -> Numbers:
-        """Seconds of a message that is the only one at its ports; ``both``: beside one back.
+    def alone(self, nbytes: Numbers, both: Flags, fresh: Flags | None = None) -> Numbers:
+        """Seconds of a message that is the only one at its ports.
 
-        A swap is never taken to be faster than a trip: each of its messages is one.
+        ``both``: beside one back. ``fresh``: what is sent was written in this collective; all is where
+        it is None. A swap is never taken to be faster than a trip, as each of its messages is one, and
+        data that was left alone never to be slower.
         """
         trip = self.trip(nbytes)
-        return np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
+        found = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
+        return found if fresh is None else found * self._share(nbytes, fresh)
 
-    def further(self, nbytes: Numbers, both: NDArray[np.bool_]) -> Numbers:
+    def _share(self, nbytes: Numbers, fresh: Flags) -> Numbers:
+        """What data that was left alone takes of the time of fresh data, at most 1."""
+        if self.still is None:
+            return np.ones(np.shape(nbytes))
+        swap = np.maximum(self.trip(nbytes), self.swap(nbytes))
+        with np.errstate(all="ignore"):
+            share = np.where(swap > 0, self.still(nbytes) / swap, 1.0)
+        return np.where(fresh, 1.0, np.minimum(1.0, share))
+
+    def further(self, nbytes: Numbers, both: Flags, fresh: Flags | None = None) -> Numbers:
         """Seconds that one more message adds at a port that has another already.
 
         From bursts, where they were measured; else as much as a message alone, as in the single-port
-        model of Chan et al. 2007. Never more than that.
+        model of Chan et al. 2007. Never more than that. Flags as for `alone`.
         """
-        alone = self.alone(nbytes, both)
+        alone = self.alone(nbytes, both, fresh)
         if self.burst is None:
             return alone
         extra = (self.burst(nbytes) - self.swap(nbytes)) / (BURST - 1)
+        if fresh is not None:
+            extra = extra * self._share(nbytes, fresh)
         return np.clip(extra, 0.0, alone)
 
-    def added(self, nbytes: Numbers) -> Numbers:
-        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number."""
+    def added(self, nbytes: Numbers, shared: Flags | None = None) -> Numbers:
+        """Seconds that adding a message takes beyond receiving it: γ·m where that is one number.
+
+        ``shared``: others read the sum; all do where it is None. If not, it is not dearer.
+        """
         both = np.ones(np.shape(nbytes), bool)
-        return np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
+        found = np.maximum(0.0, self.add(nbytes) - self.alone(nbytes, both))
+        if shared is None or self.sum is None or self.still is None:
+            return found
+        calm = np.maximum(0.0, self.sum(nbytes) - self.still(nbytes))
+        return np.where(shared, found, np.minimum(calm, found))
 
 
 @dataclass(frozen=True)

@@ -112,9 +112,12 @@ def _costs(one: Mapping[str, Any]) -> Costs:
 
 
 def _link(one: Mapping[str, Any]) -> Link:
-    burst = None if one["burst"] is None else _curve(one["burst"])
+    burst, still, total = (
+        None if one[kind] is None else _curve(one[kind]) for kind in ("burst", "still", "sum")
+    )
+    said = str(one["said"])
     return Link(
-        _curve(one["trip"]), _curve(one["swap"]), _curve(one["add"]), burst, str(one["said"])
+        _curve(one["trip"]), _curve(one["swap"]), _curve(one["add"]), burst, said, still, total
     )
 
 

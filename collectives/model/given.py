@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from collectives.errors import Unsupported
@@ -13,7 +14,7 @@ from collectives.model.machine import Machine, one_class, placed, tabled
 from collectives.model.measured import costs_of
 from collectives.model.predict import Priced
 from topology.gather import gather
-from topology.model import ProbeError, Topology
+from topology.model import Kind, ProbeError, Topology
 
 __all__ = ["fitted", "given", "priced_by_fit"]
 
@@ -81,19 +82,31 @@ def _lines(notes: Sequence[str], costs: Costs | None) -> list[str]:
 
 
 def fitted(files: Sequence[str]) -> list[Costs]:
-    """The costs of measured maps, a file each. Raises Unsupported naming the file that has none."""
-    found = []
+    """The costs of measured maps: one a number of ranks; of several maps of as many, one together.
+
+    Raises Unsupported naming the file that has none, or where maps of as many ranks do not go together.
+    """
+    groups: dict[int, list[tuple[str, Topology]]] = {}
     for name in files:
         try:
             topology: Topology = gather([name])[0]
-            found.append(costs_of(topology, _digest(name)))
         except ProbeError as error:
             raise Unsupported(str(error)) from None
-        except (Unsupported, ValueError) as error:
-            raise Unsupported(f"{name}: {error}") from None
-    return found
+        groups.setdefault(len(topology.of(Kind.RANK)), []).append((name, topology))
+    return [_together(maps) for _, maps in sorted(groups.items())]
 
 
-def _digest(name: str) -> str:
-    path = Path(name)
-    return fitfile.digest(path.read_bytes()) if path.is_file() else ""
+def _together(maps: Sequence[tuple[str, Topology]]) -> Costs:
+    (name, topology), *others = maps
+    for other, again in others:
+        for fact in ("transport", "pairs_at_once"):
+            if again.get(fact) != topology.get(fact):
+                what = f"{fact.replace('_', ' ')} {again.get(fact)}"
+                raise Unsupported(f"{other}: {what}, but {topology.get(fact)} in {name}")
+    try:
+        costs = costs_of(topology, "", *(again for _, again in others))
+    except (Unsupported, ValueError) as error:
+        raise Unsupported(f"{name}: {error}") from None
+    paths = [Path(one) for one, _ in maps]
+    digests = [fitfile.digest(path.read_bytes()) for path in paths if path.is_file()]
+    return replace(costs, sources=tuple(digests))

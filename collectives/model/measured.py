@@ -15,20 +15,21 @@ from collectives.model.machine import Classes
 from topology.measure import matrix
 from topology.model import Kind, Topology
 from topology.sources.cpulist import members
-from topology.sweep import SMALLEST, Swept, first, swept
+from topology.sweep import SMALLEST, SWEPT, Swept, first, swept
 
 __all__ = ["costs_of", "two_points"]
 
 _ABOUT = ("mpi_library", "transport", "kernel", "arch")
 
 
-def costs_of(topology: Topology, source: str = "") -> Costs:
+def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
     """The costs that a measured map gives; ``source``: SHA-256 of its file, to be remembered.
 
     Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
-    note. Raises Unsupported where nothing was measured between ranks.
+    note. ``again``: maps of the same ranks, measured again; their sweeps are further blocks. Raises
+    Unsupported where nothing was measured between ranks.
     """
-    sweep = swept(topology)
+    sweep = [one for each in (topology, *again) for one in swept(each)]
     notes: list[str] = []
     if sweep:
         links = _fitted(topology, sweep)
@@ -41,23 +42,18 @@ def costs_of(topology: Topology, source: str = "") -> Costs:
     if not links:
         raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
     ranks, find = topology.of(Kind.RANK), Classes(topology)
-    start = 0.0
-    behind = first(topology)
-    if behind and sweep:
-        nearest = min(float(link.swap(SMALLEST)) for link in links.values())
-        start = max(0.0, median(behind) - nearest)
+    behind = [time for each in (topology, *again) for time in first(each)]
     cpus = {c for r in ranks for c in members(str(r.get("cpu_affinity") or "")) or ()}
     if 0 < len(cpus) < len(ranks):
         notes.append(
             f"{len(ranks)} ranks shared {len(cpus)} CPUs: the scheduler is in these costs, and they"
             " hold for that many ranks"
         )
-    hosts = topology.of(Kind.HOST)
     about = {name: str(topology.get(name)) for name in _ABOUT if topology.get(name) is not None}
-    about["hosts"] = ", ".join(host.name or host.id for host in hosts)
+    about["hosts"] = ", ".join(host.name or host.id for host in topology.of(Kind.HOST))
     return Costs(
         links,
-        start,
+        _start(links, behind if sweep else []),
         len(ranks),
         topology.get("pairs_at_once") is False,
         str(topology.get("transport") or ""),
@@ -66,6 +62,13 @@ def costs_of(topology: Topology, source: str = "") -> Costs:
         about,
         tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
     )
+
+
+def _start(links: Mapping[str, Link], behind: Sequence[float]) -> float:
+    """What a swap behind a barrier takes beyond one that follows another."""
+    if not behind:
+        return 0.0
+    return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))
 
 
 def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
@@ -79,6 +82,7 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
 
 
 _ONE = {"trip", "swap"}
+KINDS = SWEPT.keys() - {"first"}
 
 
 def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
@@ -86,20 +90,23 @@ def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
     found = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = found.get("trip") or found["swap"]
     swap = found.get("swap") or trip
-    missing = sorted({"trip", "swap", "add", "burst"} - found.keys())
+    missing = sorted(KINDS - found.keys())
     said += f"; not measured: {', '.join(missing)}" if missing else ""
-    return Link(trip, swap, found.get("add") or swap, found.get("burst"), said)
+    rest = found.get("burst"), said, found.get("still"), found.get("sum")
+    return Link(trip, swap, found.get("add") or swap, *rest)
 
 
 def _curve(samples: Sequence[Swept]) -> Curve:
     """The fit through all pairs of a class, each pair's block being one block of the bootstrap."""
     sizes = sorted({one.nbytes for one in samples})
-    blocks = max(len(one.seconds) for one in samples)
-    pairs = sorted({(one.a, one.b) for one in samples})
-    table = np.full((len(pairs), blocks, len(sizes)), np.nan)
+    blocks: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for one in samples:
-        at = pairs.index((one.a, one.b)), slice(len(one.seconds)), sizes.index(one.nbytes)
-        table[at] = one.seconds
+        blocks[one.a, one.b][one.nbytes] += one.seconds
+    most = max(len(times) for pair in blocks.values() for times in pair.values())
+    table = np.full((len(blocks), most, len(sizes)), np.nan)
+    for row, pair in enumerate(blocks.values()):
+        for nbytes, times in pair.items():
+            table[row, : len(times), sizes.index(nbytes)] = times
     return fit(sizes, table.reshape(-1, len(sizes)))
 
 

@@ -44,7 +44,7 @@ def checked(path: Path) -> None:
 
 def _levels(machine: Machine) -> NDArray[np.int64]:
     """For every node its distance in links from the nearest place of a rank."""
-    level = np.full(machine.nnodes, -1)
+    level: NDArray[np.int64] = np.full(machine.nnodes, -1)
     level[: machine.nranks] = 0
     here = 0
     while True:

@@ -6,6 +6,8 @@ more already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor st
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +27,7 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     cross each link ``links[i, j]``, padded with len(rate), which has no limit. All links that are
     the tightest of all their messages are filled at once.
     """
-    found = cap.copy()
+    found: Amounts = cap.copy()
     free = np.append(rate, np.inf)
     left = np.arange(len(cap))
     while len(left) and links.shape[1]:
@@ -55,9 +57,13 @@ class Fluid:
     def __init__(self, rate: Amounts) -> None:
         self._rate = rate
         self.now = 0.0
-        self._key = np.empty((2, 0), np.int64)
-        self._left, self._size, self._cap, self._speed = (np.empty(0) for _ in range(4))
-        self._links, self._load = np.empty((0, 0), np.int64), np.empty((0, 0))
+        self._key: Numbers = np.empty((2, 0), np.int64)
+        self._left: Amounts = np.empty(0)
+        self._size: Amounts = np.empty(0)
+        self._cap: Amounts = np.empty(0)
+        self._speed: Amounts = np.empty(0)
+        self._links: Numbers = np.empty((0, 0), np.int64)
+        self._load: Amounts = np.empty((0, 0))
         self._dirty = np.zeros(len(rate) + 1, bool)
         self._ends = np.empty(0)
 
@@ -113,16 +119,13 @@ class Fluid:
             self._dirty[self._links[done].ravel()] = True
             stay = ~done
             self._key = self._key[:, stay]
-            self._left, self._size, self._cap, self._speed, self._links, self._load = (
-                column[stay]
-                for column in (
-                    self._left, self._size, self._cap, self._speed, self._links, self._load
-                )
-            )  # fmt: skip
+            self._left, self._size = self._left[stay], self._size[stay]
+            self._cap, self._speed = self._cap[stay], self._speed[stay]
+            self._links, self._load = self._links[stay], self._load[stay]
         return ended
 
 
-def _padded(table: NDArray[np.generic], width: int, value: float) -> NDArray:  # type: ignore[type-arg]
+def _padded(table: NDArray[Any], width: int, value: float) -> NDArray[Any]:
     lacking = width - table.shape[1]
     if not lacking:
         return table

@@ -105,8 +105,8 @@ class _Lockstep:
             if number not in self.together:
                 self.together[number] = self._flow(timed, np.zeros_like(begin))
             return begin + self.together[number]
-        start = begin.min()
-        return start + self._flow(timed, begin - start)
+        start = float(begin.min())
+        return self._flow(timed, begin - start) + start
 
     def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
         s = timed.stage

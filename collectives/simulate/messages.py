@@ -55,23 +55,23 @@ class Traffic:
     steps: Numbers
 
 
-def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, ...]:
+def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
     """The different keys, ascending, and the sum of every weight over the equal ones."""
     keys, which = np.unique(key, return_inverse=True)
-    return (keys, *(np.bincount(which, w, len(keys)) for w in weights))
+    return keys, [np.asarray(np.bincount(which, w, len(keys)), float) for w in weights]
 
 
 def _pattern(m: Moves, nranks: int, packed: bool) -> tuple[Pattern, bool]:
     """A step's messages; and whether some pair of ranks exchanges more than one."""
     away = m.remote()
     inside = m.where((m.src == m.dst) & m.reduce)
-    local, adds = _grouped(inside.dst.astype(np.int64), inside.count.astype(float))
+    local, (adds,) = _grouped(inside.dst.astype(np.int64), inside.count.astype(float))
     pair = away.src.astype(np.int64) * nranks + away.dst
     ordered = np.sort(pair)
     several = bool((ordered[1:] == ordered[:-1]).any())
     if several and packed:
         count = away.count.astype(float)
-        pair, chunks, added = _grouped(pair, count, count * away.reduce)
+        pair, (chunks, added) = _grouped(pair, count, count * away.reduce)
         src, dst = np.divmod(pair, nranks)
         return Pattern(src, dst, chunks, added, np.ones_like(src), local, adds), True
     if several:
@@ -83,8 +83,8 @@ def _pattern(m: Moves, nranks: int, packed: bool) -> tuple[Pattern, bool]:
         table, times = np.unique(np.stack(columns), axis=1, return_counts=True)
         columns = list(table)
     src, dst, number, reduce = (column.astype(np.int64) for column in columns)
-    chunks = number.astype(float)
-    return Pattern(src, dst, chunks, chunks * reduce, times, local, adds), several
+    amount = number.astype(float)
+    return Pattern(src, dst, amount, amount * reduce, times, local, adds), several
 
 
 def traffic_of(schedule: Schedule) -> Traffic:

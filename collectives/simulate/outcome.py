@@ -111,7 +111,7 @@ class Busy(NamedTuple):
     """Links that carry as much at one rate: the first of them, how many, bytes, share of the time."""
 
     link: int
-    count: int
+    alike: int
     nbytes: float
     busy: float
 

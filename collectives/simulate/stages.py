@@ -96,6 +96,8 @@ def stages_of(
         inside = np.zeros(nranks)
         inside[classes.rank] = local[number]
         cap = flows.cap[rows]
+        ends, messages = np.concatenate([src, dst]), np.concatenate([out, into])
+        posts = np.asarray(np.bincount(ends, messages, nranks), float)
         worst = np.bincount(links.ravel(), (load * cap[:, None]).ravel(), nlinks + 1)[:-1]
         found.append(
             Stage(
@@ -110,7 +112,7 @@ def stages_of(
                 links,
                 load,
                 inside,
-                np.bincount(src, out, nranks) + np.bincount(dst, into, nranks),
+                posts,
                 bool((worst <= rate * (1 + 1e-12)).all()),
             )
         )

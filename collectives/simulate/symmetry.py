@@ -40,7 +40,8 @@ def _mix(x: Colours) -> Colours:
     """A hash of every number (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: Colours = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 def _with(x: Colours, y: Colours) -> Colours:

@@ -41,14 +41,16 @@ def run(options: argparse.Namespace) -> int:
         raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
     fit = None if options.fit is None else open_fit(options.fit)
     points: list[Point] = []
+    rows: list[Row] = []
     for path in options.files:
         if fit is not None and fit.sources & sources(path):
             raise ReportError(f"{path}: {fit.name} was fitted on it; accuracy needs other data")
-        rows = [r for r in read_noting(path, options.ranks).rows if r.time_s]
-        if fit is not None:
-            points += _by_fit(path, rows, fit)
-        if options.nccl_log is not None:
-            points += _by_nccl(rows, options)
+        rows += [r for r in read_noting(path, options.ranks).rows if r.time_s]
+    rows = accuracy.pooled(rows)
+    if fit is not None:
+        points += _by_fit(rows, fit)
+    if options.nccl_log is not None:
+        points += _by_nccl(rows, options)
     if not points:
         raise ReportError("no measured row has a prediction")
     found = accuracy.errors(points)
@@ -58,14 +60,20 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(accuracy.as_markdown(found))
     else:
         terminal = console()
-        terminal.print("relative error of predicted times, median/p95 in %", style="bold")
+        what = ", ".join(dict.fromkeys(_setting(p.row) for p in points))
+        terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
         for table in accuracy.table(found, terminal.width, ascii_only()):
             terminal.print(table)
         terminal.print("columns: decades of the size in bytes; ratio: median of predicted/measured")
     return 0
 
 
-def _by_fit(path: Path, rows: Sequence[Row], fit: Fit) -> list[Point]:
+def _setting(row: Row) -> str:
+    words = (row.collective, row.transport, f"{row.ranks} ranks" if row.ranks else "")
+    return " ".join(word for word in words if word)
+
+
+def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
     from reports.accuracy import Point
     from reports.predicted import predictions
@@ -77,11 +85,11 @@ def _by_fit(path: Path, rows: Sequence[Row], fit: Fit) -> list[Point]:
     )
     if other:
         names = ", ".join(sorted(transports))
-        note(f"{path}: {other} rows of another transport than the fit's ({names}) are left out")
+        note(f"{other} rows of another transport than the fit's ({names}) are left out")
     measured = {costs.ranks for costs in fit.costs}
     for ranks in sorted({r.ranks for r in mine if r.ranks} - measured):
         for line in fit.for_ranks(ranks).notes[-1:]:
-            note(f"{path}: {ranks} ranks: the fit was {line}")
+            note(f"{ranks} ranks: the fit was {line}")
     found = predictions(mine, fit)
     return [
         Point(r, r.time_s, time)

@@ -15,9 +15,10 @@ from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from reports.compare import Comparison, Difference
+    from reports.quality import Rule
     from reports.readers.rows import Row
 
-__all__ = ["add", "add_comparison", "compared", "run"]
+__all__ = ["add", "add_comparison", "compared", "rules_of", "run"]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("new", type=Path, metavar="NEW")
     text = "exit 1 when a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
+    parser.add_argument("--format", choices=("table", "md"), default="table")
     text = "exit 1 when BASE has rows that NEW has not"
     parser.add_argument("--fail-missing", action="store_true", help=text)
-    parser.add_argument("--format", choices=("table", "md"), default="table")
     add_comparison(parser)
     add_rules(parser)
     add_expect(parser)
@@ -71,24 +72,46 @@ def compared(
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
     from reports.expect import parse_rate, parse_share
-    from reports.quality import checklist
 
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
+    limit = None if options.limit is None else parse_rate(options.limit)
     base, new = (read_noting(path, options.ranks).rows for path in (options.base, options.new))
     comparisons, differing = compared(base, new, options)
-    limit = None if options.limit is None else parse_rate(options.limit)
-    rules = checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
+    rules = rules_of(base, new, comparisons, limit)
     if options.format == "md":
         from reports.markdown import comparison_markdown
 
         sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     else:
-        _print(comparisons)
-        print_rules(console(), rules, options)
+        _print(comparisons, rules, options)
     if any(c.word == "untested" for c in comparisons):
         note("untested: single figures have no interval; keep raw times to have a test")
     missing = _missing(base, new) if options.fail_missing else 0
     return max(_gate(comparisons, fail), missing, expect(options, new))
+
+
+def rules_of(
+    base: Sequence[Row],
+    new: Sequence[Row],
+    comparisons: Sequence[Comparison],
+    limit: float | None = None,
+) -> tuple[Rule, ...]:
+    """The twelve rules held against a comparison."""
+    from reports.quality import checklist
+
+    return checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
+
+
+def _print(
+    comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
+) -> None:
+    from reports.show import comparison_tables, counts_of
+
+    terminal = console()
+    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
+        print_table(terminal, shown)
+    print(counts_of(comparisons))
+    print_rules(terminal, rules, options)
 
 
 def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
@@ -99,15 +122,6 @@ def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
     if lost:
         print(f"FAILED: {lost} rows of BASE are missing in NEW")
     return 1 if lost else 0
-
-
-def _print(comparisons: Sequence[Comparison]) -> None:
-    from reports.show import comparison_tables, counts_of
-
-    terminal = console()
-    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
-        print_table(terminal, shown)
-    print(counts_of(comparisons))
 
 
 def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from reports.commands.compare import add_comparison, compared
+from reports.commands.compare import add_comparison, compared, rules_of
 from reports.commands.output import add_ranks, read_noting
 
 __all__ = ["add", "run"]
@@ -29,5 +29,7 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(markdown(rows))
     else:
         new = read_noting(options.new, options.ranks).rows
-        sys.stdout.write(comparison_markdown(*compared(rows, new, options)))
+        comparisons, differing = compared(rows, new, options)
+        rules = rules_of(rows, new, comparisons)
+        sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     return 0

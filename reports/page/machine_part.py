@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reports.machine import Machine, Matrix
 from reports.page.markup import details, section, table, text
-
-if TYPE_CHECKING:
-    from topology.views.layout import Drawing
 
 __all__ = ["machine_part", "matrix_data"]
 
@@ -27,7 +24,7 @@ def machine_part(machine: Machine | None) -> str:
     """The section; nothing without a machine."""
     if machine is None:
         return ""
-    parts = [] if machine.drawing is None else [_picture(machine.drawing, machine.sources)]
+    parts = [] if machine.drawing is None else [_picture(machine)]
     if machine.matrices:
         parts.append(f'<div class="plots">{"".join(map(_matrix, machine.matrices))}</div>')
     return section("machine", "The machine", *parts)
@@ -98,7 +95,9 @@ def _matrix(m: Matrix) -> str:
     )
 
 
-def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
+def _picture(machine: Machine) -> str:
+    drawing = machine.drawing
+    assert drawing is not None
     xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
     ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
     left, top = min(xs), max(ys)
@@ -127,7 +126,7 @@ def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
         )
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
-    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(sources)}"
+    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(machine.sources)}"
     devices = table(
         "Devices", ["device", "facts"], ((n.id, "; ".join(n.hover[1:])) for n in drawing.nodes)
     )

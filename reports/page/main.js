@@ -22,7 +22,6 @@ function changed() {
 
 startChoices();
 fillFilters(document.getElementById('filters'), changed);
-fillHead(() => fillTable(rows));
 filtered();
 drawMatrices();
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { drawFigures(rows); drawMatrices(); });

@@ -35,6 +35,8 @@ _FIGURES = {
     "cv": "cv",
     "wrong": "wrong",
     "n": "iterations",
+    "energy": "energy_per_op_j",
+    "clock": "clock_memory_hz",
 }
 _Key = tuple[str | int | None, ...]
 
@@ -61,7 +63,10 @@ def _tail(source: str, all_: Sequence[str]) -> str:
 
 
 def _key(r: Row, runs: dict[int, str]) -> _Key:
-    return (*(getattr(r, name) for name in _DIMENSIONS), runs[id(r.run)])
+    words = {name: getattr(r, name) for name in _DIMENSIONS}
+    if words["root"] == -1:  # some logs write that there is none, others nothing
+        words["root"] = None
+    return (*words.values(), runs[id(r.run)])
 
 
 def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:

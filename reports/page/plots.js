@@ -9,9 +9,11 @@ function sizeAxis(sizes) {
 }
 
 function timeAxis(times) {
-  const from = Math.floor(Math.log10(Math.min(...times))), to = Math.ceil(Math.log10(Math.max(...times)));
-  const ticks = Array.from({ length: to - from + 1 }, (_, n) => 10 ** (from + n));
-  const text = ticks.map(t => seconds(+t.toPrecision(2)).replace(/\.0+ /, ' '));
+  const low = Math.min(...times), high = Math.max(...times), ticks = [];
+  const steps = high / low < 30 ? [1, 2, 5] : [1]; // a decade alone would leave one tick, or none
+  for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade++)
+    ticks.push(...steps.map(step => +(step * 10 ** decade).toPrecision(2)));
+  const text = ticks.map(t => seconds(t).replace(/\.0+ /, ' '));
   return { type: 'log', title: { text: 'time' }, tickvals: ticks, ticktext: text };
 }
 

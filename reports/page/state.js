@@ -9,9 +9,8 @@ const DIMENSIONS = {
 const PLACEMENT = { out: 'out-of-place', in: 'in-place' };
 
 const word = (name, value) =>
-  value === null || value === '' ? 'not said'
-    : name === 'placement' ? PLACEMENT[value] ?? value
-      : name === 'root' && value < 0 ? 'none' : String(value);
+  value === null || value === '' ? (name === 'root' ? 'none' : 'not said')
+    : name === 'placement' ? PLACEMENT[value] ?? value : String(value);
 const distinct = values => [...new Set(values)];
 const ascending = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b
   : String(a).localeCompare(String(b), 'en', { numeric: true }));

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-import bench.session
+import bench.memory
 from bench.environment import hostname
 from collectives.transports import inproc
 from reports.readers import own
@@ -140,7 +140,7 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
-    monkeypatch.setattr(bench.session, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
+    monkeypatch.setattr(bench.memory, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
     status, out, _ = on_threads(
         "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
     )

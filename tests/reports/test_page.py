@@ -125,6 +125,25 @@ def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
         read_machine([tmp_path / "none"])
 
 
+def test_who_is_slow_is_said(tmp_path: Path) -> None:
+    """Rule: what ranks' own times and a measured matrix accuse stands among the findings."""
+    pytest.importorskip("plotly")
+    ids = range(6)
+    pairs = [
+        {"a": f"RANK{a}", "b": f"RANK{b}", "name": "bandwidth" + part, "source": "measured",
+         "value": (2e9 if 3 in (a, b) else 1e10) * factor}
+        for a in ids for b in ids if a != b for part, factor in (("", 1), ("_low", 0.99), ("_high", 1.01))
+    ]  # fmt: skip
+    devices = [{"id": "HOST", "kind": "host"}]
+    devices += [{"id": f"RANK{n}", "kind": "rank", "index": n, "parent": "HOST"} for n in ids]
+    document = {"busbar_topology": 1, "sources": ["measured"], "devices": devices, "pairs": pairs}
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps(document))
+    machine = read_machine([file])
+    assert "<strong>Slow: rank 3" in page(rows(records()), machine).decode()
+    assert "<strong>Slow" not in page(rows(records())).decode()
+
+
 def test_rows_are_numbers_and_series_words() -> None:
     """Rule: a row's figures, its bound from its own limit, and sorted iterations come back."""
     found = rows(records(["ring"], [4], [1024]))

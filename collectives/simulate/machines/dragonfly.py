@@ -51,7 +51,7 @@ def dragonfly(
     ends = [np.concatenate([host[i], local[i], wire[i][once]]) for i in (0, 1)]
     rate = np.full(len(ends[0]), gbs * GB)
     rate[n + g * pairs :] /= taper
-    links = cables(*ends, rate, latency_us * 1e-6)
+    links = cables(ends[0], ends[1], rate, latency_us * 1e-6)
     half = len(ends[0])
     # Numbers: of the local link between places of a group, of the global link out of each port.
     inside = np.full((a, a), NO_LINK)

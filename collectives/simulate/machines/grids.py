@@ -119,11 +119,12 @@ def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
         np.full(n * n, latency_us * 1e-6),
     )
     apart = a != b
-    number = np.where(apart, np.cumsum(apart) - 1, NO_LINK).astype(np.int32)
+    number: Ids = np.where(apart, np.cumsum(apart) - 1, NO_LINK).astype(np.int32)
     links = Links(*(column[apart] for column in vars(links).values()))
 
     def router(src: Numbers, dst: Numbers) -> Ids:
-        return number[src * n + dst][:, None]
+        way: Ids = number[src * n + dst][:, None]
+        return way
 
     return Machine(f"full {n}", n, n, links, router)
 

@@ -123,7 +123,13 @@ def _positive(key: str) -> bool:
 
 
 def _value(text: str, key: str, value: str, kind: str) -> int | float | Sequence[int]:
-    sort = "sizes like 4x4" if "Sequence" in kind else "a number" if "float" in kind else "whole"
+    sort = (
+        "sizes like 4x4"
+        if "Sequence" in kind
+        else "a number"
+        if "float" in kind
+        else "a whole number"
+    )
     try:
         if "Sequence" in kind:
             return tuple(_whole(side) for side in value.split("x"))
