@@ -115,9 +115,9 @@ def _cost(options: argparse.Namespace) -> int:
 
 
 _LEGEND = (
-    "Volumes are in units of the collective's own total n. rounds: messages in a row when a",
-    "port carries one at a time each way; out, in, reductions: the busiest rank's.",
-    "Lower bounds: Chan et al. 2007, for such ports.",
+    "Volumes are in units of the collective's own total n. rounds: messages in a",
+    "row when a port carries one at a time each way; out, in, reductions: the",
+    "busiest rank's. Lower bounds: Chan et al. 2007, for such ports.",
 )
 
 
