@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from collectives.catalogue import algorithms, draft, spec
 from collectives.cost import cost
 from collectives.errors import Unsupported
-from collectives.model.costs import Curve, Link
+from collectives.model.assumed import resolve
+from collectives.model.costs import Costs, Curve, Link
 from collectives.model.machine import Machine, one_class, placed
 from collectives.model.predict import Priced, seconds
 from collectives.model.sweep import crossovers, least, sweep
@@ -253,6 +254,23 @@ def test_classes_of_gpus_and_nodes() -> None:
     names = [[machine.classes[k] for k in machine.links(np.full(8, r), ranks)] for r in (0, 5)]
     assert names[0][1:] == ["NV2", "SYS", "SYS", *["network"] * 4]
     assert names[1][:5] == [*["network"] * 4, "NV2"]
+
+
+def test_measured_bandwidth_comes_before_rates() -> None:
+    """Rule: what was measured is used, then rates, then assumptions, and each says which it is."""
+    bare = _two_gpus_a_socket()
+    measured = tuple(
+        PairFact(f"GPU{a}", f"GPU{b}", Fact("bandwidth", 3e9, "hand"))
+        for a, b in ((0, 2), (2, 0), (1, 3))
+    )
+    topology = Topology(bare.devices, bare.links, (*bare.pairs, *measured))
+    machine = placed(topology)
+    links, notes = resolve(machine, None, topology)
+    sys, nvlink, network = (machine.classes.index(k) for k in ("SYS", "NV2", "network"))
+    assert links[sys].trip.beta == (1 / 3e9,) and "3 GB/s (measured)" in notes[sys]
+    assert "link rates" in notes[nvlink] and "assumed" in notes[network]
+    fitted, said = resolve(machine, Costs({"PHB": LINK}), topology)
+    assert fitted[sys] is LINK and "not in the fit; as PHB" in said[sys]
 
 
 def test_classes_of_ranks() -> None:
