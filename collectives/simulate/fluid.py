@@ -27,25 +27,30 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     """
     found: Amounts = cap.copy()
     free = np.append(rate, np.inf)
-    left = np.arange(len(cap))
-    while len(left) and links.shape[1]:
-        ways, loads, most = links[left], load[left], cap[left]
+    left, most = np.arange(len(cap)), cap
+    # A row a link of the way: NumPy is quick along the other axis.
+    ways, loads = np.ascontiguousarray(links.T), np.ascontiguousarray(load.T)
+    while len(left) and len(ways):
         wanted = np.bincount(ways.ravel(), loads.ravel(), len(free))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(wanted > 0, free / wanted, np.inf)
+        share = np.full(len(free), np.inf)
+        np.divide(free, wanted, out=share, where=wanted > 0)
         share[-1] = np.inf
-        link = share[ways].min(axis=1)
+        link = share[ways].min(axis=0)
         tight = np.minimum(link, most)
         least = np.full(len(free), np.inf)
-        np.minimum.at(least, ways.ravel(), np.repeat(tight, ways.shape[1]))
+        np.minimum.at(least, ways.ravel(), np.tile(tight, len(ways)))
         full = share <= least * (1 + EXACT)
         full[-1] = False
-        done = full[ways].any(axis=1) | (most <= link)
+        done = full[ways].any(axis=0) | (most <= link)
         found[left[done]] = tight[done]
-        used = loads[done] * tight[done][:, None]
-        free -= np.bincount(ways[done].ravel(), used.ravel(), len(free))
+        rest = ~done
+        left, most = left[rest], most[rest]
+        if not len(left):
+            break
+        used = loads[:, done] * tight[done]
+        free -= np.bincount(ways[:, done].ravel(), used.ravel(), len(free))
         np.maximum(free, 0.0, out=free)
-        left = left[~done]
+        ways, loads = np.ascontiguousarray(ways[:, rest]), np.ascontiguousarray(loads[:, rest])
     return found
 
 
@@ -116,13 +121,17 @@ class Fluid:
 
     def _reached(self, dirty: NDArray[np.bool_]) -> Numbers:
         """Rows on a dirty link, and on a link with such a row, and so on."""
-        hit = dirty[self._links].any(axis=1)
-        known = 0
-        while (size := int(np.count_nonzero(hit))) not in (known, self._flowing):
+        flat, width = self._links.ravel(), self._links.shape[1]
+        hit = np.zeros(len(self._links), bool)
+        known = -1
+        while True:
+            hit[np.flatnonzero(dirty[flat]) // width] = True
+            size = int(np.count_nonzero(hit))
+            if size in (known, self._flowing):
+                break
             known = size
             dirty[self._links[hit].ravel()] = True
             dirty[-1] = False
-            hit = dirty[self._links].any(axis=1)
         return np.flatnonzero(hit)
 
     def advance(self, now: float) -> Numbers:
