@@ -30,7 +30,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return status, captured.out, captured.err
 
 
-def test_a_torus_on_a_fat_tree_with_its_drawing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torus_on_a_fat_tree_with_its_drawing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A 64x64 torus on a fat tree: ranks follow from the grid; the drawing is whole."""
     pytest.importorskip("matplotlib")
     target = tmp_path / "loads.svg"
@@ -45,7 +47,9 @@ def test_a_torus_on_a_fat_tree_with_its_drawing(tmp_path: Path, capsys: pytest.C
 
 def test_time_and_rates_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     """Time, algbw and busbw of the table; the busiest link's share of the time."""
-    _, out, _ = said(capsys, "ring", "-n", "4", "--machine", "ring:4:gbs=10:latency_us=0", "-b", "1M")
+    _, out, _ = said(
+        capsys, "ring", "-n", "4", "--machine", "ring:4:gbs=10:latency_us=0", "-b", "1M"
+    )
     row = next(line for line in out.splitlines() if line.startswith(" ring"))
     seconds = 6 * 2**18 / 10e9
     assert row.split()[:5] == [
@@ -98,7 +102,10 @@ def test_a_sweep_passes_over_rank_counts_that_do_not_go(capsys: pytest.CaptureFi
         (("ring", "--machine", "ring", "-b", "lots"), "'lots' is no size"),
         (("ring", "--machine", "ring", "-n", "2-4"), "one rank count is needed without --sweep n"),
         (("ring", "--machine", "ring", "-e", "1G"), "-e goes with --sweep b"),
-        (("ring,ps", "--machine", "ring", "--svg", "a.svg"), "draws the link loads of one algorithm"),
+        (
+            ("ring,ps", "--machine", "ring", "--svg", "a.svg"),
+            "draws the link loads of one algorithm",
+        ),
         (("ring", "--machine", "ring", "--svg", "no/such/a.svg"), "no such folder"),
         (("ring", "--machine", "ring", "--svg", "a.gif"), "it should end in .svg, .png"),
         (("no.xml", "--machine", "ring"), "no.xml"),
