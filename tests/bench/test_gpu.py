@@ -16,7 +16,8 @@ from collectives.errors import Unavailable
 from collectives.gpu.load import count_gpus
 from collectives.transports.nccl_said import parse
 from tests.conftest import in_process
-from tests.gpu_standin import Cupy, Machine, Nccl
+from tests.gpu_standin import Cupy, Machine
+from tests.nccl_standin import Nccl
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3"]
 Here = Callable[..., Machine]
