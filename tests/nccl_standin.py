@@ -273,7 +273,8 @@ class Nccl:
     def get_unique_id(self) -> bytes:
         with self.machine.lock:
             self.machine.log = os.environ.get("NCCL_DEBUG_FILE")
-            return len(self.machine.cliques).to_bytes(128, "little")
+            self.machine.now += 1
+            return self.machine.now.to_bytes(128, "little")
 
     def NcclCommunicator(
         self, ndev: int, commId: bytes, rank: int, config: object = None

@@ -17,7 +17,7 @@ from collectives.gpu.load import count_gpus
 from collectives.transports.nccl_said import parse
 from tests.conftest import in_process
 from tests.gpu_standin import Cupy, Machine
-from tests.nccl_standin import Nccl
+from tests.nccl_standin import Communicator, Nccl
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3"]
 Here = Callable[..., Machine]
@@ -201,8 +201,16 @@ def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
     assert "graph" not in machine.launched
 
 
-def test_every_group_of_a_split_has_its_table(here: Here, tmp_path: Path) -> None:
-    """Rule: --split groups run at once, each through a communicator split off; all are reported."""
+@pytest.mark.parametrize("splits", [True, False])
+def test_every_group_of_a_split_has_its_table(
+    here: Here, tmp_path: Path, splits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --split groups run at once, each through a communicator of its own; all are reported.
+
+    By ncclCommSplit, or where CuPy has none by a unique id for each group.
+    """
+    if not splits:
+        monkeypatch.delattr(Communicator, "commSplit")
     here(gpus=4)
     file = tmp_path / "run.jsonl"
     more = ["-A", "ring,library", "--out", str(file)]
