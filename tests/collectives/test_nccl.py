@@ -216,9 +216,9 @@ def test_every_operation_on_every_type(kind: str) -> None:
     cases = []
     for name in ("one_shot", "ring", "library"):
         schedule = None if name == "library" else built("allreduce", name, 4)
-        for operation in OPS:
-            for in_place in (False, True):
-                cases.append(Case(what, name, schedule, 0, in_place, 13, kind, operation))
+        for i, operation in enumerate(OPS):
+            in_place = (i + len(name)) % 2 == 0
+            cases.append(Case(what, name, schedule, 0, in_place, 13, kind, operation))
     _all(4, cases)
 
 
