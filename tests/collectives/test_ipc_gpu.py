@@ -53,7 +53,7 @@ def test_every_algorithm_on_threads(
     assert len(found) > 5 and not any(found.values()), found
 
 
-def test_every_algorithm_among_processes(right: ModuleType) -> None:
+def test_every_algorithm_among_processes(cupy: Any, right: ModuleType) -> None:
     """Rule: memory that another process opened by its handle is read, written and signalled to."""
     processes = importlib.import_module("gpu_processes")
     lines = processes.right([str(REPO / "benchmarks" / "gpu_one.py"), "--process"], ranks=(2,))
