@@ -80,7 +80,7 @@ def test_a_launch_that_waits_in_vain_ends(cupy: Any, right: ModuleType) -> None:
     def body(world: InprocWorld, transport: IpcTransport) -> None:
         action = _bound(right, transport)
         if world.rank == 0:
-            with pytest.raises(RankFailure, match="waited 0.5 s for rank 1"):
+            with pytest.raises(RankFailure, match=r"waited 0\.5 s for rank 1"):
                 action()
         world.barrier()
 
