@@ -14,6 +14,7 @@ from collectives.ops import OPS
 __all__ = ["parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
+LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
 SPLITS = ("mod", "div", "and")
@@ -246,10 +247,22 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
     add(
         "--out",
         action="append",
-        type=Path,
         default=[],
         metavar="FILE",
-        help="write records (.jsonl, .json, .csv), after every row; repeatable",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
+        " directory (DIR/); repeatable",
+    )
+    add(
+        "--limit",
+        choices=LIMITS,
+        default="table",
+        help="%% of what memory allows (shm): in the closing table (default), also in a last"
+        " column, or none, without the probe",
+    )
+    add(
+        "--energy",
+        action="store_true",
+        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
     )
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")

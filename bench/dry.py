@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from bench.catalogue import Auto, Chosen, Job
 from bench.memory import SHARE, free_memory
 from bench.options import Options
-from bench.sizes import human
 from bench.work import Row, rows
 from collectives.cost import cost
 from collectives.dtypes import dtype
@@ -15,6 +14,7 @@ from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.schedule import Schedule
+from collectives.sizes import human
 from collectives.spec import Collective
 
 __all__ = ["dry_run"]

@@ -17,7 +17,16 @@ from typing import Any, Protocol
 from collectives.world import World
 from topology.sources.cpulist import listed
 
-__all__ = ["OnGpu", "allowed", "busbar_version", "cpu_model", "describe", "hostname", "place"]
+__all__ = [
+    "OnGpu",
+    "allowed",
+    "busbar_version",
+    "cpu_model",
+    "describe",
+    "hostname",
+    "machine",
+    "place",
+]
 
 # Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
@@ -100,6 +109,18 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "index": getattr(transport, "device_index", None),
         "fingerprint": _fingerprint() if first else None,
     }
+
+
+def machine() -> str | None:
+    """This node as `python -m topology` maps it, as JSON text; None where no source answers."""
+    from topology.errors import ProbeError
+    from topology.gather import gather
+    from topology.sources import own_json
+
+    try:
+        return own_json.dump(gather(())[0])
+    except ProbeError:
+        return None
 
 
 def _fingerprint() -> str | None:

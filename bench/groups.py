@@ -88,12 +88,17 @@ def of_group(wanted: Sequence[Options], number: int) -> list[Options]:
     """The options of one group: its files bear its number, ``run.group1.jsonl``."""
 
     def named(path: Path) -> Path:
-        return path.with_name(f"{path.stem}.group{number}{path.suffix}")
+        ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+        return path.with_name(f"{path.name.removesuffix(ending)}.group{number}{ending}")
+
+    def target(text: str) -> str:
+        """A slash at the end asks for a folder, which a path would forget."""
+        return str(named(Path(text))) + "/" * text.endswith("/")
 
     return [
         replace(
             options,
-            out=tuple(map(named, options.out)),
+            out=tuple(map(target, options.out)),
             nccl_json=None if options.nccl_json is None else named(options.nccl_json),
         )
         for options in wanted

@@ -44,12 +44,14 @@ class Timed:
     """Seconds of each iteration, combined over ranks, and what ended the row.
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
+    ``fired``: how often the plan was fired in all, warm-ups among them.
     """
 
     times: tuple[float, ...]
     iterations: int
     stopped: str
     per_rank: tuple[tuple[float, ...], ...] = ()
+    fired: int = 0
 
 
 class Fires(Protocol):
@@ -96,7 +98,8 @@ def measure(
         # One rank decides for all: their clocks may not agree on the budget.
         stopped, batch = world.broadcast([stopped, _next_batch(times, clock() - begin, rules)])
         if stopped:
-            return Timed(tuple(times), len(times), stopped, _of_ranks(own, world, rules))
+            kept = _of_ranks(own, world, rules)
+            return Timed(tuple(times), len(times), stopped, kept, rules.warmup + len(times))
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
@@ -166,4 +169,5 @@ def _loop(
     spent = np.array([(clock() - start if own is None else own[0]) / n])
     stopped = "iterations" if rules.iterations is not None else "budget"
     times = tuple(world.combine(spent, rules.across).tolist())
-    return Timed(times, n, stopped, _of_ranks(spent.tolist(), world, rules))
+    fired = rules.warmup + n + (rules.iterations is None)
+    return Timed(times, n, stopped, _of_ranks(spent.tolist(), world, rules), fired)

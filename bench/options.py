@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.arguments import TUNING, parser
-from bench.sizes import parse_size, sweep
 from collectives import catalogue
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
+from collectives.sizes import parse_size, sweep
 from collectives.world import How
 
 __all__ = ["Choice", "Options", "on_gpus", "parse"]
@@ -62,6 +62,8 @@ class Options:
     timeout: float | None = None
     per_iteration: bool = False
     per_rank: bool = False
+    limit: str = "table"
+    energy: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
@@ -77,7 +79,7 @@ class Options:
     dry_run: bool = False
     nccl_json: Path | None = None
     tuning: Path = TUNING
-    out: tuple[Path, ...] = field(default=())
+    out: tuple[str, ...] = field(default=())
 
 
 def _show(value: object) -> str:
@@ -168,6 +170,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         timeout=given.timeout,
         per_iteration=given.per_iter,
         per_rank=given.per_rank,
+        limit=given.limit,
+        energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,

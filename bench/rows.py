@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import Room
-from bench.sizes import human
+from bench.sampler import Gauges
 from collectives.errors import RankFailure
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
@@ -18,6 +19,7 @@ from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
 from collectives.schedule import Schedule
+from collectives.sizes import human
 from collectives.spec import Collective, Unit
 from collectives.transport import Action, Array, Transport
 from collectives.world import World
@@ -57,8 +59,11 @@ class Bench:
         *,
         check: bool,
         room: Room,
+        ceilings: Ceilings,
+        gauges: Gauges,
     ) -> None:
         """``baseline``: whose library is compared with. ``room``: what there is to take memory from."""
+        self._ceilings, self._gauges = ceilings, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
         self._room = room
@@ -73,19 +78,26 @@ class Bench:
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
+        limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         inputs.fill(self._world.rank, source)
         action = self._action(case, source, target, in_place)
         try:
+            self._gauges.begin()
             timed = measure(
                 action, self._world, self._transport.clock(), self._rules, self._watcher
             )
+            more = self._gauges.more(timed)
+            for _ in range(more):
+                action()
+            self._gauges.end("in" if in_place else "out", timed.fired + more)
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
         finally:
             action.close()
-        return self._record(case, timed, wrong, moved)
+        sample, complaint = self._record(case, timed, wrong, moved)
+        return replace(sample, limit=limit), complaint
 
     def _layout(self, case: Case) -> Layout:
         if case.schedule is not None:

@@ -6,29 +6,32 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
-from bench.environment import busbar_version, describe, place
+from bench.ceiling import Ceilings
+from bench.environment import busbar_version, describe, machine, place
 from bench.groups import Group
 from bench.measure import Timing
 from bench.memory import room
 from bench.rows import Bench, Case
+from bench.sampler import Gauges
 from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
 from collectives.dtypes import dtype
-from collectives.errors import Unsupported
+from collectives.errors import Unavailable, Unsupported
 from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
-from reports.exports import nccl_json
+from reports.files import StoreError
+from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
 from reports.record import Result, Sample
-from reports.store import Store, StoreError, export_for
+from reports.store import Store, nccl_sink, sink
 from reports.summary import summary
 
 __all__ = ["Session"]
@@ -78,6 +81,13 @@ class Session:
             options.across,
             options.per_rank,
         )
+        self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._gauges = Gauges(
+            world,
+            transport,
+            energy=options.energy,
+            rest=options.energy or options.iterations is None,
+        )
         self._bench = Bench(
             world,
             transport,
@@ -86,23 +96,26 @@ class Session:
             self._watch,
             check=options.check,
             room=room(world, transport),
+            ceilings=self._ceilings,
+            gauges=self._gauges,
         )
 
     def _open_store(self) -> Store | None:
         """Open result files on rank 0; every rank learns of a failure."""
-        problem, store = "", None
+        problem: list[str | int] = []
+        store = None
         if self._world.rank == 0:
-            targets = [(path, export_for) for path in self._options.out]
             try:
-                pairs = [(path, of(path)) for path, of in targets]
+                sinks = [sink(target, machine) for target in self._options.out]
                 if self._options.nccl_json is not None:
-                    pairs.append((self._options.nccl_json, nccl_json))
-                store = Store(pairs)
+                    sinks.append(nccl_sink(self._options.nccl_json))
+                store = Store(sinks)
             except StoreError as error:
-                problem = str(error)
+                problem = [str(error), error.exit_status]
         problem = self._world.broadcast(problem)
         if problem:
-            raise Unsupported(problem)
+            kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
+            raise kind(str(problem[0]))
         return store
 
     # -- the sweep
@@ -127,7 +140,11 @@ class Session:
         finally:
             self._screen.close()
             self._watch.close()
-        self._screen.lines(self._closing())
+            self._gauges.close()
+        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+            self._screen.note(f"busbar: {why}")
+        self._say(self._closing())
+        self._stored(lambda store: store.close())
         return self._status
 
     def _banner(self, chosen: Auto | Chosen) -> Banner:
@@ -155,15 +172,15 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
-        self._screen.lines(f"# {remark}" for remark in self._remarks())
-        self._screen.lines(header(banner, options.per_iteration))
+        self._say([f"# {remark}" for remark in self._remarks()])
+        self._say(header(banner, options.per_iteration, options.limit == "column"))
         first = len(self._results)
         for result in self._rows(chosen):
             self._results.append(result)
             self._keep(result)
-            self._screen.lines(self._shown(result))
+            self._say(self._shown(result))
         lines = self._results[first:]
-        self._screen.lines(footer(lines, banner.program, options.statistic))
+        self._say(footer(lines, banner.program, options.statistic))
 
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
@@ -201,6 +218,7 @@ class Session:
             parameters=_parameters(wanted, chosen, said),
             environment=self._environment,
             schedule=chosen.digest(line.root),
+            gpus=self._gauges.taken(),
         )
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
@@ -238,7 +256,9 @@ class Session:
         return found + list(getattr(self._transport, "remarks", ()))
 
     def _shown(self, result: Result) -> list[str]:
-        lines = [row(result, self._options.statistic, self._options.per_iteration)]
+        options = self._options
+        column = options.limit == "column"
+        lines = [row(result, options.statistic, options.per_iteration, column)]
         reasons = {
             s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
         }
@@ -251,13 +271,22 @@ class Session:
         for placement, said in result.parameters.get("said", {}).items():
             words = "  ".join(f"{name} {value}" for name, value in said.items())
             lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
+        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
     def _keep(self, result: Result) -> None:
+        self._stored(lambda store: store.add(result))
+
+    def _say(self, lines: Sequence[str]) -> None:
+        """Print results, and keep the text where a run directory is asked for."""
+        self._screen.lines(lines)
+        self._stored(lambda store: store.say(lines))
+
+    def _stored(self, action: Callable[[Store], None]) -> None:
         if self._store is None:
             return
         try:
-            self._store.add(result)
+            action(self._store)
         except StoreError as error:
             self._status = 1
             self._store = None
@@ -278,7 +307,8 @@ class Session:
     def stop(self, reason: str, status: int) -> None:
         """End the run from outside, with the report so far. Called by the watching thread."""
         self._screen.close()
-        self._screen.lines([f"# ended early: {reason}", *self._closing()])
+        self._say([f"# ended early: {reason}", *self._closing()])
+        self._stored(lambda store: store.close())
         self._screen.note(f"busbar: {reason}")
         # A launcher throws away what it has not read yet when it is told of an abort.
         time.sleep(0.3)

@@ -1,7 +1,9 @@
 """One run of `shm_vs_mpi.py`, under mpirun: contenders take turns, rank 0 prints JSON lines.
 
-A contender's turn is a number of operations back to back, timed on every rank; its time is the
-slowest rank's. Everything a line says was measured in the same minutes on the same processes.
+In a contender's turn every operation stands behind a barrier and is timed on every rank; the
+slowest rank's time counts, and the median of the turn, so that one operation during which something
+else had the core does not count for the others. Operations too short for that are timed back to
+back. Everything a line says was measured in the same minutes on the same processes.
 """
 
 from __future__ import annotations
@@ -33,8 +35,10 @@ SHM = {
     "broadcast": ("flat", "scatter_allgather", "binomial"),
     "alltoall": ("direct", "pairwise"),
 }
-Turn = Callable[[int], float]
-"""``turn(n)``: seconds per operation, on this rank, of n of them back to back."""
+Turn = Callable[[int], "list[float]"]
+"""``turn(n)``: this rank's seconds of each of n operations, or of one of n back to back."""
+SHORT = 1 << 16
+"""Bytes below which operations are timed back to back."""
 
 
 def main() -> None:
@@ -79,17 +83,19 @@ def case(
         mine = _memory(transport.allocate, layout, world.rank, elements, in_place)
         for name in names:
             plan = _plan(name, what.name, transport, world, mine, elements, in_place)
-            turns[f"shm {name}"] = _native(stack.enter_context(plan))
+            turns[f"shm {name}"] = _native(stack.enter_context(plan), nbytes < SHORT)
         mpi = MpiTransport(world)
         theirs = _memory(mpi.allocate, layout, world.rank, elements, in_place)
-        turns["library"] = _python(world, library(world, what.name, theirs, in_place))
+        turns["library"] = _python(
+            world, library(world, what.name, theirs, in_place), nbytes < SHORT
+        )
         if given.mpi_ring:
             plan = _plan("ring", what.name, mpi, world, theirs, elements, in_place)
-            turns["mpi ring"] = _python(world, stack.enter_context(plan))
+            turns["mpi ring"] = _python(world, stack.enter_context(plan), nbytes < SHORT)
         if nbytes >= 1 << 20:
             # Zeros are copied, written and joined with themselves: buffers stay as they are.
             needed = least(layout, elements, 4, in_place)
-            turns["limit"] = lambda _: transport.ceiling(*mine, 3).seconds(needed)
+            turns["limit"] = lambda n: [transport.ceiling(*mine, n).seconds(needed)]
         times = _rounds(world, turns, given)
     return {
         "collective": what.name,
@@ -133,22 +139,25 @@ def _plan(
     return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
 
 
-def _native(plan: Plan) -> Turn:
-    def turn(n: int) -> float:
-        found = plan.times(n, True)
+def _native(plan: Plan, loop: bool) -> Turn:
+    def turn(n: int) -> list[float]:
+        found = plan.times(n, loop)
         assert found is not None
-        return found[0] / n
+        return [found[0] / n] if loop else found
 
     return turn
 
 
-def _python(world: MpiWorld, call: Callable[[], object]) -> Turn:
-    def turn(n: int) -> float:
-        world.barrier()
-        start = time.perf_counter()
-        for _ in range(n):
-            call()
-        return (time.perf_counter() - start) / n
+def _python(world: MpiWorld, call: Callable[[], object], loop: bool) -> Turn:
+    def turn(n: int) -> list[float]:
+        times = []
+        for _ in range(1 if loop else n):
+            world.barrier()
+            start = time.perf_counter()
+            for _ in range(n if loop else 1):
+                call()
+            times.append((time.perf_counter() - start) / (n if loop else 1))
+        return times
 
     return turn
 
@@ -174,16 +183,16 @@ def library(
 def _rounds(
     world: MpiWorld, turns: dict[str, Turn], given: argparse.Namespace
 ) -> dict[str, list[float]]:
-    """Seconds per operation of every round; in a round everyone has a turn."""
+    """The median of every turn's operations; in a round everyone has a turn."""
 
-    def slowest(seconds: float) -> float:
-        return float(world.combine(np.array([seconds]), "max")[0])
+    def slowest(seconds: list[float]) -> float:
+        return float(np.median(world.combine(np.array(seconds), "max")))
 
     number = {}
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        number[name] = max(1, min(20_000, int(given.turn / once)))
+        number[name] = 5 if name == "limit" else max(1, min(20_000, int(given.turn / once)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):
         for name, turn in turns.items():

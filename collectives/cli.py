@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from collectives.commands import costing, listing, showing, verifying
+from collectives.commands import costing, fitting, listing, showing, simulating, verifying
 from collectives.commands.command import Command
 from collectives.errors import BusbarError
 from collectives.msccl import cli as files
@@ -22,6 +22,8 @@ COMMANDS: Mapping[str, Command] = {
     "show": showing.COMMAND,
     "verify": verifying.COMMAND,
     "cost": costing.COMMAND,
+    "fit": fitting.COMMAND,
+    "simulate": simulating.COMMAND,
     "import": Command(*files.IMPORT),
     "export": Command(*files.EXPORT),
 }

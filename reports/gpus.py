@@ -9,30 +9,73 @@ window, by the GPU's counter) and ``energy_per_op_j``. What a GPU does not say i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.record import Result
+__all__ = ["energy", "memory_clock", "of_placement", "warnings"]
 
-__all__ = ["energy", "memory_clock", "of_placement"]
-
-
-def of_placement(result: Result, placement: str) -> list[Mapping[str, Any]]:
-    """The entries of the GPUs for one placement, ``out`` or ``in``."""
-    return [gpu for gpu in result.gpus if gpu.get("placement") == placement]
+# By how much clocks may differ, between GPUs or in time, before it is said: memory runs at one of a
+# few fixed clocks, SMs step up and down all the time.
+_STEADY = {"clock_memory_hz": ("memory", 0.01), "clock_sm_hz": ("SM", 0.05)}
+_TITLES = {"out": "out-of-place", "in": "in-place"}
 
 
-def memory_clock(result: Result, placement: str) -> float | None:
+Gpus = Sequence[Mapping[str, Any]]
+
+
+def of_placement(gpus: Gpus, placement: str) -> Gpus:
+    """The entries for one placement, ``out`` or ``in``."""
+    return [gpu for gpu in gpus if gpu.get("placement") == placement]
+
+
+def memory_clock(gpus: Gpus, placement: str) -> float | None:
     """The lowest of the GPUs' median memory clocks in Hz; None where none is known."""
-    clocks = [_number(gpu.get("clock_memory_hz"), 1) for gpu in of_placement(result, placement)]
+    clocks = [_number(gpu.get("clock_memory_hz"), 1) for gpu in of_placement(gpus, placement)]
     return min((c for c in clocks if c is not None), default=None)
 
 
-def energy(result: Result, placement: str) -> float | None:
+def energy(gpus: Gpus, placement: str) -> float | None:
     """Joules of all GPUs for one operation, idle power taken off; None unless every GPU says."""
-    each = [_number([gpu.get("energy_per_op_j")], 0) for gpu in of_placement(result, placement)]
+    each = [_number([gpu.get("energy_per_op_j")], 0) for gpu in of_placement(gpus, placement)]
     known = [e for e in each if e is not None]
     return sum(known) if known and len(known) == len(each) else None
+
+
+def warnings(gpus: Gpus) -> list[str]:
+    """What the clocks did that makes a row less than it seems: different GPUs, moving, throttled."""
+    said: list[str] = []
+    for placement, title in _TITLES.items():
+        here = of_placement(gpus, placement)
+        for name, (what, share) in _STEADY.items():
+            clocks = {_called(g): c for g in here if (c := _number(g.get(name), 1)) is not None}
+            if clocks and max(clocks.values()) > (1 + share) * min(clocks.values()):
+                slow, fast = (pick(clocks, key=clocks.__getitem__) for pick in (min, max))
+                said.append(
+                    f"{title}: {what} clocks differ between GPUs: {slow} {_mhz(clocks[slow])},"
+                    f" {fast} {_mhz(clocks[fast])}"
+                )
+            said += [
+                f"{title}: the {what} clock of {_called(gpu)} moved from {_mhz(low)} to {_mhz(high)}"
+                for gpu in here
+                if (low := _number(gpu.get(name), 0)) is not None
+                and (high := _number(gpu.get(name), 2)) is not None
+                and high > (1 + share) * low
+            ]
+        said += [
+            f"{title}: {_called(gpu)} was slowed by {', '.join(map(str, gpu['throttle']))}"
+            for gpu in here
+            if isinstance(gpu.get("throttle"), (list, tuple)) and gpu["throttle"]
+        ]
+    return said
+
+
+def _called(gpu: Mapping[str, Any]) -> str:
+    """A GPU by its first rank and its address."""
+    return f"rank {gpu.get('rank', '?')} ({gpu.get('busid') or gpu.get('uuid') or '?'})"
+
+
+def _mhz(clock: float) -> str:
+    return f"{clock / 1e6:.0f} MHz"
 
 
 def _number(values: object, at: int) -> float | None:

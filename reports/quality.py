@@ -191,7 +191,7 @@ def _tested(f: _Facts) -> Verdict:
         bare = sum(w == "untested" for w in f.words)
         if bare:
             return _BROKEN, _count(bare, len(f.words), "no test")
-        return _KEPT, "rank test corrected for the number of rows, and a bootstrap interval"
+        return _KEPT, "by ranks, corrected for the number of rows"
     groups = [g for g in f.settings("algorithm", "transport") if len(g) > 1]
     if not groups:
         return _NONE, "nothing stands beside what it could be compared with"
@@ -239,11 +239,17 @@ def _missing(run: Run) -> list[str]:
     return found + ["version of the library"] * (not run.library)
 
 
+_TIMING = {"each": "each iteration behind a barrier", "loop": "back to back, one mean"}
+
+
 def _timing(f: _Facts) -> Verdict:
-    foreign = Counter(run.format for run in f.runs if run.format != "busbar")
-    if foreign:
-        return _BROKEN, f"{', '.join(foreign)}: not how ranks were synchronised and combined"
-    return _KEPT, "clock, barrier and summary across ranks are in the record (docs/measuring.md)"
+    silent = [r for r in f.timed if r.timing not in _TIMING or not r.across]
+    if silent:
+        where = ", ".join(dict.fromkeys(r.run.format for r in silent))
+        text = f"nothing on barriers and on how ranks were combined ({where})"
+        return _BROKEN, _count(len(silent), len(f.timed), text)
+    how = dict.fromkeys(f"{_TIMING[r.timing]}, {r.across} over ranks" for r in f.timed)
+    return _KEPT, "; ".join(how)
 
 
 def _bounds(f: _Facts) -> Verdict:
@@ -252,22 +258,17 @@ def _bounds(f: _Facts) -> Verdict:
     moved = [r for r in f.timed if r.size]
     if not moved:
         return _NONE, "nothing is moved"
-    bare = sum(_limit(r) is None for r in moved)
+    bare = sum(r.limit_s is None for r in moved)
     if bare:
         return _BROKEN, _count(bare, len(moved), "no bound, such as --limit or a measured ceiling,")
     return _KEPT, "the measured memory ceiling bounds every row"
-
-
-def _limit(r: Row) -> float | None:
-    found: float | None = getattr(r, "limit_s", None)
-    return found
 
 
 def _drawn(f: _Facts) -> Verdict:
     bare = sum(len(r.times_s) < 2 for r in f.timed)
     if bare:
         return _BROKEN, _count(bare, len(f.timed), "no distribution")
-    return _KEPT, "the distribution of every row is drawn; lines join sizes of one algorithm only"
+    return _KEPT, "the distribution of every row is drawn; lines in plots join sizes of one series"
 
 
 _RULES: tuple[tuple[str, Callable[[_Facts], Verdict]], ...] = (

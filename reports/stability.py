@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reports.dip import is_multimodal, two_groups
 from reports.shown import seconds
 
-__all__ = ["Kind", "Unstable", "unstable"]
+__all__ = ["FEWEST", "Kind", "Unstable", "spread", "unstable"]
 
 Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
 Floats = NDArray[np.float64]
@@ -67,7 +67,11 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
 
 def _spread(t: Floats) -> Unstable | None:
     mean = float(t.mean())
-    cv = float(t.std()) / mean if mean > 0 else 0.0
+    return spread(float(t.std()) / mean if mean > 0 else 0.0)
+
+
+def spread(cv: float) -> Unstable | None:
+    """The reason that a standard deviation over the mean gives, None up to 10 %."""
     return Unstable("spread", f"cv {100 * cv:.3g} %", cv) if cv > MOST_CV else None
 
 
@@ -132,8 +136,12 @@ def _drift(t: Floats) -> Unstable | None:
 
 
 def _modes(t: Floats) -> Unstable | None:
-    """The dip test (`reports.dip`), where the two groups are far enough apart to matter."""
-    low, high, share = two_groups(t.tolist())
+    """The dip test (`reports.dip`), where the two groups are far enough apart to matter.
+
+    Groups are told without the longest twentieth, or a few outliers would be one of them.
+    """
+    usual = np.sort(t)[: len(t) - len(t) // 20]
+    low, high, share = two_groups(usual.tolist())
     apart = high / low - 1
     if apart < _APART or not is_multimodal(t.tolist()):
         return None

@@ -14,11 +14,13 @@ from bench.main import names
 from bench.screen import Screen
 from bench.tuning import nccl, openmpi
 from bench.tuning.launches import Launch, LaunchFailed, plan, run
-from bench.tuning.rules import Rules, dump
+from bench.tuning.predicted import predicted
+from bench.tuning.rules import LIBRARY, Rules, dump
 from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
+from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
-from reports.store import StoreError, write
+from reports.files import StoreError, write
 
 __all__ = ["main"]
 
@@ -63,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
     add("--placement", choices=("out", "in"), default="out", help="default out")
     add("--noise", type=_share, default=0.02, metavar="SHARE", help="no preference (default 2%%)")
-    add("--default", default="library", metavar="NAME", help="kept unless beaten (library)")
+    add("--default", default=LIBRARY, metavar="NAME", help="kept unless beaten (library)")
+    add("--from-model", type=Path, metavar="FIT", help="decide on predictions of this fit")
+    add("--topology", nargs="+", metavar="FILE", help="the machine to predict for")
     add("--from", dest="runs", nargs="+", type=Path, metavar="RUN", help="decide on these records")
     add("--out", type=Path, default=TUNING, metavar="FILE", help=f"our JSON (default {TUNING})")
     add("--open-mpi-rules", type=Path, metavar="FILE", help="for coll_tuned_dynamic_rules_filename")
@@ -83,14 +87,17 @@ def main(argv: Sequence[str]) -> int:
 
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
     records, failed = given.runs, 0
-    if records is None:
-        records, failed = _measure(given, rest)
-    elif rest:
-        raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
-    series, notes = of_files(records, given.placement)
-    for note in notes[:20]:
-        _say(note)
-    rules = tune(series, given.default, given.noise)
+    if given.from_model is not None:
+        rules = _predict(given, rest)
+    else:
+        if records is None:
+            records, failed = _measure(given, rest)
+        elif rest:
+            raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
+        series, notes = of_files(records, given.placement)
+        for note in notes[:20]:
+            _say(note)
+        rules = tune(series, given.default, given.noise)
     files = _files(given, rules)
     for path, data in files:
         write(path, data)
@@ -99,9 +106,51 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
     return 1 if failed else 0
 
 
+def _predict(given: argparse.Namespace, rest: Sequence[str]) -> list[Rules]:
+    """Rules from the cost model; the algorithm that is usual for a collective is the default."""
+    if given.runs is not None or given.open_mpi or given.nccl:
+        raise Unsupported("--from-model predicts our own algorithms; it measures and reads no runs")
+    found: list[Rules] = []
+    for collective in _collectives(given):
+        options_ = options.parse(rest, collective)
+        series, notes = predicted(
+            [collective],
+            given.ranks or (2,),
+            options_.sizes,
+            given.from_model,
+            given.topology,
+            given.algorithm,
+            options_.dtypes[0],
+        )
+        for note in notes:
+            _say(note)
+        default = catalogue.usual(collective) if given.default == LIBRARY else given.default
+        found += tune(series, default, given.noise, "predicted")
+    return found
+
+
+def _collectives(given: argparse.Namespace) -> list[str]:
+    wanted: list[str] = given.collective.split(",")
+    for collective in wanted:
+        if collective not in names():
+            raise Unsupported(f"no collective {collective!r}; there are: {', '.join(names())}")
+    return wanted
+
+
 def _files(given: argparse.Namespace, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
     """All files, made before the first is written. Raises Unsupported where one cannot be made."""
-    found = [(given.out, dump(rules, {"runs": [str(path) for path in given.runs or ()]}))]
+    found = [
+        (
+            given.out,
+            dump(
+                rules,
+                {
+                    "runs": [str(path) for path in given.runs or ()],
+                    "fit": str(given.from_model or ""),
+                },
+            ),
+        )
+    ]
     if given.open_mpi_rules is not None:
         found.append(
             (given.open_mpi_rules, openmpi.rules_file(_own(rules, ("mpi/library", "mpi"))))
@@ -130,10 +179,8 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Path]
         )
     if given.open_mpi and given.nccl:
         raise Unsupported("--open-mpi and --nccl exclude each other: they are two libraries")
-    wanted = given.collective.split(",")
+    wanted = _collectives(given)
     for collective in wanted:
-        if collective not in names():
-            raise Unsupported(f"no collective {collective!r}; there are: {', '.join(names())}")
         options.parse(rest, collective)
     own = "openmpi" if given.open_mpi else "nccl" if given.nccl else ""
     common = (*rest, "-N", str(given.rounds), "--placement", given.placement)

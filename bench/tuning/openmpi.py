@@ -206,8 +206,9 @@ def _messages(collective: str, rules: Rules) -> list[_Message]:
 def _message(collective: str, one: Range) -> _Message:
     chosen = number(collective, one.choice)
     if chosen is None:
+        ours = ",".join(_OURS.get(collective, {}))
         raise Unsupported(
             f"{one.choice.algorithm} is no algorithm of Open MPI for {collective}; tune with"
-            " --open-mpi to choose among its own"
+            f" --open-mpi to choose among its own, or with -A {ours}, which it has too"
         )
     return one.low, chosen, "Open MPI decides" if not chosen else str(one.choice.algorithm)

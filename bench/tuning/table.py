@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench.sizes import human
 from bench.tuning.rules import ANY, Rules
+from collectives.sizes import human
 
 __all__ = ["table"]
 

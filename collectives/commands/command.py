@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,13 +18,22 @@ from collectives.catalogue import (
 )
 from collectives.errors import Unsupported
 from collectives.msccl import cli as files
+from collectives.sizes import MOST_RANKS, ranks
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Command", "asked", "new_table", "one", "pairs", "ranks", "schedule_options", "show"]
-
-_MOST_RANKS = 1024
+__all__ = [
+    "Command",
+    "asked",
+    "new_table",
+    "one",
+    "pairs",
+    "ranks",
+    "schedule_options",
+    "show",
+    "width",
+]
 
 
 class Command(NamedTuple):
@@ -35,15 +45,25 @@ class Command(NamedTuple):
 
 
 def schedule_options(
-    parser: argparse.ArgumentParser, *, every: bool, ranks: str, ranks_help: str
+    parser: argparse.ArgumentParser,
+    *,
+    every: bool,
+    ranks: str,
+    ranks_help: str,
+    optional: bool = False,
 ) -> None:
-    """The options that say which schedule is meant; ``every``: NAME may be all."""
+    """The options that say which schedule is meant.
+
+    ``every``: NAME may be all; ``optional``: that is what a NAME left out means.
+    """
     option = parser.add_argument
     text = (
         "an algorithm, with parameters as in chain:segments=4; or a composition like"
         " halving+ring; or an MSCCL FILE.xml"
     )
-    option("name", metavar="NAME", help=text + ("; or all" if every else ""))
+    if every:
+        text += "; or all"
+    option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
     option("-c", "--collective", help="which collective")
     option("-n", "--ranks", default=ranks, help=ranks_help)
     option("-r", "--root", type=int, default=0, help="the root's rank")
@@ -51,22 +71,7 @@ def schedule_options(
         option(f"--{key}", help=text)
 
 
-def ranks(text: str, most: int = _MOST_RANKS) -> list[int]:
-    """The rank counts of ``2-8,16``. Raises Unsupported for what is none, or above ``most``."""
-    found: list[int] = []
-    for part in text.split(","):
-        low, dash, high = part.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise Unsupported(f"-n {text}: {part!r} is no rank count; write 8, or 2-8,16")
-        if int(high if dash else low) > most:
-            raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
-        found += range(int(low), int(high if dash else low) + 1)
-    if not found or min(found) < 1:
-        raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
-    return found
-
-
-def one(text: str, most: int = _MOST_RANKS) -> int:
+def one(text: str, most: int = MOST_RANKS) -> int:
     """The one rank count of a text. Raises Unsupported."""
     found = ranks(text, most)
     if len(found) != 1:
@@ -110,12 +115,19 @@ def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
     yield from found
 
 
+def width() -> int:
+    """Columns to fill: the terminal's, or COLUMNS; a pipe, which has no edge to fold at, gets 160."""
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console().width if known else 160
+
+
 def show(*things: object) -> None:
     """Print tables and lines to standard output."""
     from rich.console import Console
 
-    # A pipe gets lines as long as they are; only a terminal has an edge to fold at.
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+    console = Console(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
 

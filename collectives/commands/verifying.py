@@ -11,12 +11,12 @@ from collectives.commands.command import (
     asked,
     new_table,
     pairs,
-    ranks,
     schedule_options,
     show,
 )
 from collectives.errors import ScheduleError, Unsupported
 from collectives.msccl import cli as files
+from collectives.sizes import ranks
 
 __all__ = ["COMMAND"]
 

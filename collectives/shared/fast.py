@@ -103,9 +103,8 @@ def direct(
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        numbers += _task(work, waits, to, int(stage.ctypes.data), window, stream)
-    exits = [] if leave[to.rank] else found.exits[to.rank]
-    numbers += [len(exits), *(n for wait in exits for n in wait)]
+        numbers += _task(work, _waits(found, waits), to, int(stage.ctypes.data), window, stream)
+    numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,
         to.lines,
@@ -115,6 +114,7 @@ def direct(
         [len(works) for works in found.works],
         window,
         -(-size // window),
+        found.depth,
         any(enter) or any(leave),
         enter[to.rank],
         leave[to.rank],
@@ -132,8 +132,15 @@ def _enters_all(works: Sequence[Work], nranks: int) -> bool:
     return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
 
 
+def _waits(found: Flow, waits: Sequence[tuple[int, int]]) -> list[int]:
+    numbers = [len(waits)]
+    for peer, task in waits:
+        numbers += [peer, task, 0 if task == ENTRY else found.works[peer][task].stage]
+    return numbers
+
+
 def _task(
-    work: Work, waits: list[tuple[int, int]], to: Binding, stage: int, window: int, stream: bool
+    work: Work, waits: list[int], to: Binding, stage: int, window: int, stream: bool
 ) -> list[int]:
     def place(p: Place, target: bool) -> list[int]:
         if p.segment == STAGE:
@@ -145,7 +152,7 @@ def _task(
         numbers.append(len(places))
         for p in places:
             numbers += place(p, places is work.targets)
-    return [*numbers, len(waits), *(n for wait in waits for n in wait)]
+    return [*numbers, *waits, work.stage]
 
 
 # -- through mailboxes

@@ -32,7 +32,8 @@ class Work:
     """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
 
     ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
-    in a firing, so that they need no place in a cache.
+    in a firing, so that they need no place in a cache. ``stage``: above that of every pass of
+    another rank that it waits for; stage s of window w is done in round w + s.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class Work:
     waits: list[tuple[int, int]] = field(default_factory=list)
     published: bool = False
     cold: set[Place] = field(default_factory=set)
+    stage: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class Flow:
     def crossing(self) -> bool:
         """Whether any pass waits for a pass of another rank."""
         return any(task != ENTRY for ranks in self.works for w in ranks for _, task in w.waits)
+
+    @property
+    def depth(self) -> int:
+        """The highest stage of any pass."""
+        return max((work.stage for works in self.works for work in works), default=0)
 
 
 class _Edges:
@@ -263,4 +270,15 @@ def flow(tasks: Sequence[Task], nranks: int) -> Flow:
     for rank, mine in enumerate(ranks):
         for number, work in enumerate(mine):
             work.published = (rank, number) in waited
+    if not any(slots):  # what is put aside in one window must be gone before the next
+        _set_stages(works, nranks)
     return Flow(ranks, exits, tuple(slots), aligned)
+
+
+def _set_stages(works: list[Work], nranks: int) -> None:
+    stages: list[list[int]] = [[] for _ in range(nranks)]
+    for work in works:
+        mine = stages[work.rank]
+        after = [stages[peer][task] + 1 for peer, task in work.waits if task != ENTRY]
+        work.stage = max([mine[-1] if mine else 0, *after])
+        mine.append(work.stage)

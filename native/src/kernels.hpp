@@ -36,6 +36,8 @@ struct Kernels {
     // Sum of all 64-bit words: a read that the compiler cannot drop. For the ceiling probe.
     unsigned long long (*read)(const void* at, std::size_t nbytes);
     void (*fill)(void* at, std::size_t nbytes, bool stream);
+    // Reads and writes every byte where it lies, and changes none.
+    void (*update)(void* at, std::size_t nbytes);
 };
 
 // Element size in bytes.

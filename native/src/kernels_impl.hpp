@@ -7,13 +7,12 @@
 namespace busbar {
 namespace {
 
-// A block: what lies between reading the sources and writing the targets stays in the first-level
-// cache. A page, because the hardware's prefetchers stop at its end anyway; 4, 8, 16 and 32 KiB
-// were measured (docs/performance.md).
+// Vectors that a strip takes of every source and gives to every target while they lie in registers.
+// 2, 4 and 8 were measured (docs/shared-memory.md).
+constexpr std::size_t kStrip = 8;
+// A block of a pass that needs more than registers: it stays in the first-level cache between
+// reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
-// Bytes of a source's next block that are asked for early, to set the prefetchers off; asking for
-// the whole block was slower than asking for nothing.
-constexpr std::size_t kEarlyBytes = 512;
 
 template <class T>
 struct Plain {  // computed in its own type; integers wrap around as NumPy's do
@@ -130,7 +129,7 @@ inline void cached_copy(void* to, const void* from, std::size_t nbytes) {
 inline void stream_copy(void* to, const void* from, std::size_t nbytes) {
     auto* t = static_cast<unsigned char*>(to);
     auto* f = static_cast<const unsigned char*>(from);
-    const std::size_t skew = (kVector - reinterpret_cast<std::uintptr_t>(t) % kVector) % kVector;
+    const std::size_t skew = -reinterpret_cast<std::uintptr_t>(t) % kVector;
     const std::size_t head = skew < nbytes ? skew : nbytes;
     std::memcpy(t, f, head);
     std::size_t i = head;
@@ -138,70 +137,169 @@ inline void stream_copy(void* to, const void* from, std::size_t nbytes) {
     std::memcpy(t + i, f + i, nbytes - i);
 }
 
-inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t nbytes, int first) {
-    for (int t = first; t < p.ntargets; ++t) {
+inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t nbytes) {
+    for (int t = 0; t < p.ntargets; ++t) {
         auto* to = static_cast<unsigned char*>(p.targets[t].at) + at;
         if (p.targets[t].stream) stream_copy(to, from, nbytes);
         else cached_copy(to, from, nbytes);
     }
 }
 
-inline void ask(const void* from, std::size_t nbytes) {
-    const auto* p = static_cast<const char*>(from);
-    const std::size_t n = nbytes < kEarlyBytes ? nbytes : kEarlyBytes;
-    for (std::size_t i = 0; i < n; i += 64) __builtin_prefetch(p + i, 0, 3);
+template <class T>
+struct Vector {  // a register's worth of elements
+    typedef T type __attribute__((vector_size(kVector)));
+};
+
+template <class V>
+inline V load(const void* from) {
+    V x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
 }
 
+template <class V>
+inline void store(void* to, V x) {
+    std::memcpy(to, &x, sizeof x);
+}
+
+template <Op op, class V>
+inline V join_vectors(V a, V b) {
+    if constexpr (op == Op::sum) return a + b;
+    if constexpr (op == Op::prod) return a * b;
+    if constexpr (op == Op::min) return ((a < b) | (a != a)) ? a : b;  // NaN goes through
+    if constexpr (op == Op::max) return ((a > b) | (a != a)) ? a : b;
+}
+
+// What registers compute with: sums and products of integers wrap around.
+template <class T, Op op>
+using Lane = typename std::conditional_t<
+    std::is_integral_v<T> && (op == Op::sum || op == Op::prod), std::make_unsigned<T>,
+    std::type_identity<T>>::type;
+
+// Bytes until the targets that are to be stored past the caches are aligned for it; more than
+// there are when they never are together.
+inline std::size_t skew(const Pass& p, std::size_t nbytes) {
+    std::size_t found = 0;
+    bool any = false;
+    for (int t = 0; t < p.ntargets; ++t) {
+        if (!p.targets[t].stream) continue;
+        const std::size_t mine = -reinterpret_cast<std::uintptr_t>(p.targets[t].at) % kVector;
+        if (any && mine != found) return nbytes;
+        found = mine, any = true;
+    }
+    return found;
+}
+
+// Strips of two sources and one or two targets that are kept in cache: with the addresses in
+// registers an eighth faster there than `strips`.
+template <class T, Op op, int ntargets>
+std::size_t pair_strips(const Pass& p, std::size_t from, std::size_t to) {
+    using V = typename Vector<Lane<T, op>>::type;
+    constexpr std::size_t size = kStrip * sizeof(V);
+    const auto* a = static_cast<const unsigned char*>(p.sources[0]);
+    const auto* b = static_cast<const unsigned char*>(p.sources[1]);
+    auto* c = static_cast<unsigned char*>(p.targets[0].at);
+    auto* d = static_cast<unsigned char*>(p.targets[ntargets - 1].at);
+    std::size_t at = from;
+    for (; at + size <= to; at += size) {
+        V x[kStrip];
+        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(a + at + k * sizeof(V));
+        for (std::size_t k = 0; k < kStrip; ++k)
+            x[k] = join_vectors<op>(x[k], load<V>(b + at + k * sizeof(V)));
+        for (std::size_t k = 0; k < kStrip; ++k) store(c + at + k * sizeof(V), x[k]);
+        if constexpr (ntargets > 1)
+            for (std::size_t k = 0; k < kStrip; ++k) store(d + at + k * sizeof(V), x[k]);
+    }
+    return at;
+}
+
+// The whole strips of bytes `from` to `to`: every source is read and every target written from
+// registers, whatever their number. Gives where it ended.
+template <class T, Op op>
+std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
+    using V = typename Vector<Lane<T, op>>::type;
+    constexpr std::size_t size = kStrip * sizeof(V);
+    bool stream = false;
+    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
+    if (!stream && p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
+    if (!stream && p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
+    std::size_t at = from;
+    for (; at + size <= to; at += size) {
+        V x[kStrip];
+        const auto* s = static_cast<const unsigned char*>(p.sources[0]) + at;
+        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(s + k * sizeof(V));
+        for (int j = 1; j < p.nsources; ++j) {
+            s = static_cast<const unsigned char*>(p.sources[j]) + at;
+            for (std::size_t k = 0; k < kStrip; ++k)
+                x[k] = join_vectors<op>(x[k], load<V>(s + k * sizeof(V)));
+        }
+        for (int t = 0; t < p.ntargets; ++t) {
+            auto* out = static_cast<unsigned char*>(p.targets[t].at) + at;
+            if (p.targets[t].stream)
+                for (std::size_t k = 0; k < kStrip; ++k) stream_vector(out + k * sizeof(V), &x[k]);
+            else
+                for (std::size_t k = 0; k < kStrip; ++k) store(out + k * sizeof(V), x[k]);
+        }
+    }
+    return at;
+}
+
+// Elements `from` to `to`, block by block.
 template <class F, Op op>
-void reduce(const Pass& p) {
+void blocks(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename F::Value;
     using W = typename F::Wide;
     constexpr std::size_t block = kBlockBytes / sizeof(W);
     alignas(64) W wide[block];
     const V* s[4];
-    const auto source = [&](int j, std::size_t at) {
-        return static_cast<const V*>(p.sources[j]) + at;
-    };
-    for (std::size_t at = 0; at < p.count; at += block) {
-        const std::size_t n = p.count - at < block ? p.count - at : block;
-        const std::size_t ahead = p.count - at - n < n ? p.count - at - n : n;
-        V* result;
+    for (std::size_t at = from; at < to; at += block) {
+        const std::size_t n = to - at < block ? to - at : block;
+        const auto source = [&](int j) { return static_cast<const V*>(p.sources[j]) + at; };
+        auto* result = reinterpret_cast<V*>(wide);
         if (p.nsources <= 4) {
-            // Straight into the first target when it is kept in cache: the others copy from there.
-            for (int j = 0; j < p.nsources; ++j) s[j] = source(j, at);
-            const bool direct = !p.targets[0].stream;
-            result = direct ? static_cast<V*>(p.targets[0].at) + at : reinterpret_cast<V*>(wide);
+            for (int j = 0; j < p.nsources; ++j) s[j] = source(j);
             fuse_few<F, op>(result, s, p.nsources, n);
-            if (ahead) for (int j = 0; j < p.nsources; ++j) ask(source(j, at + n), ahead * sizeof(V));
-            spread(p, at * sizeof(V), result, n * sizeof(V), direct ? 1 : 0);
-            continue;
+        } else {
+            for (int j = 0; j < p.nsources; j += 4) {
+                const int m = p.nsources - j < 4 ? p.nsources - j : 4;
+                for (int i = 0; i < m; ++i) s[i] = source(j + i);
+                gather_wide<F, op>(wide, s, m, n, j == 0);
+            }
+            if constexpr (!std::is_same_v<V, W>) {
+                alignas(64) V narrow[block];
+                BUSBAR_INDEPENDENT
+                for (std::size_t i = 0; i < n; ++i) narrow[i] = F::narrow(wide[i]);
+                std::memcpy(result, narrow, n * sizeof(V));
+            }
         }
-        for (int j = 0; j < p.nsources; j += 4) {
-            const int m = p.nsources - j < 4 ? p.nsources - j : 4;
-            for (int i = 0; i < m; ++i) s[i] = source(j + i, at);
-            gather_wide<F, op>(wide, s, m, n, j == 0);
-            if (ahead) for (int i = 0; i < m; ++i) ask(s[i] + n, ahead * sizeof(V));
-        }
-        result = reinterpret_cast<V*>(wide);
-        // Forwards within one buffer: a narrow element never overtakes a wide one not yet read.
-        if constexpr (!std::is_same_v<V, W>) {
-            alignas(64) V narrow[block];
-            BUSBAR_INDEPENDENT
-            for (std::size_t i = 0; i < n; ++i) narrow[i] = F::narrow(wide[i]);
-            std::memcpy(result, narrow, n * sizeof(V));
-        }
-        spread(p, at * sizeof(V), result, n * sizeof(V), 0);
+        spread(p, at * sizeof(V), result, n * sizeof(V));
     }
-    if constexpr (kVector > 1) stream_fence();
+}
+
+template <class F, Op op>
+void reduce(const Pass& p) {
+    using V = typename F::Value;
+    std::size_t done = 0;
+    if constexpr (std::is_same_v<V, typename F::Wide>) {
+        const std::size_t nbytes = p.count * sizeof(V), head = skew(p, nbytes);
+        if (head % sizeof(V) == 0 && head < nbytes) {
+            blocks<F, op>(p, 0, head / sizeof(V));
+            done = strips<V, op>(p, head, nbytes) / sizeof(V);
+        }
+    }
+    blocks<F, op>(p, done, p.count);
+    stream_fence();
 }
 
 void copy(const Pass& p) {
     const auto* from = static_cast<const unsigned char*>(p.sources[0]);
-    if (p.ntargets == 1) {
-        spread(p, 0, from, p.count, 0);
+    const std::size_t head = skew(p, p.count);
+    if (p.ntargets == 1 || head >= p.count) {
+        spread(p, 0, from, p.count);
     } else {
-        for (std::size_t at = 0; at < p.count; at += kBlockBytes)
-            spread(p, at, from + at, p.count - at < kBlockBytes ? p.count - at : kBlockBytes, 0);
+        spread(p, 0, from, head);
+        const std::size_t done = strips<std::uint64_t, Op::max>(p, head, p.count);
+        spread(p, done, from + done, p.count - done);
     }
     stream_fence();
 }
@@ -224,6 +322,19 @@ void fill(void* at, std::size_t nbytes, bool stream) {
     stream_fence();
 }
 
+// Leaves the bytes as they are, which the compiler cannot know: the mask is only zero in fact.
+void update(void* at, std::size_t nbytes) {
+    using V = Vector<std::uint64_t>::type;
+    static volatile std::uint64_t nothing = 0;
+    const V mask = V{} + nothing;
+    auto* p = static_cast<unsigned char*>(at);
+    for (std::size_t i = 0; i + kStrip * sizeof(V) <= nbytes; i += kStrip * sizeof(V)) {
+        V x[kStrip];
+        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(p + i + k * sizeof(V)) | mask;
+        for (std::size_t k = 0; k < kStrip; ++k) store(p + i + k * sizeof(V), x[k]);
+    }
+}
+
 template <class F>
 constexpr void row(void (*(&to)[kOps])(const Pass&)) {
     to[int(Op::sum)] = reduce<F, Op::sum>;
@@ -233,7 +344,7 @@ constexpr void row(void (*(&to)[kOps])(const Pass&)) {
 }
 
 constexpr Kernels make(const char* name) {
-    Kernels k{name, {}, copy, read, fill};
+    Kernels k{name, {}, copy, read, fill, update};
     row<Plain<std::int8_t>>(k.reduce[int(Type::int8)]);
     row<Plain<std::uint8_t>>(k.reduce[int(Type::uint8)]);
     row<Plain<std::int32_t>>(k.reduce[int(Type::int32)]);

@@ -94,7 +94,8 @@ private:
 
 Wait read_wait(Numbers& n) {
     const int peer = n.small();
-    return {peer, n.next()};
+    const std::int64_t task = n.next();
+    return {peer, task, n.next()};
 }
 
 Place read_place(Numbers& n) {
@@ -111,6 +112,7 @@ Task read_task(Numbers& n) {
     t.targets = n.list<Place>([&] { return read_place(n); });
     t.sources = n.list<Place>([&] { return read_place(n); });
     t.waits = n.list<Wait>([&] { return read_wait(n); });
+    t.stage = n.next();
     return t;
 }
 
@@ -141,14 +143,14 @@ Line* lines_at(std::uintptr_t address) { return reinterpret_cast<Line*>(address)
 
 std::unique_ptr<Plan> direct(
     Watch& watch, std::uintptr_t lines, int type, int op, const py::array_t<std::int64_t>& numbers,
-    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows, bool gates,
-    bool enter_all, bool exit_all) {
+    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows, std::int64_t depth,
+    bool gates, bool enter_all, bool exit_all) {
     Numbers n(numbers);
     auto tasks = n.list<Task>([&] { return read_task(n); });
     auto exits = n.list<Wait>([&] { return read_wait(n); });
     return std::make_unique<Direct>(
         watch, lines_at(lines), Type(type), Op(op), std::move(tasks), std::move(exits),
-        std::move(ntasks), window, nwindows, gates, enter_all, exit_all);
+        std::move(ntasks), window, nwindows, depth, gates, enter_all, exit_all);
 }
 
 std::unique_ptr<Plan> eager(

@@ -43,42 +43,43 @@ Sweep::Sweep(
 
 void Sweep::fire() {
     const Target target{target_, stream_};
-    const void* sources[2] = {source_, source_};
+    const void* source = source_;
     if (kind_ == Kind::read) sink_ = kernels_.read(source_, nbytes_);
     if (kind_ == Kind::write) kernels_.fill(target_, nbytes_, stream_);
-    if (kind_ == Kind::copy) kernels_.copy({&target, 1, sources, 1, nbytes_});
-    if (kind_ == Kind::update)  // joined with itself: read once, written once, left as it is
-        kernels_.reduce[int(type_)][int(op_)]({&target, 1, sources, 2, nbytes_ / 8});
+    if (kind_ == Kind::copy) kernels_.copy({&target, 1, &source, 1, nbytes_});
+    if (kind_ == Kind::update) kernels_.update(target_, nbytes_);
     watch_.arrive(exit_gate());
     watch_.wait_all(exit_gate(), ++fired_);
 }
 
 Direct::Direct(
     Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks, std::vector<Wait> exits,
-    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows, bool gates,
-    bool enter_all, bool exit_all)
+    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows,
+    std::int64_t depth, bool gates, bool enter_all, bool exit_all)
     : Plan(watch, lines, type, op),
       tasks_(std::move(tasks)),
       exits_(std::move(exits)),
       ntasks_(std::move(ntasks)),
       window_(window),
       nwindows_(nwindows),
+      depth_(depth),
       gates_(gates),
       enter_all_(enter_all),
       exit_all_(exit_all) {}
 
-// What a rank's progress word shows once it has done a task in a window of this firing. A firing
-// counts one for having begun, and one for every task in every window.
-std::uint64_t Direct::mark(int rank, std::int64_t window, std::int64_t task) const {
+// What a rank's progress word shows once it has done a task in a round of this firing. A firing
+// counts one for having begun, and one for every task in every round, whether or not it has a
+// window then.
+std::uint64_t Direct::mark(int rank, std::int64_t round, std::int64_t task) const {
     const std::uint64_t tasks = static_cast<std::uint64_t>(ntasks_[static_cast<std::size_t>(rank)]);
-    const std::uint64_t firing = 1 + tasks * static_cast<std::uint64_t>(nwindows_);
-    return fired_ * firing + 2 + static_cast<std::uint64_t>(window) * tasks +
+    const std::uint64_t firing = 1 + tasks * static_cast<std::uint64_t>(nwindows_ + depth_);
+    return fired_ * firing + 2 + static_cast<std::uint64_t>(round) * tasks +
            static_cast<std::uint64_t>(task);
 }
 
 void Direct::await(const Wait& wait, std::int64_t window) {
-    const std::int64_t in = wait.task < 0 ? 0 : window;
-    watch_.wait(progress(wait.peer), mark(wait.peer, in, wait.task), wait.peer);
+    const std::int64_t round = wait.task < 0 ? 0 : window + wait.stage;
+    watch_.wait(progress(wait.peer), mark(wait.peer, round, wait.task), wait.peer);
 }
 
 void Direct::fire() {
@@ -86,14 +87,16 @@ void Direct::fire() {
     watch_.publish(progress(me), mark(me, 0, -1));
     if (gates_) watch_.arrive(entry_gate());
     if (enter_all_) watch_.wait_all(entry_gate(), fired_ + 1);
-    for (std::int64_t w = 0; w < nwindows_; ++w) {
-        const std::size_t from = static_cast<std::size_t>(w) * window_;
-        std::int64_t index = 0;
+    for (std::int64_t round = 0; round < nwindows_ + depth_; ++round) {
+        std::int64_t index = -1;
         for (const Task& task : tasks_) {
-            for (const Wait& wait : task.waits) await(wait, w);
-            if (from < task.count) run(task, from, std::min(window_, task.count - from));
-            if (task.publish) watch_.publish(progress(me), mark(me, w, index));
             ++index;
+            const std::int64_t window = round - task.stage;
+            if (window < 0 || window >= nwindows_) continue;
+            for (const Wait& wait : task.waits) await(wait, window);
+            const std::size_t from = static_cast<std::size_t>(window) * window_;
+            if (from < task.count) run(task, from, std::min(window_, task.count - from));
+            if (task.publish) watch_.publish(progress(me), mark(me, round, index));
         }
     }
     if (gates_) watch_.arrive(exit_gate());

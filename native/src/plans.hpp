@@ -23,6 +23,7 @@ struct Place {
 struct Wait {
     int peer;
     std::int64_t task;  // done when the peer has done this task; -1: when it has begun
+    std::int64_t stage = 0;  // of that task
 };
 
 struct Task {
@@ -31,6 +32,9 @@ struct Task {
     std::size_t count;  // elements
     std::vector<Place> targets, sources;
     std::vector<Wait> waits;
+    // Stage s of window w is done in round w + s, with all others of that round: between a task and
+    // what another rank does with its result lies a round of other work, so few waits are long.
+    std::int64_t stage = 0;
 };
 
 constexpr int kGates = 3;
@@ -93,24 +97,25 @@ private:
 class Direct : public Plan {
 public:
     // `window`: elements of a window; the tasks are gone through window by window, so that a
-    // task finds in cache what the one before it left. `ntasks[r]`: how many tasks rank r has.
-    // `gates`: ranks that wait for all others wait for a count of arrivals instead.
+    // task finds in cache what the one before it left. `depth`: the highest stage of any rank's
+    // task. `ntasks[r]`: how many tasks rank r has. `gates`: ranks that wait for all others wait
+    // for a count of arrivals instead.
     Direct(
         Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks,
         std::vector<Wait> exits, std::vector<std::int64_t> ntasks, std::size_t window,
-        std::int64_t nwindows, bool gates, bool enter_all, bool exit_all);
+        std::int64_t nwindows, std::int64_t depth, bool gates, bool enter_all, bool exit_all);
     void fire() override;
 
 private:
     void run(const Task& task, std::size_t from, std::size_t count);
-    std::uint64_t mark(int rank, std::int64_t window, std::int64_t task) const;
+    std::uint64_t mark(int rank, std::int64_t round, std::int64_t task) const;
     void await(const Wait& wait, std::int64_t window);
 
     std::vector<Task> tasks_;
     std::vector<Wait> exits_;
     std::vector<std::int64_t> ntasks_;
     std::size_t window_;
-    std::int64_t nwindows_;
+    std::int64_t nwindows_, depth_;
     bool gates_, enter_all_, exit_all_;
     std::vector<Target> targets_;
     std::vector<const void*> sources_;

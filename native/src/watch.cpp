@@ -16,6 +16,9 @@ namespace {
 
 constexpr double kPatience = 0.02;  // seconds between looks at the others' lives
 constexpr int kSpins = 4000;        // polls before giving the core away
+// Turns given away before sleeping. Ranks that share a core and have nothing to do pass it on: a
+// switch is cheaper than being put to sleep and woken (docs/shared-memory.md).
+constexpr int kYields = 64;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -66,9 +69,8 @@ void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) c
     }
     const double start = now();
     double looked = start;
-    while (!reached()) {
-        // Yielding among many ranks costs a switch for every rank that is not ready either.
-        if (crowded_) sleep(word, value);
+    for (int yields = 0; !reached(); ++yields) {
+        if (crowded_ && yields >= kYields) sleep(word, value);
         else sched_yield();
         const double t = now();
         if (t - looked > kPatience) {

@@ -15,7 +15,12 @@ COMMANDS: Mapping[str, str] = {
     "import": "reports.commands.import_",
     "show": "reports.commands.show",
     "compare": "reports.commands.compare",
+    "history": "reports.commands.history",
+    "scaling": "reports.commands.scaling",
+    "culprit": "reports.commands.culprit",
     "plot": "reports.commands.plot",
     "html": "reports.commands.html",
     "md": "reports.commands.md",
+    "model": "reports.commands.model",
+    "accuracy": "reports.commands.accuracy",
 }

@@ -34,13 +34,24 @@ def expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
     if not rules:
         return 0
     failures = check(rules, rows, limit)
-    nodes = dict.fromkeys(f.nodes for f in failures if f.row)
     for failure in (f for f in failures if f.row is None):
         print(f"FAILED {failure.text}")
-    for node in nodes:
+    for node in dict.fromkeys(f.nodes for f in failures if f.row):
+        mine = [f for f in failures if f.row and f.nodes == node]
         print(f"FAILED on {node}:")
-        for failure in (f for f in failures if f.row and f.nodes == node):
+        for failure in mine:
             print(f"  {failure.text}")
+        _who([f.row for f in mine if f.row])
     if not failures:
         print(f"all {len(rules)} expectations kept")
     return 1 if failures else 0
+
+
+def _who(rows: Sequence[Row]) -> None:
+    """Of several nodes, which one it was, where the ranks' own times tell."""
+    if any(r.per_rank_s for r in rows):
+        from reports.culprit import culprits
+
+        for suspect in culprits(list({id(r): r for r in rows}.values())).suspects:
+            if suspect.sure:
+                print(f"  slow there: {suspect.name}: {suspect.evidence[0]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands.output import add_ranks, read_noting
+from reports.commands.output import add_machine, add_ranks, read_noting
 from reports.errors import ReportError
 from reports.readers.rows import Row
 
@@ -17,21 +17,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_ranks(parser)
     parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the page, .html")
-    text = "a map to draw, or measured matrices: what python -m topology reads or saved"
-    parser.add_argument(
-        "--topology", action="append", default=[], type=Path, metavar="FILE", help=text
-    )
-    text = "bound on busbw to draw, such as 480GB/s"
-    parser.add_argument("--limit", metavar="RATE", help=text)
+    add_machine(parser)
     parser.add_argument("--title", default="", help="heading of the page")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from reports.expect import parse_rate
+    from reports.files import write
     from reports.machine import read_machine
     from reports.page import page
-    from reports.store import write
 
     if options.out.suffix not in (".html", ".htm"):
         raise ReportError(f"{options.out}: name the page with .html at its end")

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from reports.readers.rows import Reading
     from reports.show import Shown
 
-__all__ = ["add_ranks", "ascii_only", "console", "note", "print_table", "read_noting"]
+__all__ = [
+    "add_machine",
+    "add_ranks",
+    "ascii_only",
+    "console",
+    "note",
+    "print_table",
+    "read_noting",
+]
 
 _MOST_NOTES = 20
 
@@ -24,6 +32,16 @@ _MOST_NOTES = 20
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """The option ``--ranks``, for every command that reads logs."""
     parser.add_argument("--ranks", type=int, help="rank count, where a log does not say")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The options of what is drawn beside the rows: a bound, and the machine."""
+    text = "bound on busbw where the rows have none of their own, such as 480GB/s"
+    parser.add_argument("--limit", metavar="RATE", help=text)
+    text = "map or measured matrices of the machine: what python -m topology reads or saved"
+    parser.add_argument(
+        "--topology", action="append", default=[], type=Path, metavar="FILE", help=text
+    )
 
 
 def read_noting(path: Path, ranks: int | None) -> Reading:

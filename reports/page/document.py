@@ -22,10 +22,14 @@ __all__ = ["page"]
 
 _SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
 _PLOTS = (
-    ("busbw", "Bus bandwidth against size", "Band or bar: 95 % interval of the median."),
-    ("latency", "Time against size", "Both axes are logarithmic."),
+    ("busbw", "Bus bandwidth against size", "Band: 95 % interval of the median."),
+    (
+        "latency",
+        "Time against size",
+        "Both axes are logarithmic. Band: 95 % interval of the median.",
+    ),
     ("iterations", "Distribution of the iterations", "Share of iterations at or below a time."),
-    ("scaling", "Scaling with the number of ranks", "At one size, chosen below."),
+    ("scaling", "Scaling with the number of ranks", "At one size, chosen above."),
 )
 
 
@@ -58,7 +62,7 @@ def page(
         findings_part(kept, machine, notes),
         _measurements(),
         machine_part(machine),
-        method_part(kept, names),
+        method_part(kept, names, limit),
         "</main>",
         "<footer><p>Made by Busbar. This file needs no network and sends nothing.</p></footer>",
         json_script("data", data),
@@ -98,7 +102,7 @@ def _header(title: str, rows: Sequence[Row], said: str) -> str:
 def _measurements() -> str:
     figures = "".join(
         f'<figure class="plot" id="{name}" hidden><h3>{heading}</h3>'
-        f'<div class="canvas" role="img"></div><figcaption>{caption} <span class="said"></span>'
+        f'<div class="canvas" role="group"></div><figcaption>{caption} <span class="said"></span>'
         "</figcaption><details><summary>Numbers</summary>"
         '<div class="scroll" tabindex="0" role="region"></div></details></figure>'
         for name, heading, caption in _PLOTS

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reports.machine import Machine, Matrix
 from reports.page.markup import details, section, table, text
-
-if TYPE_CHECKING:
-    from topology.views.layout import Drawing
 
 __all__ = ["machine_part", "matrix_data"]
 
@@ -27,8 +24,9 @@ def machine_part(machine: Machine | None) -> str:
     """The section; nothing without a machine."""
     if machine is None:
         return ""
-    parts = [] if machine.drawing is None else [_picture(machine.drawing, machine.sources)]
-    parts += [_matrix(m) for m in machine.matrices]
+    parts = [] if machine.drawing is None else [_picture(machine)]
+    if machine.matrices:
+        parts.append(f'<div class="plots">{"".join(map(_matrix, machine.matrices))}</div>')
     return section("machine", "The machine", *parts)
 
 
@@ -92,12 +90,14 @@ def _matrix(m: Matrix) -> str:
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
         f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
-        f'<div class="canvas square" id="matrix-{text(m.name)}" role="img" aria-label="{text(said)}"></div>'
+        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" aria-label="{text(said)}"></div>'
         f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
     )
 
 
-def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
+def _picture(machine: Machine) -> str:
+    drawing = machine.drawing
+    assert drawing is not None
     xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
     ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
     left, top = min(xs), max(ys)
@@ -126,7 +126,7 @@ def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
         )
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
-    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(sources)}"
+    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(machine.sources)}"
     devices = table(
         "Devices", ["device", "facts"], ((n.id, "; ".join(n.hover[1:])) for n in drawing.nodes)
     )
@@ -134,7 +134,7 @@ def _picture(drawing: Drawing, sources: tuple[str, ...]) -> str:
     return (
         f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of links">{legend}</ul>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
-        f'<svg class="topology" role="img" aria-label="{text(said)}" width="{width:.0f}" height="{height:.0f}" '
+        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px" '
         f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(lines)}{"".join(boxes)}</svg></div>'
         f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
         f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"

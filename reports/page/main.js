@@ -2,17 +2,13 @@
 
 let rows = [];
 
-function drawPlots() {
-  for (const name of Object.keys(FIGURES)) drawFigure(name, rows);
-}
-
 function filtered() {
   rows = keptRows();
   const chosen = varying.filter(name => state.chosen[name] !== undefined).map(name => `${DIMENSIONS[name].toLowerCase()} ${word(name, state.chosen[name])}`);
   const all = data.of.length;
   document.getElementById('count').textContent = rows.length === all ? `All ${all.toLocaleString('en')} rows`
     : `${rows.length.toLocaleString('en')} of ${all.toLocaleString('en')} rows${chosen.length ? `: ${chosen.join(', ')}` : ''}`;
-  drawPlots();
+  drawFigures(rows);
   fillTable(rows);
 }
 
@@ -26,8 +22,7 @@ function changed() {
 
 startChoices();
 fillFilters(document.getElementById('filters'), changed);
-fillHead(() => fillTable(rows));
 filtered();
 drawMatrices();
-matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { drawPlots(); drawMatrices(); });
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => { drawFigures(rows); drawMatrices(); });
 document.documentElement.dataset.ready = 'yes';

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reports.cautions import warnings_of
+from reports.culprit import Suspect, culprits
 from reports.machine import Machine
 from reports.page.markup import details, items, section, table, text
+from reports.quality import checklist
 from reports.readers.rows import Row, Run
-from reports.show import warnings_of
 from reports.shown import rate, seconds, size_text
 
 __all__ = ["findings_part", "method_part", "tiles"]
@@ -22,9 +24,10 @@ _METHOD = (
     "2015); without raw times there is none.",
     "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
-    "A fitted line is time = alpha + beta x size (Hockney's model), by least squares of the relative "
-    "error. It is no model of a series whose algorithm changes with the size.",
-    "A bound is the least time, or the highest rate, that the machine's links allow.",
+    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
+    "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
+    "A bound is the least time that the memory ceiling measured in the run allows (docs/"
+    "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
 
 
@@ -38,7 +41,9 @@ def tiles(rows: Sequence[Row]) -> str:
     for (collective, dtype, op, ranks), group in list(groups.items())[:_MOST_TILES]:
         words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
         rated = [r for r in group if r.busbw_bytes_per_s]
-        timed = [r for r in group if r.time_s]
+        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is all.
+        sized = [r for r in group if r.size or r.message] or group
+        timed = [r for r in sized if r.time_s]
         lines = []
         if rated:
             best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
@@ -69,7 +74,8 @@ def _where(r: Row) -> str:
 
 def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[str]) -> str:
     """What a reader must know before believing the figures, worst first; and what was not read."""
-    found = [text(w) for w in warnings_of(rows)]
+    found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
+    found += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
         where = ", ".join(f.subjects)
         found.append(
@@ -81,21 +87,39 @@ def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[
     return section("findings", "Findings", shown, more)
 
 
-def method_part(rows: Sequence[Row], names: Mapping[int, str]) -> str:
-    """The environment of each run, the method, and the checklist."""
+def _suspect(s: Suspect) -> str:
+    head = "Slow" if s.sure else "Perhaps slow"
+    return f"<strong>{head}: {text(s.name)}</strong>. {text('; '.join(s.evidence))}"
+
+
+def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:
+    """The environment of each run, the method, and the twelve rules as kept or not."""
     runs = {id(r.run): r.run for r in rows}
     listed = list(runs.items())[:_MOST_FINDINGS]
     facts = {names[key]: _facts(run) for key, run in listed}
     keys = list(dict.fromkeys(k for f in facts.values() for k in f))
     lines = ([key, *(f.get(key, "") for f in facts.values())] for key in keys)
-    more = f"<p>{len(runs) - len(listed)} runs more.</p>" if len(runs) > len(listed) else ""
+    more = f"<p>{len(runs) - len(listed)} more, not shown.</p>" if len(runs) > len(listed) else ""
     return section(
         "method",
         "How it was measured",
         table("Environment", ["", *facts], lines),
         more,
         items(text(line) for line in _METHOD),
+        _rules(rows, limit),
     )
+
+
+def _rules(rows: Sequence[Row], limit: float | None) -> str:
+    rules = checklist(rows, limit=limit)
+    lines = ([f"{r.number}. {r.title}", r.state, r.why] for r in rules)
+    kept = sum(r.state == "kept" for r in rules)
+    broken = sum(r.state == "not kept" for r in rules)
+    caption = (
+        f"Hoefler and Belli's twelve rules for reporting performance (SC'15): {kept} kept, "
+        f"{broken} not kept"
+    )
+    return table(caption, ["rule", "state", "why"], lines)
 
 
 def _facts(run: Run) -> dict[str, str]:

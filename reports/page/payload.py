@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from reports.readers.rows import Row
-from reports.series import COLOURS, Fit, algorithm_of, colours, fitted
+from reports.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
 from reports.shown import sparkline
 
 __all__ = ["MOST_ROWS", "payload", "reduced"]
@@ -35,6 +35,8 @@ _FIGURES = {
     "cv": "cv",
     "wrong": "wrong",
     "n": "iterations",
+    "energy": "energy_per_op_j",
+    "clock": "clock_memory_hz",
 }
 _Key = tuple[str | int | None, ...]
 
@@ -61,7 +63,10 @@ def _tail(source: str, all_: Sequence[str]) -> str:
 
 
 def _key(r: Row, runs: dict[int, str]) -> _Key:
-    return (*(getattr(r, name) for name in _DIMENSIONS), runs[id(r.run)])
+    words = {name: getattr(r, name) for name in _DIMENSIONS}
+    if words["root"] == -1:  # some logs write that there is none, others nothing
+        words["root"] = None
+    return (*words.values(), runs[id(r.run)])
 
 
 def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:
@@ -100,9 +105,11 @@ def _merged(group: Sequence[Row]) -> Row:
         cv=None,
         min_s=min(lows, default=None),
         max_s=max(highs, default=None),
+        limit_s=middle("limit_s"),
         wrong=sum(wrong) if wrong else None,
         iterations=sum(r.iterations or 0 for r in group) or None,
         times_s=(),
+        per_rank_s=(),
     )
 
 
@@ -134,7 +141,7 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
         "of": [numbers[key] for key in keys],
         "size": sizes,
         **columns,
-        "bound": [_short(limit) if r.busbw_bytes_per_s else None for r in rows],
+        "bound": [_short(bound_of(r, limit)) for r in rows],
         "spark": [sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
         "skipped": [r.skipped for r in rows],
         "samples": samples,

@@ -9,9 +9,11 @@ function sizeAxis(sizes) {
 }
 
 function timeAxis(times) {
-  const from = Math.floor(Math.log10(Math.min(...times))), to = Math.ceil(Math.log10(Math.max(...times)));
-  const ticks = Array.from({ length: to - from + 1 }, (_, n) => 10 ** (from + n));
-  const text = ticks.map(t => seconds(+t.toPrecision(2)).replace(/\.?0+ /, ' '));
+  const low = Math.min(...times), high = Math.max(...times), ticks = [];
+  const steps = high / low < 30 ? [1, 2, 5] : [1]; // a decade alone would leave one tick, or none
+  for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade++)
+    ticks.push(...steps.map(step => +(step * 10 ** decade).toPrecision(2)));
+  const text = ticks.map(t => seconds(t).replace(/\.0+ /, ' '));
   return { type: 'log', title: { text: 'time' }, tickvals: ticks, ticktext: text };
 }
 
@@ -34,7 +36,7 @@ const FIGURES = {
       }
       table.push([line, found]);
     }
-    if (state.bounds) traces.push(...boundLines(rows));
+    if (state.bounds) traces.push(...boundLines(rows, false));
     return traces.length && {
       traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))),
       y: { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' },
@@ -53,6 +55,7 @@ const FIGURES = {
       if (state.fits && fit) traces.push(thin(line, fit.sizes.map((s, i) => [s, fit.times[i]]), 'dot', `fit of ${line.label}: ${fit.text}`));
       table.push([line, found]);
     }
+    if (state.bounds) traces.push(...boundLines(rows, true));
     const times = table.flatMap(([, f]) => f.map(p => p.y));
     return traces.length && {
       traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))), y: timeAxis(times),
@@ -66,19 +69,21 @@ const FIGURES = {
     const { all, drawn } = lines(having.filter(n => data.size[n] === at)), traces = [], table = [];
     const longest = most(drawn.flatMap(l => l.rows.map(n => data.samples[n].at(-1))));
     const [scale, unit] = longest === null || longest >= 1 ? [1, 's'] : longest >= 1e-3 ? [1e3, 'ms'] : [1e6, 'us'];
+    const shortest = least(drawn.flatMap(l => l.rows.map(n => data.samples[n][0])));
+    const spread = shortest > 0 && longest > 20 * shortest ? 'log' : 'linear';
     for (const line of drawn) {
       const times = line.rows.flatMap(n => data.samples[n]).sort((a, b) => a - b);
-      const found = times.map((t, i) => ({ x: t, y: (i + 1) / times.length, rows: line.rows, low: null, high: null }));
+      const found = [times[0], ...times].map((t, i) => ({ x: t, y: i / times.length, rows: line.rows }));
       traces.push({
         ...scatter(line, found, p => `${percent(p.y)} of iterations at or below ${seconds(p.x)}`),
-        x: times.map(t => t * scale), mode: 'lines', line: { color: line.colour, dash: line.dash, width: 2, shape: 'hv' },
+        x: found.map(p => p.x * scale), mode: 'lines', line: { color: line.colour, dash: line.dash, width: 2, shape: 'hv' },
       });
       const quantile = q => times[Math.max(0, Math.ceil(q * times.length) - 1)];
       table.push([line, [0, 0.25, 0.5, 0.75, 0.95, 1].map(q => ({ x: q, y: quantile(q) }))]);
     }
     const left = data.samplesLeftOut ? ` For lack of room ${data.samplesLeftOut} rows have no distribution here.` : '';
     return traces.length && {
-      traces, table, all, drawn, x: { title: { text: `time of an iteration at ${sizeText(at)} (${unit})` }, rangemode: 'normal' },
+      traces, table, all, drawn, x: { title: { text: `time of an iteration at ${sizeText(at)} (${unit})` }, type: spread },
       y: { title: { text: 'share of iterations' }, tickformat: '.0%', range: [0, 1.02] },
       note: `Size: ${sizeText(at)}.${left}`, show: seconds, head: 'share',
       row: q => (q === 0 ? 'least' : q === 1 ? 'most' : `${100 * q} %`), best: Math.min, word: 'least',
@@ -116,20 +121,26 @@ const FIGURES = {
   },
 };
 
-// One line for each bound that the kept rows have: sizes against rates.
-function boundLines(rows) {
+// One line for each bound that the kept rows have: sizes against rates, or against times.
+function boundLines(rows, asTime) {
   const found = new Map();
   for (const n of rows) {
     const s = data.series[data.of[n]], size = data.size[n];
-    if (!data.bound[n] || !size) continue;
-    const key = `${s.collective}, ${s.ranks} ranks`;
+    if (!data.bound[n] || !(size > 0)) continue;
+    const key = [s.collective, `${s.ranks} ranks`, PLACEMENT[s.placement]].join(', ');
+    const value = asTime ? (data.busbw[n] * data.time[n]) / data.bound[n] : data.bound[n] / GB;
     if (!found.has(key)) found.set(key, new Map());
-    found.get(key).set(size, Math.max(data.bound[n], found.get(key).get(size) ?? 0));
+    const known = found.get(key).get(size) ?? value;
+    found.get(key).set(size, asTime ? Math.min(known, value) : Math.max(known, value));
   }
+  const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);
   return [...found].map(([key, at]) => {
-    const pairs = [...at].sort((a, b) => a[0] - b[0]).map(([size, value]) => [size, value / GB]);
-    const text = pairs.map(([size, value]) => `bound${found.size > 1 ? ` of ${plain(key)}` : ''}: ${digits(value)} GB/s at ${sizeText(size)}`);
-    return { ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), hovertext: text, name: found.size > 1 ? plain(`bound, ${key}`) : 'bound', showlegend: true };
+    const pairs = [...at].sort((a, b) => a[0] - b[0]);
+    const name = plain(found.size > 1 ? `bound: ${key}` : 'bound');
+    return {
+      ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), name, showlegend: true,
+      hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
+    };
   });
 }
 
@@ -146,14 +157,19 @@ function layout(more) {
   return {
     paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', autosize: true,
     font: { family: 'system-ui, sans-serif', size: narrow ? 11 : 13, color: style('--ink') },
-    margin: { l: 8, r: 12, t: 8, b: 8, pad: 2 }, hovermode: 'closest', showlegend: true,
+    margin: { l: 8, r: 12, t: 34, b: 8, pad: 2 },
+    modebar: { bgcolor: 'rgba(0,0,0,0)', color: style('--quiet'), activecolor: style('--accent') }, hovermode: 'closest', showlegend: true,
     legend: { orientation: 'h', y: -0.22, yanchor: 'top', x: 0 },
     hoverlabel: { bgcolor: style('--raised'), bordercolor: style('--rule'), font: { color: style('--ink') }, align: 'left' },
     dragmode: matchMedia('(pointer: coarse)').matches ? false : 'zoom',
     ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
   };
 }
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ['lasso2d', 'select2d'] };
+// Named one by one: of the buttons that plotly shows by itself one would send the figure away.
+const CONFIG = {
+  displaylogo: false,
+  modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'zoomIn2d', 'zoomOut2d', 'resetScale2d']],
+};
 
 function describe(figure) {
   const said = figure.table.slice(0, 8).map(([line, found]) => {
@@ -164,10 +180,24 @@ function describe(figure) {
   return `${said.join('; ')}${more}.`;
 }
 
-function drawFigure(name, rows) {
-  const box = document.getElementById(name), figure = FIGURES[name](rows);
-  box.hidden = !figure;
-  if (!figure) return;
+// All figures are decided on before any is drawn: how wide one is depends on which others show.
+function drawFigures(rows) {
+  const made = Object.entries(FIGURES).map(([name, make]) => [document.getElementById(name), make(rows), name]);
+  for (const [box, figure] of made) box.hidden = !figure;
+  for (const [box, figure, name] of made) if (figure) drawFigure(box, figure, name);
+}
+
+// A figure follows its box, whatever changed that.
+const fitting = new ResizeObserver(entries => {
+  for (const { target } of entries) if (target.data && target.clientWidth) Plotly.Plots.resize(target);
+});
+
+function draw(canvas, traces, shape) {
+  Plotly.react(canvas, traces, layout(shape), CONFIG);
+  fitting.observe(canvas);
+}
+
+function drawFigure(box, figure, name) {
   const canvas = box.querySelector('.canvas');
   canvas.setAttribute('aria-label', `${box.querySelector('h3').textContent}. ${describe(figure)}`);
   const notes = [figure.note ?? ''];
@@ -176,7 +206,7 @@ function drawFigure(name, rows) {
   if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
-  Plotly.react(canvas, figure.traces, layout({ xaxis: figure.x, yaxis: figure.y }), CONFIG);
+  draw(canvas, figure.traces, { xaxis: figure.x, yaxis: figure.y });
   const more = box.querySelector('details');
   more.ontoggle = () => { if (more.open) numbers(more, figure); };
   if (more.open) numbers(more, figure);
@@ -197,13 +227,13 @@ function numbers(box, figure) {
 function drawMatrices() {
   for (const matrix of data.matrices) {
     const names = matrix.ids.map(plain);
-    Plotly.react(document.getElementById(`matrix-${matrix.name}`), [{
+    draw(document.getElementById(`matrix-${matrix.name}`), [{
       type: 'heatmap', z: matrix.values, x: names, y: names, hoverinfo: 'text', text: matrix.hover, xgap: 1, ygap: 1,
       colorscale: 'Viridis', reversescale: matrix.better === 'less', hoverongaps: false,
       colorbar: { title: { text: matrix.unit }, thickness: 12, outlinewidth: 0 },
-    }], layout({
+    }], {
       showlegend: false, xaxis: { type: 'category', title: { text: 'to' }, showgrid: false },
       yaxis: { type: 'category', autorange: 'reversed', title: { text: 'from' }, showgrid: false },
-    }), CONFIG);
+    });
   }
 }

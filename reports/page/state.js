@@ -9,9 +9,8 @@ const DIMENSIONS = {
 const PLACEMENT = { out: 'out-of-place', in: 'in-place' };
 
 const word = (name, value) =>
-  value === null || value === '' ? 'not said'
-    : name === 'placement' ? PLACEMENT[value] ?? value
-      : name === 'root' && value < 0 ? 'none' : String(value);
+  value === null || value === '' ? (name === 'root' ? 'none' : 'not said')
+    : name === 'placement' ? PLACEMENT[value] ?? value : String(value);
 const distinct = values => [...new Set(values)];
 const ascending = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b
   : String(a).localeCompare(String(b), 'en', { numeric: true }));
@@ -56,13 +55,18 @@ function keptRows(except) {
   return found;
 }
 
-// What tells a series from the others that are kept, as its label.
+// What tells a series from the others that are kept, as its label: the algorithm, and of the
+// dimensions those that tell something which the ones before have not told.
 function labels(numbers, without = []) {
-  const differing = varying.filter(name => !without.includes(name)
-    && distinct(numbers.map(n => data.series[n][name])).length > 1);
-  return new Map(numbers.map(n => {
-    const s = data.series[n];
-    return [n, [s.name, ...differing.map(name =>
-      name === 'ranks' ? `${word(name, s[name])} ranks` : word(name, s[name]))].join(', ')];
-  }));
+  const named = new Map(numbers.map(n => [n, data.series[n].name]));
+  const count = () => new Set(named.values()).size;
+  for (const name of varying.filter(v => !without.includes(v))) {
+    const before = new Map(named), known = count();
+    for (const n of numbers) {
+      const said = word(name, data.series[n][name]);
+      named.set(n, `${named.get(n)}, ${name === 'ranks' ? `${said} ranks` : said}`);
+    }
+    if (count() === known) for (const n of numbers) named.set(n, before.get(n));
+  }
+  return named;
 }

@@ -14,17 +14,28 @@ const COLUMNS = [
   })),
   figureColumn('time', 'time', seconds),
   { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
-  figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
-  figureColumn('algbw', 'algbw', rate, 'GB/s'), figureColumn('busbw', 'busbw', rate, 'GB/s'),
+  figureColumn('busbw', 'busbw', rate, 'GB/s'),
   { name: 'share', title: '% of bound', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? percent(data.busbw[n] / data.bound[n]) : '') },
+  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
+  figureColumn('algbw', 'algbw', rate, 'GB/s'),
+  figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
   figureColumn('cv', 'cv', percent), figureColumn('n', 'n', v => (v === null ? '' : String(v))),
   figureColumn('wrong', 'wrong', v => (v === null ? '' : String(v))),
-  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
+  figureColumn('energy', 'energy per operation', v => (v === null ? '' : digits(v)), 'J'),
+  figureColumn('clock', 'memory clock', v => (v === null ? '' : (v / 1e6).toFixed(0)), 'MHz'),
   { name: 'skipped', title: 'not measured', value: n => data.skipped[n], text: n => data.skipped[n] },
 ].filter(column => data.of.some((_, n) => ![null, '', undefined].includes(column.value(n))));
 
-function fillHead(changed) {
-  const cells = COLUMNS.map(column => {
+// What all kept rows share stands in the line above the table and needs no column.
+const shared = (column, rows) => varying.includes(column.name) && rows.length > 1
+  && rows.every(n => column.value(n) === column.value(rows[0]));
+let columns = [];
+
+function fillHead(rows) {
+  const kept = COLUMNS.filter(column => !shared(column, rows));
+  if (kept.length === columns.length && kept.every((column, at) => column === columns[at])) return;
+  columns = kept;
+  const cells = columns.map(column => {
     const words = column.unit ? `${column.title} (${column.unit})` : column.title;
     const cell = element('th', { scope: 'col', class: column.number ? 'number' : '' });
     if (column.plain) { cell.append(words); return cell; }
@@ -32,7 +43,7 @@ function fillHead(changed) {
     button.addEventListener('click', () => {
       const again = state.sort?.[0] === column.name;
       state.sort = again ? [column.name, -state.sort[1]] : [column.name, 1];
-      changed();
+      fillTable(keptRows());
     });
     cell.append(button);
     return cell;
@@ -53,17 +64,18 @@ function sorted(rows) {
 }
 
 function rowElement(n) {
-  return element('tr', {}, ...COLUMNS.map((column, at) => {
+  return element('tr', {}, ...columns.map((column, at) => {
     const attributes = { class: [column.number ? 'number' : '', column.name === 'spark' ? 'spark' : ''].join(' ').trim() };
     return at ? element('td', attributes, column.text(n)) : element('th', { ...attributes, scope: 'row' }, column.text(n));
   }));
 }
 
 function fillTable(rows) {
+  fillHead(rows);
   const ordered = sorted(rows), body = document.querySelector('#table tbody'), more = document.getElementById('more');
   document.querySelectorAll('#table th[scope=col]').forEach((cell, at) => {
-    if (COLUMNS[at].plain) return;
-    const mine = state.sort?.[0] === COLUMNS[at].name;
+    if (columns[at].plain) return;
+    const mine = state.sort?.[0] === columns[at].name;
     cell.setAttribute('aria-sort', !mine ? 'none' : state.sort[1] > 0 ? 'ascending' : 'descending');
   });
   const show = upTo => {

@@ -59,7 +59,7 @@ function lines(rows, without = [], key = n => n) {
       seen[place] = (seen[place] ?? -1) + 1;
       return {
         series: s, rows: members.get(s), label: names.get(s), colour: colour(place),
-        dash: DASHES[seen[place] % DASHES.length], symbol: SYMBOLS[place % SYMBOLS.length],
+        dash: DASHES[seen[place] % DASHES.length], symbol: SYMBOLS[(place + 3 * seen[place]) % SYMBOLS.length],
       };
     }),
   };

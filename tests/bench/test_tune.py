@@ -15,6 +15,8 @@ from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide, tied
 from bench.tuning.rules import Candidate, Range, Rules, dump, load, parse
 from collectives.errors import Unsupported
+from collectives.model.costs import Costs, Link
+from collectives.model.fitfile import dump as dump_fit
 from tests.conftest import Mpi, Run, on_threads, under
 
 A, B, LIBRARY = (Candidate(name, "mpi") for name in ("ring", "tree", "library"))
@@ -360,6 +362,37 @@ class TestCommand:
         assert said in last
         assert "Traceback" not in done.stderr
         assert not out.exists()
+
+    def test_from_model(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+        """With latencies alone the fewest steps win, with bytes alone the fewest bytes; as predicted.
+
+        On links of 10 us and 1 GB/s without contention, 2 lg P steps of halving and doubling beat
+        the ring's 2(P-1), and lg P steps of whole vectors are best only while small. At the largest
+        sizes latency is less than the margin, so that the ring, the default, stays.
+        """
+        link = Link.assumed(1e-5, 1e-9, "by hand")
+        fit, out = tmp_path / "fit.json", tmp_path / "t.json"
+        fit.write_text(dump_fit([Costs({"node": link}, ranks=8, transport="mpi")]))
+        argv = (
+            "--from-model", str(fit), "--ranks", "8", "-b", "64", "-e", "64M", "-f", "16",
+            "--out", str(out), "--open-mpi-rules", str(tmp_path / "rules.conf"),
+        )  # fmt: skip
+        done = run(mpich.python, *_TUNE, *argv, "-A", "ring,recursive_doubling,halving_doubling")
+        assert done.returncode == 0, done.stderr
+        (made,) = load(out)
+        assert made.source == "predicted"
+        assert [one.choice.algorithm for one in made.ranges] == [
+            "recursive_doubling",
+            "halving_doubling",
+            "ring",
+        ]
+        # lg P (a + n b) meets 2 lg P a + 2 n b (P-1)/P at n = lg P a / (b (lg P - 2 (P-1)/P)).
+        even = 3 * 1e-5 / (1e-9 * (3 - 2 * 7 / 8))
+        assert made.ranges[1].low / 16 <= even <= made.ranges[1].low
+        rules_text = (tmp_path / "rules.conf").read_text()
+        assert _as_open_mpi(rules_text, 2, 8, 64) == 3
+        assert _as_open_mpi(rules_text, 2, 8, made.ranges[1].low) == 6
+        assert _as_open_mpi(rules_text, 2, 8, 1 << 26) == 4
 
     def test_rules_for_other_ranks_are_not_used(self, tmp_path: Path) -> None:
         """``-A auto`` without rules for these ranks ends in one line that says what there is."""

@@ -67,7 +67,7 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
             task.targets.push_back({bytes(to[p], r * share), false, stream});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::max, {task}, {},
-                    std::vector<std::int64_t>(size, 1), share, 1, true, true, true);
+                    std::vector<std::int64_t>(size, 1), share, 1, 0, true, true, true);
         for (int i = 0; i < firings; ++i) plan.fire();
         plan.each(3);
         plan.loop(3);
@@ -77,8 +77,9 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
     });
 }
 
-// Round a ring, window by window: hop h copies what the left neighbour got at hop h - 1.
-void ring(int size, std::size_t count, std::size_t window, bool crowded) {
+// Round a ring, window by window: hop h copies what the left neighbour got at hop h - 1. `staged`:
+// hop h of a window is done a round after hop h - 1.
+void ring(int size, std::size_t count, std::size_t window, bool crowded, bool staged) {
     World world(size, count * size);
     world.run(crowded, [&](int r, Watch& watch) {
         const int left = (r + size - 1) % size, right = (r + 1) % size;
@@ -88,11 +89,14 @@ void ring(int size, std::size_t count, std::size_t window, bool crowded) {
         for (int h = 1; h < size; ++h) {
             const std::size_t c = std::size_t((r + size - h) % size) * count;
             tasks.push_back({false, true, count, {{bytes(world.out[r], c), false, false}},
-                             {{bytes(world.out[left], c), false, false}}, {{left, h - 1}}});
+                             {{bytes(world.out[left], c), false, false}},
+                             {{left, h - 1, staged * (h - 1)}}, staged * h});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks,
-                    {{right, size - 1}}, std::vector<std::int64_t>(size, size), window,
-                    std::int64_t((count + window - 1) / window), false, false, false);
+                    {{right, size - 1, staged * (size - 1)}},
+                    std::vector<std::int64_t>(size, size), window,
+                    std::int64_t((count + window - 1) / window), staged * (size - 1), false,
+                    false, false);
         for (int i = 0; i < 3; ++i) {
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
             plan.fire();
@@ -118,7 +122,7 @@ void exchange(int size, std::size_t count, bool crowded) {
                              {mine, {bytes(stage), true, false}}, {{peer, n}}});
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks, {},
-                    std::vector<std::int64_t>(size, n), count, 1, false, false, false);
+                    std::vector<std::int64_t>(size, n), count, 1, 0, false, false, false);
         plan.fire();
         const int ranks = size * (size - 1) / 2;
         for (std::size_t i = 0; i < count; ++i)
@@ -215,8 +219,10 @@ int main() {
     for (const bool crowded : {false, true}) {
         for (const bool in_place : {false, true})
             for (const bool stream : {false, true}) two_shot(4, 3000, crowded, in_place, stream);
-        ring(3, 1000, 96, crowded);
-        ring(4, 64, 64, crowded);
+        for (const bool staged : {false, true}) {
+            ring(3, 1000, 96, crowded, staged);
+            ring(4, 64, 64, crowded, staged);
+        }
         exchange(4, 5000, crowded);
         letters(3, 5, crowded);
     }

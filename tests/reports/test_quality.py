@@ -22,7 +22,8 @@ def _row(**changes: object) -> Row:
     row = Row(RUN, 1, "allreduce", 1024, algorithm="ring", transport="mpi", ranks=2, dtype="float",
               op="sum", root=-1, statistic="median", time_s=1.5e-5, low_s=1.4e-5, high_s=1.6e-5,
               min_s=1e-5, max_s=2e-5, p99_s=2e-5, cv=0.1, algbw_bytes_per_s=1e9,
-              busbw_bytes_per_s=1e9, iterations=100, times_s=TIMES)  # fmt: skip
+              busbw_bytes_per_s=1e9, iterations=100, times_s=TIMES, timing="each",
+              across="max")  # fmt: skip
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
@@ -63,7 +64,7 @@ def test_a_good_record_keeps_every_rule_that_applies() -> None:
         (8, (_row(p99_s=None, max_s=None),), "no extremes"),
         (9, (_row(run=_run(kernel=None)),), "kernel or driver"),
         (9, (_row(run=replace(RUN, library="")),), "version of the library"),
-        (10, (_row(run=replace(RUN, format="nccl-tests")),), "nccl-tests: not how"),
+        (10, (_row(), _row(timing="", run=replace(RUN, format="osu"))), "(osu) of 1 of 2 rows"),
         (11, (_row(),), "no bound"),
         (12, (_row(times_s=()),), "no distribution"),
     ],
