@@ -14,7 +14,8 @@ import pytest
 from collectives.gpu.device import Device
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import REPO, Run
-from tests.gpu_standin import Machine, Nccl
+from tests.gpu_standin import Cupy, Machine
+from tests.nccl_standin import Nccl
 
 SCRIPT = str(REPO / "benchmarks" / "gpu_one.py")
 
@@ -80,7 +81,6 @@ def test_nccl_has_its_sections(module) -> None:
     """Rule: the same judge serves nccl, and one rank's baseline has out-of-place and in-place."""
     machine = Machine(1)
     machine.shared_gpus = True
-    from tests.gpu_standin import Cupy
 
     cupy, nccl = Cupy(machine), Nccl(machine)
     lines = module("gpu_right").right_over_nccl(cupy, nccl, sizes=(4, 5000), ranks=(2,))
