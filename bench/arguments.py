@@ -7,14 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from collectives.dtypes import DTYPES
+from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
 
 __all__ = ["parser"]
 
-TRANSPORTS = ("auto", "mpi", "shm", "inproc")
+TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl")
+LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
+GRAPHS = ("on", "off", "compare")
+SPLITS = ("mod", "div", "and")
+TUNING = Path("busbar-tuning.json")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -43,6 +47,61 @@ def _seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} seconds; more than 0 is needed")
     return value
+
+
+def _gpus(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: write numbers joined by commas, such as 0,3,5")
+    return tuple(map(int, parts))
+
+
+def _split(text: str) -> tuple[str, int]:
+    rule, _, number = text.lower().partition(":")
+    if rule not in SPLITS or not number.isdigit() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: write one of mod:N, div:N, and:MASK")
+    return rule, int(number)
+
+
+def _gpu_options(add: Callable[..., object]) -> None:
+    add(
+        "--gpus",
+        type=_gpus,
+        default=(),
+        metavar="N,N…",
+        help="the GPUs of a node for its ranks, in their order (default: by node-local rank)",
+    )
+    add(
+        "--oversubscribe-gpu",
+        action="store_true",
+        help="let ranks share a GPU, for tests: refused otherwise",
+    )
+    add(
+        "--threads",
+        type=at_least(1, "threads"),
+        metavar="N",
+        help="N ranks as threads of this process, over one GPU or several, or on the host",
+    )
+    add(
+        "--graph",
+        choices=GRAPHS,
+        default="on",
+        help="replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
+        " shows what that is worth",
+    )
+    add(
+        "--cache",
+        choices=("cold", "warm"),
+        default="cold",
+        help="on GPUs let buffers take turns, so that none is in the cache (default cold)",
+    )
+    add(
+        "--buffers",
+        choices=("host", "device", "staged"),
+        default="host",
+        help="with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
+        " through pinned host memory (staged) (default host)",
+    )
 
 
 def _root(text: str) -> int | None:
@@ -85,7 +144,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "--datatype",
         default="float",
         metavar="TYPE",
-        help=f"{', '.join(DTYPES)}, all (default float)",
+        help=f"{', '.join((*DTYPES, *FLOAT8))}, all but the last two (default float)",
     )
     add(
         "-r",
@@ -124,7 +183,15 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; all (default ring,library)",
+        help="names joined by commas, each perhaps :key=value; library; auto; all (default"
+        " ring,library; on GPUs tree, torus and ps, too)",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
     )
     if collective == "sendrecv":
         add(
@@ -147,7 +214,14 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "--transport",
         choices=TRANSPORTS,
         default="auto",
-        help="auto (default): shm on one host where it is built, else mpi",
+        help="auto (default): nccl on GPUs, else shm on one host where it is built, else mpi",
+    )
+    _gpu_options(add)
+    add(
+        "--split",
+        type=_split,
+        metavar="RULE:N",
+        help="groups at once, by rank mod N, div N or and N; every group has its table",
     )
     add("--bind", choices=BINDINGS, default="none", help="pin ranks (default none)")
     add("--placement", choices=("out", "in", "both"), default="both", help="default both")
@@ -173,11 +247,24 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
     add(
         "--out",
         action="append",
-        type=Path,
         default=[],
         metavar="FILE",
-        help="write records (.jsonl, .json, .csv), after every row; repeatable",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
+        " directory (DIR/); repeatable",
     )
+    add(
+        "--limit",
+        choices=LIMITS,
+        default="table",
+        help="%% of what memory allows (shm): in the closing table (default), also in a last"
+        " column, or none, without the probe",
+    )
+    add(
+        "--energy",
+        action="store_true",
+        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
+    )
+    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")
     add(
         "--dry-run",

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bench.options import Choice, Options
+from bench.options import Choice, Options, parse_choice
+from bench.tuning.rules import load, lookup
 from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
+from collectives.digest import digest
 from collectives.errors import Unsupported
 from collectives.layout import Elements
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.verify import verify
 
-__all__ = ["Chosen", "Job", "jobs"]
+__all__ = ["Auto", "Chosen", "Job", "jobs"]
 
 
 class Chosen:
@@ -28,6 +30,7 @@ class Chosen:
         self.label, self._name = choice.label, choice.name
         self._spec, self._nranks = spec, nranks
         self._schedules: dict[int, Schedule] = {}
+        self._digests: dict[int, str] = {}
         self.parameters: dict[str, Any] = dict(choice.parameters)
         if self.library:
             return
@@ -41,6 +44,10 @@ class Chosen:
         """Whether it is the library's own collective, which has no schedule."""
         return self._name == "library"
 
+    def at(self, nbytes: int) -> Chosen:
+        """What runs at a size: itself."""
+        return self
+
     def schedule(self, root: int) -> Schedule | None:
         """The placed schedule for a root, or None for the library."""
         if self.library:
@@ -53,6 +60,15 @@ class Chosen:
             self._schedules[root] = made
         return self._schedules[root]
 
+    def digest(self, root: int) -> str:
+        """The hash of the schedule for a root; empty for the library."""
+        schedule = self.schedule(root)
+        if schedule is None:
+            return ""
+        if root not in self._digests:
+            self._digests[root] = digest(schedule)
+        return self._digests[root]
+
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
         """Bytes out and in of the busiest rank, by the schedule's own count."""
         schedule = self.schedule(root)
@@ -61,17 +77,43 @@ class Chosen:
         return int(sent.max()), int(received.max())
 
 
+class Auto:
+    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+
+    Raises Unsupported where the file cannot be read, or has no rules for them.
+    """
+
+    label = "auto"
+    library = False
+
+    def __init__(self, spec: Collective, options: Options, nranks: int, transport: str) -> None:
+        path = options.tuning
+        # A dry run does not know yet which of these ``auto`` will take.
+        transports = ("shm", "mpi") if transport == "auto" else (transport,)
+        self._rules = lookup(load(path), path, spec.name, nranks, transports)
+        self._made = {
+            choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
+            for choice in {one.choice for one in self._rules.ranges}
+        }
+
+    def at(self, nbytes: int) -> Chosen:
+        """What runs at a size."""
+        return self._made[self._rules.at(nbytes).choice]
+
+
 class Job(NamedTuple):
     """One collective's sweep: what, how, with which algorithms, and what was left out."""
 
     spec: Collective
     options: Options
-    chosen: list[Chosen]
+    chosen: list[Chosen | Auto]
     notes: list[str]
 
 
-def jobs(wanted: Sequence[Options], nranks: int, *, library: bool = True) -> list[Job]:
-    """The sweeps to run on so many ranks, with a note for each that cannot be.
+def jobs(
+    wanted: Sequence[Options], nranks: int, transport: str, *, library: bool = True
+) -> list[Job]:
+    """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
 
     An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
     or one of several collectives, it is left out with a note. ``library``: whether there is a
@@ -83,7 +125,7 @@ def jobs(wanted: Sequence[Options], nranks: int, *, library: bool = True) -> lis
         job = Job(spec(options.collective), options, [], [])
         try:
             check(job.spec, options, nranks)
-            _choose(job, nranks, library)
+            _choose(job, nranks, transport, library)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
@@ -96,10 +138,13 @@ def jobs(wanted: Sequence[Options], nranks: int, *, library: bool = True) -> lis
     return found
 
 
-def _choose(job: Job, nranks: int, library: bool) -> None:
+def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
     for choice in job.options.algorithms:
         if choice.name == "library" and not library:
             job.notes.append("left out: library, since threads of one process have none")
+            continue
+        if choice.name == "auto":
+            job.chosen.append(Auto(job.spec, job.options, nranks, transport))
             continue
         try:
             job.chosen.append(Chosen(job.spec, job.options, choice, nranks))

@@ -22,9 +22,24 @@ __all__ = ["Inputs", "Wrong"]
 
 _M = 65521  # prime, so that shifts by any rank and block visit every value
 _RANK_STRIDE, _BLOCK_STRIDE = 7919, 104729
+_FRACTION = {
+    "float16": 10,
+    "bfloat16": 7,
+    "float32": 23,
+    "float64": 52,
+    "float8_e4m3fn": 3,
+    "float8_e5m2": 2,
+}
 Array = NDArray[Any]
 # Integers up to here are exact in the type.
-_EXACT = {"float16": 2048, "bfloat16": 256, "float32": 2**24, "float64": 2**53}
+_EXACT = {
+    "float16": 2048,
+    "bfloat16": 256,
+    "float32": 2**24,
+    "float64": 2**53,
+    "float8_e4m3fn": 16,
+    "float8_e5m2": 8,
+}
 
 
 class Wrong(NamedTuple):
@@ -75,7 +90,7 @@ class Inputs:
         return self._tables[holders]
 
     def fill(self, rank: int, target: Array) -> None:
-        """Write a rank's ``in``."""
+        """Write a rank's ``in``, which may be a device's memory."""
         table = self._of_rank(rank)
         double = np.concatenate([table, table])
         at = 0
@@ -85,8 +100,11 @@ class Inputs:
                 target[begin : begin + length] = double[source : source + length]
             at += int(self._sizes[part])
 
-    def check(self, rank: int, result: Array) -> Wrong:
-        """Compare a rank's ``out`` with what must be there, bit for bit."""
+    def check(self, rank: int, result: Array, ulps: int = 0) -> Wrong:
+        """Compare a rank's ``out``, which may be a device's memory, with what must be there.
+
+        Bit for bit; floats may be off by so many ``ulps`` where a library's average rounds.
+        """
         holders = self._layout.spec.holders(self._layout.nranks, self._layout.root)
         count, first = 0, Wrong(0, -1, "", "")
         at = 0
@@ -94,8 +112,8 @@ class Inputs:
             table = self._expected(tuple(holders[part]))
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
-                got = result[begin : begin + length]
-                bad = got != table[source : source + length]
+                got = host(result[begin : begin + length])
+                bad = _differ(got, table[source : source + length], ulps)
                 wrong = int(np.count_nonzero(bad))
                 if wrong and not count:
                     i = int(np.flatnonzero(bad)[0])
@@ -103,6 +121,24 @@ class Inputs:
                 count += wrong
             at += int(self._sizes[part])
         return first._replace(count=count)
+
+
+def host(array: Any) -> Array:
+    """A vector in host memory: itself, or a copy of a device's."""
+    copied: Array = array.host() if hasattr(array, "host") else array
+    return copied
+
+
+def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
+    """Which elements are wrong; with ``ulps``, units in the last place that floats may be off by."""
+    if not ulps or got.dtype.kind in "iu":
+        return np.asarray(got != wanted)
+    values, targets = got.astype(np.float64), wanted.astype(np.float64)
+    fraction = _FRACTION[got.dtype.name]
+    unit = np.exp2(
+        np.floor(np.log2(np.maximum(np.abs(targets), np.finfo(np.float64).tiny))) - fraction
+    )
+    return np.asarray(~(np.abs(values - targets) <= ulps * unit))
 
 
 def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
@@ -140,7 +176,14 @@ def _factors(random: np.random.Generator, dtype: np.dtype[Any], nranks: int) -> 
     if dtype.kind in "iu":
         return (2 * random.integers(0, 2**6, _M) + 1).astype(dtype)
     # A product of n factors 2^e, |e| ≤ 1, alternating so that no run of ranks strays far.
-    limit = {"float16": 12, "bfloat16": 100, "float32": 100, "float64": 900}[dtype.name]
+    limit = {
+        "float16": 12,
+        "bfloat16": 100,
+        "float32": 100,
+        "float64": 900,
+        "float8_e4m3fn": 5,
+        "float8_e5m2": 12,
+    }[dtype.name]
     exponents = random.integers(-1, 2, _M) * int(nranks <= limit)
     signs = random.choice([-1.0, 1.0], _M)
     return (signs * np.exp2(exponents)).astype(dtype)

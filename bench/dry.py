@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bench.catalogue import Chosen, Job
+from bench.catalogue import Auto, Chosen, Job
 from bench.memory import SHARE, free_memory
 from bench.options import Options
-from bench.sizes import human
 from bench.work import Row, rows
 from collectives.cost import cost
 from collectives.dtypes import dtype
@@ -15,6 +14,7 @@ from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.schedule import Schedule
+from collectives.sizes import human
 from collectives.spec import Collective
 
 __all__ = ["dry_run"]
@@ -38,9 +38,10 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
 
 
 def _algorithm(
-    spec: Collective, options: Options, chosen: Chosen, nranks: int, free: int
+    spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
 ) -> Iterator[str]:
     for row in rows(spec, options, nranks):
+        chosen = wanted.at(row.size)
         schedule = chosen.schedule(row.root)
         steps = "" if schedule is None else str(cost(schedule, spec).steps)
         itemsize = dtype(row.dtype).itemsize

@@ -12,14 +12,17 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.swaps import STILL, messages, swaps
 from collectives.errors import BusbarError
 from collectives.moves import Buffer, Move, Slot
+from collectives.ops import op
 from collectives.plan import Plan
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.transports.shm import ShmTransport
 from collectives.world import World
 from topology.errors import ProbeError
+from topology.sweep import SWEPT
 
 __all__ = ["PlanExchange", "exchange", "shm"]
 
@@ -70,38 +73,62 @@ class PlanExchange:
 
     def __init__(self, world: World, transport: ShmTransport) -> None:
         self._world, self._transport = world, transport
-        self._memory: tuple[NDArray[np.uint8], ...] = ()
+        self._memory: tuple[NDArray[np.uint8], NDArray[np.uint8]] | tuple[()] = ()
 
     def times(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> list[float]:
         """See `topology.exchange.Exchange.times`.
 
-        A repetition begins on all ranks together and takes as long as the slower end of the pair.
+        A repetition begins on all ranks together and takes as long as the slower end of the pair
+        (with ``first``, the slowest of all ranks).
         """
+        if quantity == "trip":
+            return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
         world = self._world
-        schedule, spec = exchange(quantity, pairs, world.size)
-        wants = bool(spec.outputs(world.size, world.rank, 0))
         with _said():
-            source, target = self._buffers(nbytes)
-            target = target[: nbytes * wants]
-            with Plan(
-                schedule, spec, self._transport, world.rank, source, target, None, nbytes
-            ) as plan:
-                own = plan.times(repetitions, loop=False) or []
+            own, trips = self._timed(quantity, pairs, nbytes, repetitions)
             everyone = world.gather(own)
-        trips = TRIPS if quantity == "latency" else 1
         for a, b in pairs:
             if a == world.rank:
-                return [max(ends) / trips for ends in zip(everyone[a], everyone[b], strict=True)]
+                ends = everyone if quantity == "first" else (everyone[a], everyone[b])
+                return [max(each) / trips for each in zip(*filter(None, ends), strict=True)]
         return []
 
+    def _timed(
+        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
+    ) -> tuple[list[float], int]:
+        """This rank's seconds of each firing, and how many of what is asked for a firing holds."""
+        world = self._world
+        trips = 1 if quantity in ("first", *STILL) else TRIPS
+        if quantity in SWEPT:
+            schedule, spec = swaps(quantity, pairs, world.size, trips)
+        else:
+            schedule, spec = exchange(quantity, pairs, world.size)
+            trips = TRIPS if quantity == "latency" else 1
+        dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
+        n, wants = messages(quantity), len(spec.outputs(world.size, world.rank, 0))
+        source, target = self._buffers(n * nbytes)
+        with Plan(
+            schedule,
+            spec,
+            self._transport,
+            world.rank,
+            source.view(dtype),
+            target[: wants * nbytes].view(dtype),
+            operation,
+            nbytes // np.dtype(dtype).itemsize,
+        ) as plan:
+            return plan.times(repetitions, loop=False) or [], trips
+
     def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
+        """A vector to send from, and room for two to arrive in."""
         if not self._memory or len(self._memory[0]) < nbytes:
-            self._memory = (self._transport.allocate(nbytes), self._transport.allocate(nbytes))
+            self._memory = (self._transport.allocate(nbytes), self._transport.allocate(2 * nbytes))
             for array in self._memory:
                 array[:] = self._world.rank % 256
-        return tuple(array[:nbytes] for array in self._memory)
+        source, target = self._memory
+        return source[:nbytes], target[: 2 * nbytes]
 
     def close(self) -> None:
         """Leave the transport once nobody waits any more."""

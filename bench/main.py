@@ -53,9 +53,12 @@ def main(collective: str, argv: Sequence[str]) -> int:
             return _dry(wanted, speaks)
         from bench import start
 
-        if first.transport == "inproc":
+        if first.transport == "inproc" or first.threads is not None:
             if sign is not None:
-                raise Unsupported("--transport inproc makes its own ranks; run it without mpirun")
+                what = "--threads" if first.threads is not None else "--transport inproc"
+                raise Unsupported(f"{what} makes its own ranks; run it without mpirun")
+            if first.threads is not None and first.ranks not in (None, first.threads):
+                raise Unsupported("--ranks and --threads exclude each other; give one of them")
             return start.threads(wanted)
         if first.ranks is not None and sign is None:
             module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
@@ -88,8 +91,8 @@ def _dry(wanted: Sequence[Options], speaks: bool) -> int:
     from bench.dry import dry_run
 
     sign = launch.launched()
-    nranks = sign.size if sign is not None else wanted[0].ranks or 1
-    for job in jobs(wanted, nranks):
+    nranks = sign.size if sign is not None else wanted[0].threads or wanted[0].ranks or 1
+    for job in jobs(wanted, nranks, wanted[0].transport):
         if speaks:
             for line in dry_run(job, nranks):
                 print(line)

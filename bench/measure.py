@@ -36,15 +36,22 @@ class Timing:
     budget: float = 2.0
     timing: str = "each"
     across: How = "max"
+    per_rank: bool = False
 
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of each iteration, combined over ranks, and what ended the row."""
+    """Seconds of each iteration, combined over ranks, and what ended the row.
+
+    ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
+    ``fired``: how often the plan was fired in all, warm-ups among them.
+    """
 
     times: tuple[float, ...]
     iterations: int
     stopped: str
+    per_rank: tuple[tuple[float, ...], ...] = ()
+    fired: int = 0
 
 
 class Fires(Protocol):
@@ -79,16 +86,25 @@ def measure(
     if rules.timing == "loop":
         return _loop(plan, world, clock, rules, watcher)
     times: list[float] = []
+    own: list[float] = []
     begin = clock()
     batch = rules.iterations or FEWEST
     while True:
-        fresh = _each(plan, world, clock, batch, len(times), watcher)
+        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
+        fresh = np.round(_each(plan, world, clock, batch, len(times), watcher), 12)
         times += world.combine(fresh, rules.across).tolist()
+        own += fresh.tolist()
         stopped = _verdict(times, clock() - begin, rules)
         # One rank decides for all: their clocks may not agree on the budget.
         stopped, batch = world.broadcast([stopped, _next_batch(times, clock() - begin, rules)])
         if stopped:
-            return Timed(tuple(times), len(times), stopped)
+            kept = _of_ranks(own, world, rules)
+            return Timed(tuple(times), len(times), stopped, kept, rules.warmup + len(times))
+
+
+def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
+    """Every rank's own times, where they are to be kept."""
+    return tuple(map(tuple, world.gather(own))) if rules.per_rank else ()
 
 
 def _each(
@@ -152,4 +168,6 @@ def _loop(
             plan()
     spent = np.array([(clock() - start if own is None else own[0]) / n])
     stopped = "iterations" if rules.iterations is not None else "budget"
-    return Timed(tuple(world.combine(spent, rules.across).tolist()), n, stopped)
+    times = tuple(world.combine(spent, rules.across).tolist())
+    fired = rules.warmup + n + (rules.iterations is None)
+    return Timed(times, n, stopped, _of_ranks(spent.tolist(), world, rules), fired)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["SHARE", "free_memory", "per_node"]
+from collectives.world import World
+
+__all__ = ["SHARE", "Room", "free_memory", "room"]
 
 # What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
 # whatever else starts on the node meanwhile.
@@ -74,9 +77,44 @@ def free_memory(root: Path = Path("/")) -> int:
     return available if limit is None else min(available, limit)
 
 
-def per_node(needs: Sequence[int], nodes: Sequence[int]) -> dict[int, int]:
-    """Bytes needed on each node from those each rank needs."""
-    total: dict[int, int] = {}
-    for need, node in zip(needs, nodes, strict=True):
-        total[node] = total.get(node, 0) + need
-    return total
+class Room(NamedTuple):
+    """Where ranks take memory from: the place of each rank, and what each place has to give.
+
+    A place is a node, or a GPU.
+    """
+
+    of_rank: tuple[int, ...]
+    names: tuple[str, ...]
+    free: tuple[int, ...]
+
+    def needs(self, each: Sequence[int]) -> list[int]:
+        """Bytes needed in each place, from those that each rank needs."""
+        total = [0] * len(self.names)
+        for need, place in zip(each, self.of_rank, strict=True):
+            total[place] += need
+        return total
+
+    def ranks(self, place: int) -> int:
+        """How many ranks take from a place."""
+        return self.of_rank.count(place)
+
+
+def room(world: World, transport: object) -> Room:
+    """The memory of a run: of the nodes, or of the GPUs where the transport moves theirs.
+
+    Such a transport has a method ``room`` that gives the GPU's name and its free bytes. All ranks
+    call this together.
+    """
+    own = getattr(transport, "room", None)
+    name, free = ("", free_memory()) if own is None else own()
+    found = world.gather([world.nodes[world.rank], name, int(free * SHARE)])
+    places = sorted({(node, name) for node, name, _ in found})
+    of_rank = tuple(places.index((node, name)) for node, name, _ in found)
+    return Room(
+        of_rank,
+        tuple(f"{name} of node {node}" if name else f"node {node}" for node, name in places),
+        tuple(
+            min(free for (_, _, free), at in zip(found, of_rank, strict=True) if at == place)
+            for place in range(len(places))
+        ),
+    )

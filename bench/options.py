@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.arguments import parser
-from bench.sizes import parse_size, sweep
+from bench.arguments import TUNING, parser
 from collectives import catalogue
-from collectives.dtypes import DTYPES
+from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
+from collectives.sizes import parse_size, sweep
 from collectives.world import How
 
-__all__ = ["Choice", "Options", "parse"]
+__all__ = ["Choice", "Options", "on_gpus", "parse"]
 
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm to run, with its parameters; the name ``library`` is the library's own."""
+    """An algorithm and its parameters; or ``library``, its own, or ``auto``, as a file says."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
@@ -34,7 +34,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, checked as far as it can be without knowing the ranks."""
+    """What was asked for, checked as far as it can be without knowing the ranks.
+
+    ``usual``: no algorithm was named.
+    """
 
     sizes: tuple[int, ...]
     factor: float | None
@@ -42,6 +45,7 @@ class Options:
     algorithms: tuple[Choice, ...]
     collective: str
     every_algorithm: bool = False
+    usual: bool = False
     dtypes: tuple[str, ...] = ("float",)
     ops: tuple[str, ...] = ("sum",)
     root: int | None = 0
@@ -57,14 +61,25 @@ class Options:
     cycles: int = 1
     timeout: float | None = None
     per_iteration: bool = False
+    per_rank: bool = False
+    limit: str = "table"
+    energy: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
+    gpus: tuple[int, ...] = ()
+    oversubscribe_gpu: bool = False
+    threads: int | None = None
+    graph: str = "on"
+    cache: str = "cold"
+    buffers: str = "host"
+    split: tuple[str, int] | None = None
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
-    out: tuple[Path, ...] = field(default=())
+    tuning: Path = TUNING
+    out: tuple[str, ...] = field(default=())
 
 
 def _show(value: object) -> str:
@@ -77,12 +92,13 @@ def parse_choice(text: str) -> Choice:
     return Choice(name, tuple(given.items()))
 
 
-def _names(text: str, known: Sequence[str], what: str) -> tuple[str, ...]:
+def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names from a list; ``all`` are the known ones, ``more`` are only had by name."""
     if text == "all":
         return tuple(known)
     for name in text.split(","):
-        if name not in known:
-            raise Unsupported(f"no {what} {name!r}; there are: {', '.join(known)}, all")
+        if name not in (*known, *more):
+            raise Unsupported(f"no {what} {name!r}; there are: {', '.join((*known, *more))}, all")
     return tuple(text.split(","))
 
 
@@ -94,12 +110,23 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        listed = choice.name == "library" or choice.name in known
+        listed = choice.name in ("library", "auto") or choice.name in known
         if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
             raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'all'])}"
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'auto', 'all'])}"
             )
     return chosen
+
+
+def on_gpus(options: Options) -> Options:
+    """The same where no algorithm was named, but with more of ours beside the library's on GPUs.
+
+    Those that cannot serve the ranks are left out with a note.
+    """
+    if not options.usual or options.collective != "allreduce":
+        return options
+    named = tuple(Choice(name) for name in ("ring", "tree", "torus", "ps", "library"))
+    return replace(options, algorithms=named, every_algorithm=True)
 
 
 def _grid(text: str) -> tuple[int, ...]:
@@ -128,7 +155,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         algorithms=_choices(given.algorithm, collective),
         collective=collective,
         every_algorithm=given.algorithm == "all",
-        dtypes=_names(given.datatype, DTYPES, "data type"),
+        usual=given.algorithm is None,
+        dtypes=_names(given.datatype, DTYPES, "data type", FLOAT8),
         ops=_names(given.op, OPS, "operation"),
         root=given.root,
         iterations=given.iters,
@@ -141,14 +169,25 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         cycles=given.run_cycles,
         timeout=given.timeout,
         per_iteration=given.per_iter,
+        per_rank=given.per_rank,
+        limit=given.limit,
+        energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
         bind=given.bind,
+        gpus=given.gpus,
+        oversubscribe_gpu=given.oversubscribe_gpu,
+        threads=given.threads,
+        graph=given.graph,
+        cache=given.cache,
+        buffers=given.buffers,
+        split=given.split,
         grid=None if given.grid is None else _grid(given.grid),
         counts=getattr(given, "counts", None),
         spread=getattr(given, "spread", 1.0),
         ranks=given.ranks,
         dry_run=given.dry_run,
         nccl_json=given.output_file,
+        tuning=given.tuning,
         out=tuple(given.out),
     )

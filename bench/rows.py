@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
-from bench.memory import per_node
-from bench.sizes import human
+from bench.memory import Room
+from bench.sampler import Gauges
 from collectives.errors import RankFailure
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
@@ -18,6 +19,7 @@ from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
 from collectives.schedule import Schedule
+from collectives.sizes import human
 from collectives.spec import Collective, Unit
 from collectives.transport import Action, Array, Transport
 from collectives.world import World
@@ -56,12 +58,15 @@ class Bench:
         watcher: Watcher,
         *,
         check: bool,
-        budget: list[int],
+        room: Room,
+        ceilings: Ceilings,
+        gauges: Gauges,
     ) -> None:
-        """``baseline``: whose library is compared with. ``budget``: bytes that each node may take in all."""
+        """``baseline``: whose library is compared with. ``room``: what there is to take memory from."""
+        self._ceilings, self._gauges = ceilings, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
-        self._budget = budget
+        self._room = room
         self._arena: dict[Buffer, np.ndarray[Any, np.dtype[np.uint8]]] = {}
 
     def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
@@ -73,19 +78,26 @@ class Bench:
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
+        limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         inputs.fill(self._world.rank, source)
         action = self._action(case, source, target, in_place)
         try:
+            self._gauges.begin()
             timed = measure(
                 action, self._world, self._transport.clock(), self._rules, self._watcher
             )
+            more = self._gauges.more(timed)
+            for _ in range(more):
+                action()
+            self._gauges.end("in" if in_place else "out", timed.fired + more)
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
         finally:
             action.close()
-        return self._record(case, timed, wrong, moved)
+        sample, complaint = self._record(case, timed, wrong, moved)
+        return replace(sample, limit=limit), complaint
 
     def _layout(self, case: Case) -> Layout:
         if case.schedule is not None:
@@ -99,20 +111,24 @@ class Bench:
             program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
             return memory(program, self._transport, size, in_place)
         own = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+        turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
         # Libraries take a temporary vector of their own for large reductions.
-        return (max(own) + (max(own) if in_place else sum(own))) * size
+        buffers = max(own) if in_place else sum(own)
+        return (max(own) + buffers) * size + int(turns(buffers * size))
 
     def _refusal(self, case: Case, layout: Layout, in_place: bool) -> str:
-        needs = self._world.gather(self._need(case, layout, in_place))
-        ranks = per_node([1] * self._world.size, self._world.nodes)
-        for node, need in per_node(needs, self._world.nodes).items():
-            free = self._budget[node]
+        room = self._room
+        needs = room.needs(self._world.gather(self._need(case, layout, in_place)))
+        for place, need in enumerate(needs):
+            free, ranks = room.free[place], room.ranks(place)
             if need > free:
+                fewer = f" or with {max(1, ranks * free // need)} of these ranks there"
                 return (
-                    f"{ranks[node]} ranks x {human(need / ranks[node])} = {human(need)} on node"
-                    f" {node}, which has {human(free)} to give; it would fit with sizes up to"
-                    f" {human(_fitting(case, self._world.size, need, free))} or with"
-                    f" {max(1, ranks[node] * free // need)} of these ranks on the node"
+                    f"{ranks} rank{'s' if ranks > 1 else ''} x {human(need / ranks)} ="
+                    f" {human(need)} on {room.names[place]}, which has {human(free)} to give; it"
+                    f" would fit with sizes up to"
+                    f" {human(_fitting(case, self._world.size, need, free))}"
+                    + (fewer if ranks > 1 else "")
                 )
         return ""
 
@@ -187,7 +203,9 @@ class Bench:
         action()
         if not self._check or (case.schedule is None and case.spec.unit is Unit.NOTHING):
             return None  # a library's barrier leaves nothing behind to compare
-        return inputs.check(self._world.rank, target)
+        rounds = case.schedule is None and case.op is not None and case.op.mean
+        ulps = getattr(self._baseline, "average_ulps", 0) if rounds else 0
+        return inputs.check(self._world.rank, target, ulps)
 
     def _record(
         self, case: Case, timed: Timed, wrong: Wrong | None, moved: tuple[int, int]
@@ -209,6 +227,7 @@ class Bench:
             sent=max(s for _, s, _ in everyone) if ours else None,
             received=max(r for _, _, r in everyone) if ours else None,
             total=sum(s for _, s, _ in everyone) if ours else None,
+            per_rank=timed.per_rank,
         )
         return sample, complaint
 

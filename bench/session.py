@@ -6,28 +6,32 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
 
-from bench.catalogue import Chosen, Job
-from bench.environment import busbar_version, cpu_model, describe, hostname
+from bench.catalogue import Auto, Chosen, Job
+from bench.ceiling import Ceilings
+from bench.environment import busbar_version, describe, machine, place
+from bench.groups import Group
 from bench.measure import Timing
-from bench.memory import SHARE, free_memory
+from bench.memory import room
 from bench.rows import Bench, Case
+from bench.sampler import Gauges
 from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
 from collectives.dtypes import dtype
-from collectives.errors import Unsupported
+from collectives.errors import Unavailable, Unsupported
 from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
-from reports.exports import nccl_json
+from reports.files import StoreError
+from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
 from reports.record import Result, Sample
-from reports.store import Store, StoreError, export_for
+from reports.store import Store, nccl_sink, sink
 from reports.summary import summary
 
 __all__ = ["Session"]
@@ -44,23 +48,45 @@ class Session:
         library: str,
         jobs: Sequence[Job],
         signals: socket.socket | None,
+        group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options."""
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``group``: which of several this is."""
+        self._group = group
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
-        self._screen = Screen(world.rank)
+        self._screen = Screen(world.rank) if group is None else group.screen
         self._results: list[Result] = []
         self._status = 0
         self._store = self._open_store()
-        people = world.gather([os.getpid(), hostname(), cpu_model()])
-        self._people = [(rank, pid, host, cpu) for rank, (pid, host, cpu) in enumerate(people)]
-        hosts = [host for _, _, host, _ in self._people]
-        self._environment = describe(library, world.nodes, hosts)
+        places = world.gather(place(world, transport))
+        self._people = [
+            (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
+        ]
+        self._slots = [
+            (p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]
+        ]
+        self._library = library
+        # Only rank 0 writes records.
+        self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
+        if group is not None:
+            self._environment["group"] = group.facts
         self._watch = Watch(world, options.timeout, self.stop, signals)
         rules = Timing(
-            options.warmup, options.iterations, options.budget, options.timing, options.across
+            options.warmup,
+            options.iterations,
+            options.budget,
+            options.timing,
+            options.across,
+            options.per_rank,
+        )
+        self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._gauges = Gauges(
+            world,
+            transport,
+            energy=options.energy,
+            rest=options.energy or options.iterations is None,
         )
         self._bench = Bench(
             world,
@@ -69,33 +95,28 @@ class Session:
             rules,
             self._watch,
             check=options.check,
-            budget=self._budget(),
+            room=room(world, transport),
+            ceilings=self._ceilings,
+            gauges=self._gauges,
         )
 
     def _open_store(self) -> Store | None:
         """Open result files on rank 0; every rank learns of a failure."""
-        problem, store = "", None
+        problem: list[str | int] = []
+        store = None
         if self._world.rank == 0:
-            targets = [(path, export_for) for path in self._options.out]
             try:
-                pairs = [(path, of(path)) for path, of in targets]
+                sinks = [sink(target, machine) for target in self._options.out]
                 if self._options.nccl_json is not None:
-                    pairs.append((self._options.nccl_json, nccl_json))
-                store = Store(pairs)
+                    sinks.append(nccl_sink(self._options.nccl_json))
+                store = Store(sinks)
             except StoreError as error:
-                problem = str(error)
+                problem = [str(error), error.exit_status]
         problem = self._world.broadcast(problem)
         if problem:
-            raise Unsupported(problem)
+            kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
+            raise kind(str(problem[0]))
         return store
-
-    def _budget(self) -> list[int]:
-        free = self._world.gather(int(free_memory() * SHARE))
-        nodes = self._world.nodes
-        return [
-            min(f for f, at in zip(free, nodes, strict=True) if at == node)
-            for node in range(max(nodes) + 1)
-        ]
 
     # -- the sweep
 
@@ -119,15 +140,19 @@ class Session:
         finally:
             self._screen.close()
             self._watch.close()
-        self._screen.lines(self._closing())
+            self._gauges.close()
+        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+            self._screen.note(f"busbar: {why}")
+        self._say(self._closing())
+        self._stored(lambda store: store.close())
         return self._status
 
-    def _banner(self, chosen: Chosen) -> Banner:
+    def _banner(self, chosen: Auto | Chosen) -> Banner:
         options = self._options
         factor = options.step is None
         return Banner(
             program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
-            version=f"busbar version {busbar_version()} {self._environment['library']}",
+            version=f"busbar version {busbar_version()} {self._library}",
             minimum=min(options.sizes),
             maximum=max(options.sizes),
             step=int(options.factor or 2) if options.step is None else options.step,
@@ -136,41 +161,49 @@ class Session:
             iterations=options.iterations,
             check=options.check,
             devices=self._people,
+            slots=self._slots,
+            group=0 if self._group is None else self._group.number,
         )
 
-    def _through(self, chosen: Chosen) -> str:
+    def _through(self, chosen: Auto | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
-    def _table(self, chosen: Chosen) -> None:
+    def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
-        self._screen.lines(header(banner, options.per_iteration))
+        self._say([f"# {remark}" for remark in self._remarks()])
+        self._say(header(banner, options.per_iteration, options.limit == "column"))
         first = len(self._results)
         for result in self._rows(chosen):
             self._results.append(result)
             self._keep(result)
-            self._screen.lines(self._shown(result))
+            self._say(self._shown(result))
         lines = self._results[first:]
-        self._screen.lines(footer(lines, banner.program, options.statistic))
+        self._say(footer(lines, banner.program, options.statistic))
 
-    def _rows(self, chosen: Chosen) -> Iterator[Result]:
+    def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
             self._watch.row()
+            if self._group is not None:
+                self._group.together()
             yield self._row(chosen, line)
 
-    def _row(self, chosen: Chosen, line: Row) -> Result:
+    def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
         options, spec = self._options, self._spec
+        chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
         schedule = chosen.schedule(line.root)
         case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
         halves: dict[str, Sample] = {}
+        said: dict[str, dict[str, object]] = {}
         for placement in options.placements:
-            self._screen.advance(f"{chosen.label} {line.size} B {line.dtype} {line.op} {placement}")
+            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
+            said[placement] = self._said(chosen)
         return Result(
             collective=spec.name,
-            algorithm=chosen.label,
+            algorithm=wanted.label,
             transport=self._through(chosen),
             ranks=self._world.size,
             size=line.size,
@@ -182,9 +215,16 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=dict(chosen.parameters),
+            parameters=_parameters(wanted, chosen, said),
             environment=self._environment,
+            schedule=chosen.digest(line.root),
+            gpus=self._gauges.taken(),
         )
+
+    def _said(self, chosen: Chosen) -> dict[str, object]:
+        """What the transport says of the placement that it has just run: what a library chose."""
+        through = self._baseline if chosen.library else self._transport
+        return dict(getattr(through, "said", {}))
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:
@@ -210,8 +250,15 @@ class Session:
 
     # -- reporting
 
+    def _remarks(self) -> list[str]:
+        """What must be known to read a table: of the transport, and which group it is."""
+        found = [] if self._group is None else [self._group.title]
+        return found + list(getattr(self._transport, "remarks", ()))
+
     def _shown(self, result: Result) -> list[str]:
-        lines = [row(result, self._options.statistic, self._options.per_iteration)]
+        options = self._options
+        column = options.limit == "column"
+        lines = [row(result, options.statistic, options.per_iteration, column)]
         reasons = {
             s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
         }
@@ -221,13 +268,25 @@ class Session:
                 what = "" if both else f"{placement} "
                 lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
                 reasons.pop(sample.skipped)
+        for placement, said in result.parameters.get("said", {}).items():
+            words = "  ".join(f"{name} {value}" for name, value in said.items())
+            lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
+        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
     def _keep(self, result: Result) -> None:
+        self._stored(lambda store: store.add(result))
+
+    def _say(self, lines: Sequence[str]) -> None:
+        """Print results, and keep the text where a run directory is asked for."""
+        self._screen.lines(lines)
+        self._stored(lambda store: store.say(lines))
+
+    def _stored(self, action: Callable[[Store], None]) -> None:
         if self._store is None:
             return
         try:
-            self._store.add(result)
+            action(self._store)
         except StoreError as error:
             self._status = 1
             self._store = None
@@ -248,9 +307,22 @@ class Session:
     def stop(self, reason: str, status: int) -> None:
         """End the run from outside, with the report so far. Called by the watching thread."""
         self._screen.close()
-        self._screen.lines([f"# ended early: {reason}", *self._closing()])
+        self._say([f"# ended early: {reason}", *self._closing()])
+        self._stored(lambda store: store.close())
         self._screen.note(f"busbar: {reason}")
         # A launcher throws away what it has not read yet when it is told of an abort.
         time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
+
+
+def _parameters(
+    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
+
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    """
+    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    heard = {placement: dict(one) for placement, one in said.items() if one}
+    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

@@ -3,43 +3,104 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from bench import launch
+from bench import devices, launch
 from bench.catalogue import jobs
-from bench.options import Options
+from bench.groups import Group, Recorder, of_group, split
+from bench.options import Options, on_gpus
+from bench.screen import Screen
 from bench.session import Session
 from bench.watch import catch_signals
 from collectives.errors import BusbarError, Unavailable, Unsupported
+from collectives.gpu.load import count_gpus, load_cupy
 from collectives.mpi import library_version, load_mpi
 
 if TYPE_CHECKING:
     import socket
 
     from collectives.transport import Transport
+    from collectives.transports.nccl import NcclTransport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
+
+    Remake = Callable[[World], tuple[Transport, Transport]]
 
 __all__ = ["mpi", "threads"]
 
 
+def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
+    """The transports of a group: split from the whole's where it can be, else made again."""
+    divided = getattr(whole, "split", None)
+    if divided is None:
+        return _transports(cast("MpiWorld", inner), options)
+    one = divided(inner)
+    return one, one
+
+
 def threads(wanted: Sequence[Options]) -> int:
-    """Ranks as threads of this process; gives the exit status."""
-    from collectives.transports.inproc import InprocTransport
+    """Ranks as threads of this process, over GPUs or on the host; gives the exit status.
+
+    Without a transport that was asked for, GPUs are taken where ``--threads`` was given and there
+    is one a rank, or ranks may share.
+    """
     from collectives.worlds.inproc import InprocWorld, run
 
+    first = wanted[0]
+    if first.transport not in ("auto", "inproc", "nccl"):
+        raise Unsupported(
+            f"--transport {first.transport} joins processes; threads have inproc and nccl"
+        )
+    on_gpus = first.transport == "nccl" or (first.transport == "auto" and devices.driver_here())
     signals = catch_signals()
-    timeout = wanted[0].timeout
-    deadline = 3600.0 if timeout is None else 10 * timeout
+    deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
     def body(world: InprocWorld) -> int:
         mine = signals if world.rank == 0 else None
-        transport = InprocTransport(world)
-        return _session(world, transport, transport, "threads of one process", wanted, mine)
+        try:
+            made = _gpu(world, first, on_gpus)
+            name = "threads of one process"
+            if made is not None:
+                library = f"{made.library_version}, {name}"
+                again = partial(_of_group, made, first)
+                return _run(world, (made, made), library, wanted, mine, again)
 
-    return max(run(wanted[0].ranks or 1, body, deadline=deadline))
+            def on_host(world: World) -> tuple[Transport, Transport]:
+                transport = InprocTransport(cast("InprocWorld", world))
+                return transport, transport
+
+            return _run(world, on_host(world), name, wanted, mine, on_host)
+        except (Unsupported, devices.NoGpu) as error:
+            return _said(world, error)
+
+    from collectives.transports.inproc import InprocTransport
+
+    return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
+
+
+def _said(world: World, error: BusbarError) -> int:
+    """What is the same on every rank, said by one; gives the exit status."""
+    # Nothing has been exchanged that another rank still waits for.
+    if world.rank == 0:
+        print(f"busbar: {error}", file=sys.stderr)
+    return error.exit_status
+
+
+def _gpu(world: World, options: Options, on_gpus: bool) -> NcclTransport | None:
+    """NCCL where it was asked for, or where ``auto`` finds a GPU for every rank; else None."""
+    if not on_gpus:
+        return None
+    try:
+        return devices.nccl_transport(world, options)
+    except (Unsupported, Unavailable) as error:
+        if options.transport != "auto" or options.gpus or options.oversubscribe_gpu:
+            raise
+        if world.rank == 0:
+            print(f"busbar: not on GPUs: {error}", file=sys.stderr)
+        return None
 
 
 def mpi(wanted: Sequence[Options]) -> int:
@@ -47,13 +108,15 @@ def mpi(wanted: Sequence[Options]) -> int:
     from collectives.worlds.mpi import MpiWorld
 
     first = wanted[0]
+    if first.transport == "nccl" and launch.launched() is None:
+        count_gpus(load_cupy())  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
         world = MpiWorld()
     except Unavailable:
         if first.transport == "auto" and launch.launched() is None:
             print(
-                "busbar: no MPI here, so ranks are threads of this process (--transport inproc)",
+                "busbar: no MPI here, so ranks are threads of this process (--threads)",
                 file=sys.stderr,
             )
             return threads(wanted)
@@ -61,32 +124,46 @@ def mpi(wanted: Sequence[Options]) -> int:
     launch.check_world(world.size, world.library())
     if first.ranks is not None and first.ranks != world.size:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
-    from collectives.transports.mpi import MpiTransport
-
     try:
-        baseline = MpiTransport(world)
-        transport = _transport(world, baseline, first)
-        signals = catch_signals()
-        return _session(world, transport, baseline, world.library(), wanted, signals)
-    except Unsupported as error:
-        # The same on every rank: nothing has been exchanged that another rank still waits for.
-        if world.rank == 0:
-            print(f"busbar: {error}", file=sys.stderr)
-        return error.exit_status
+        both = _transports(world, first)
+        library = getattr(both[1], "library_version", "")
+        library = f"{library}, {world.library()}" if library else world.library()
+        again = partial(_of_group, both[0], first)
+        return _run(world, both, library, wanted, catch_signals(), again)
+    except (Unsupported, devices.NoGpu) as error:
+        return _said(world, error)
     except BaseException as error:
         _leave(world, error)
         raise
 
 
-def _transport(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
-    """The transport that was asked for; ``auto`` is shm where all ranks share a host and memory."""
+def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport]:
+    """The transport that was asked for, and the one whose library it is compared with.
+
+    ``auto`` is nccl where every rank has a GPU, shm where all ranks share a host and memory.
+    """
     from collectives.shared.bind import bind
-    from collectives.transports.shm import ShmTransport, why_not
+    from collectives.transports.mpi import MpiTransport
 
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     bind(options.bind, local.index(world.rank), len(local))
     if options.transport == "mpi":
-        return baseline
+        if options.buffers != "host":
+            device = devices.mpi_transport(world, options)
+            return device, device
+        return MpiTransport(world), MpiTransport(world)
+    here = options.transport == "auto" and all(world.gather(devices.driver_here()))
+    nccl = _gpu(world, options, here or options.transport == "nccl")
+    if nccl is not None:
+        return nccl, nccl
+    baseline = MpiTransport(world)
+    return _on_host(world, baseline, options), baseline
+
+
+def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
+    """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host; else mpi."""
+    from collectives.transports.shm import ShmTransport, why_not
+
     deadline = 60.0 if options.timeout is None else 2 * options.timeout
     if options.transport == "shm":
         return ShmTransport(world, deadline=deadline)
@@ -112,16 +189,76 @@ def _leave(world: MpiWorld, error: BaseException) -> None:
     world.abort(error.exit_status if isinstance(error, BusbarError) else 4)
 
 
-def _session(
+def _run(
     world: World,
-    transport: Transport,
-    baseline: Transport,
+    both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
     signals: socket.socket | None,
+    again: Remake,
 ) -> int:
-    todo = jobs(wanted, world.size, library=world.name == "mpi")
-    session = Session(world, transport, baseline, library, todo, signals)
+    """The sweep on all ranks, or with ``--split`` in every group at once.
+
+    ``both``: the transport and the baseline; ``again`` makes those of a group. What fails on one
+    rank must not leave another waiting inside its library: a transport that can give up does so
+    before the error goes on.
+    """
+    rule = wanted[0].split
+    with _let_go(world, both[0]):
+        if rule is None:
+            return _session(world, both, library, wanted, signals)
+        return _groups(world, library, wanted, signals, split(world, rule), again)
+
+
+@contextmanager
+def _let_go(world: World, transport: Transport) -> Iterator[None]:
+    """At the end close a transport that can give up; after an error let it give up."""
+    give_up = getattr(transport, "give_up", None)
+    try:
+        yield
+    except BaseException:
+        if give_up is not None:
+            give_up()
+        raise
+    if give_up is not None:
+        world.barrier()
+        transport.close()
+
+
+def _groups(
+    world: World,
+    library: str,
+    wanted: Sequence[Options],
+    signals: socket.socket | None,
+    group: Group,
+    again: Remake,
+) -> int:
+    """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
+    mine = of_group(wanted, group.number)
+    both = again(group.world)
+    with _let_go(group.world, both[0]):
+        status = _session(group.world, both, library, mine, signals, group)
+    kept = group.screen.kept if isinstance(group.screen, Recorder) else []
+    everyone = world.gather([group.number, status, kept])
+    for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
+        Screen(0).lines(lines)
+    return max(int(one[1]) for one in everyone)
+
+
+def _session(
+    world: World,
+    both: tuple[Transport, Transport],
+    library: str,
+    wanted: Sequence[Options],
+    signals: socket.socket | None,
+    group: Group | None = None,
+) -> int:
+    transport, baseline = both
+    has_library = world.name == "mpi" or baseline.name == "nccl"
+    if hasattr(transport, "device_uuid"):
+        wanted = [on_gpus(options) for options in wanted]
+    todo = jobs(wanted, world.size, transport.name, library=has_library)
+    session = Session(world, transport, baseline, library, todo, signals, group)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]
         if world.size == 1:

@@ -9,7 +9,7 @@ import numpy as np
 
 from collectives.errors import Unsupported
 
-__all__ = ["DTYPES", "dtype"]
+__all__ = ["DTYPES", "FLOAT8", "dtype"]
 
 _NUMPY = {
     "int8": "int8",
@@ -24,19 +24,23 @@ _NUMPY = {
     "double": "float64",
 }
 DTYPES = tuple(_NUMPY)
+# Not among all types: only some libraries and devices add them, so they are asked for by name.
+_FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+FLOAT8 = tuple(_FLOAT8)
 
 
 @cache
 def dtype(name: str) -> np.dtype[Any]:
-    """The NumPy type of that name; bfloat16 comes from ml_dtypes.
+    """The NumPy type of that name; bfloat16 and the 8-bit floats come from ml_dtypes.
 
     Raises Unsupported with the list of names.
     """
-    if name not in _NUMPY:
-        raise Unsupported(f"no data type {name!r}; there are: {', '.join(DTYPES)}")
-    if name == "bfloat16":
+    found = (_NUMPY | _FLOAT8).get(name)
+    if found is None:
+        raise Unsupported(f"no data type {name!r}; there are: {', '.join((*DTYPES, *FLOAT8))}")
+    if found.startswith(("bfloat", "float8")):
         import ml_dtypes
 
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
-    return np.dtype(_NUMPY[name])
+        other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, found))
+        return other
+    return np.dtype(found)

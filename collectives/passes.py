@@ -32,7 +32,7 @@ def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
 
 def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
     steps = tuple(
-        Step(lambda rank, s=s: change(s.make(rank)))  # type: ignore[misc, operator]
+        Step(lambda rank, s=s: change(s.make(rank)), s.alike)  # type: ignore[misc, operator]
         for s in schedule.steps
     )
     return replace(schedule, steps=steps, **fields)  # type: ignore[arg-type]
@@ -61,10 +61,15 @@ def then(*schedules: Schedule) -> Schedule:
     return Schedule(
         ranks.pop(),
         nchunks,
-        tuple(step for part in parts for step in part.steps),
+        tuple(_tagged(step, i) for i, part in enumerate(parts) for step in part.steps),
         max(part.scratch for part in parts),
         packed=any(part.packed for part in parts),
     )
+
+
+def _tagged(step: Step, part: int) -> Step:
+    """A step of one of several schedules: alike only among its own."""
+    return step if step.alike is None else replace(step, alike=(part, step.alike))
 
 
 def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
@@ -92,7 +97,10 @@ def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
         m = step.make(None if rank is None else int(old[rank]))
         return m.replace(src=new[m.src], dst=new[m.dst])
 
-    steps = tuple(Step(lambda rank, s=s: one(s, rank)) for s in schedule.steps)  # type: ignore[misc]
+    steps = tuple(
+        Step(lambda rank, s=s: one(s, rank), s.alike)  # type: ignore[misc]
+        for s in schedule.steps
+    )
     return replace(schedule, steps=steps)
 
 
@@ -138,7 +146,11 @@ def _union(nranks: int, nchunks: int, lanes: Sequence[Sequence[Step]], scratch: 
 
     def step(i: int) -> Step:
         at_once = [lane[i] for lane in lanes if i < len(lane)]
-        return Step(lambda rank: Moves.concat(s.make(rank) for s in at_once))
+        alike = tuple((j, lane[i].alike) for j, lane in enumerate(lanes) if i < len(lane))
+        return Step(
+            lambda rank: Moves.concat(s.make(rank) for s in at_once),
+            None if any(tag is None for _, tag in alike) else alike,
+        )
 
     return Schedule(nranks, nchunks, tuple(step(i) for i in range(length)), scratch)
 
@@ -213,5 +225,8 @@ def on_groups(
         g, i = where[rank]
         return inside(step.make(i), g)
 
-    steps = tuple(Step(lambda rank, s=s: one(s, rank)) for s in schedule.steps)  # type: ignore[misc]
+    steps = tuple(
+        Step(lambda rank, s=s: one(s, rank), s.alike)  # type: ignore[misc]
+        for s in schedule.steps
+    )
     return Schedule(nranks, nchunks, steps, schedule.scratch * scale)

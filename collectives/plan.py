@@ -59,7 +59,9 @@ class Plan:
         self.program = program
         self._target, self._nranks = target, schedule.nranks
         self._action: Action = transport.prepare(program, buffers, op)
-        self._mean = op is not None and op.mean
+        # Where the transport divides an average itself, on a GPU say, nothing is left to do here.
+        divided = getattr(self._action, "divides", False)
+        self._mean = op is not None and op.mean and not divided
 
     def __call__(self) -> None:
         """Carry the collective out once."""

@@ -19,7 +19,7 @@ compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -35,10 +35,13 @@ __all__ = ["Schedule", "Step"]
 class Step:
     """Moves that may happen at once; ``make(None)`` gives all, ``make(rank)`` those touching it.
 
-    ``make(rank)`` may give more than what touches the rank: `moves` filters.
+    ``make(rank)`` may give more than what touches the rank: `moves` filters. ``alike``: steps of one
+    schedule in which it is the same, and not None, move as much between the same ranks in the same
+    order, and add the same; only which chunks they are may differ. It saves making them all.
     """
 
     make: Callable[[int | None], Moves]
+    alike: Hashable = None
 
     @classmethod
     def fixed(cls, all_moves: Moves) -> Step:

@@ -56,6 +56,18 @@ class World(Protocol):
         """Return when every rank is here."""
         ...
 
+    def alarm(self, value: Json) -> None:
+        """Tell all other ranks something without waiting for any: that this one has failed, say."""
+        ...
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """What other ranks have told by `alarm` since the last call, each with its rank."""
+        ...
+
+    def split(self, color: int, key: int) -> World:
+        """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""
+        ...
+
     def abort(self, status: int) -> None:
         """End every rank at once with an exit status; does not return under MPI."""
         ...

@@ -12,11 +12,28 @@ from reports.errors import ReportError
 from reports.inference import Samples, holm, rank_test, ratio_interval
 from reports.readers.rows import Row
 
-__all__ = ["Comparison", "Difference", "Joined", "compare", "differences", "join", "single_word"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Joined",
+    "Key",
+    "by_key",
+    "compare",
+    "cost",
+    "differences",
+    "join",
+    "row_key",
+    "samples",
+    "single_word",
+]
 
 Key = tuple[object, ...]
-_MACHINE = ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes")
-_MAPPING = ("ranks_per_node", "mapping", "binding", "order")
+_KINDS = {
+    "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
+    "mapping": ("ranks_per_node", "mapping", "binding", "order"),
+    "hosts": ("hosts",),
+}
+_OF_ONE_RUN = ("SLURM_JOB_ID",)  # differs by its nature and explains nothing
 _SIGNIFICANT = 0.05
 
 
@@ -59,7 +76,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that the two runs do not share. ``kind``: machine, mapping, versions."""
+    """Something that the two runs do not share. ``kind``: machine, mapping, hosts, versions.
+
+    A fact that one side does not know is no difference that is known of; it is said, and forbids
+    nothing, as with logs of others and with records of an older format.
+    """
 
     kind: str
     name: str
@@ -69,14 +90,20 @@ class Difference:
     @property
     def forbids(self) -> bool:
         """Whether a ratio would compare two machines and not two states of one."""
-        return self.kind in ("machine", "mapping")
+        return self.kind in ("machine", "mapping") and bool(self.base and self.new)
 
     def __str__(self) -> str:
         """One line."""
-        return f"{self.kind}: {self.name} {self.base or 'nothing'} -> {self.new or 'nothing'}"
+        return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
 
 
-def _key(r: Row) -> Key:
+def _short(text: str) -> str:
+    """At most sixty characters of a fact, enough to recognise it by."""
+    return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
+
+
+def row_key(r: Row) -> Key:
+    """What a row measured: rows with equal keys may be held against each other."""
     size = r.size if r.size is not None else r.message
     return (
         r.collective,
@@ -91,33 +118,34 @@ def _key(r: Row) -> Key:
     )
 
 
-def _cost(r: Row) -> float | None:
+def cost(r: Row) -> float | None:
     """Seconds, or seconds per byte where a log has rates only."""
     if r.time_s:
         return r.time_s
     return 1 / r.algbw_bytes_per_s if r.algbw_bytes_per_s else None
 
 
-def _by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+    """The rows that have a time or a rate, by what they measured."""
     found: dict[Key, list[Row]] = {}
     for r in rows:
-        if _cost(r) is not None:
-            found.setdefault(_key(r), []).append(r)
+        if cost(r) is not None:
+            found.setdefault(row_key(r), []).append(r)
     return found
 
 
-def _samples(rows: Sequence[Row]) -> Samples:
+def samples(rows: Sequence[Row]) -> Samples:
     """The raw iterations of each row; one sample of the rows' own figures where some have none."""
     if all(len(r.times_s) > 1 for r in rows):
         return [r.times_s for r in rows]
-    return [[c for r in rows if (c := _cost(r)) is not None]]
+    return [[c for r in rows if (c := cost(r)) is not None]]
 
 
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
     """Rows of both, rows of base only, rows of new only. Raises ReportError when none are shared."""
-    left, right = _by_key(base), _by_key(new)
+    left, right = by_key(base), by_key(new)
     both = [
-        Joined(rows[0], right[key][0], _samples(rows), _samples(right[key]))
+        Joined(rows[0], right[key][0], samples(rows), samples(right[key]))
         for key, rows in left.items()
         if key in right
     ]
@@ -133,8 +161,7 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
     found = []
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
-            kind = "machine" if name in _MACHINE else "mapping" if name in _MAPPING else "versions"
-            found.append(Difference(kind, name, left.get(name, ""), right.get(name, "")))
+            found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
     return found
 
 
@@ -152,14 +179,29 @@ def _facts(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """An environment with the variables of the libraries as facts of their own."""
-    variables = environment.get("variables")
-    flat = {k: v for k, v in environment.items() if k != "variables"}
-    return flat | (dict(variables) if isinstance(variables, Mapping) else {})
+    """An environment with what is grouped in it as facts of their own, library variables bare."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name == "variables" and isinstance(value, Mapping):
+            flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
+        elif isinstance(value, Mapping):
+            flat |= {f"{name} {k}": v for k, v in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(v) for v in value if v is not None)
+    return "" if value is None else str(value)
+
+
+def _kind(name: str) -> str:
+    for kind, names in _KINDS.items():
+        if name.split(" ")[0] in names:
+            return kind
+    return "versions"
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
@@ -196,4 +238,4 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
 def _ratio(j: Joined) -> float:
     if len(j.base_times) > 1 and len(j.new_times) > 1:
         return float(np.median(j.new_times) / np.median(j.base_times))
-    return (_cost(j.new) or 0.0) / (_cost(j.base) or 1.0)
+    return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)

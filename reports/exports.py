@@ -3,19 +3,68 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from reports.record import Result, Sample
+from reports.record import FORMAT, Result, Sample
 from reports.statistics import bandwidths, center, interval
 
-__all__ = ["EXPORTS", "nccl_json", "to_csv", "to_json", "to_jsonl"]
+__all__ = [
+    "EXPORTS",
+    "CsvLines",
+    "Lines",
+    "nccl_json",
+    "to_csv",
+    "to_json",
+    "to_jsonl",
+    "to_object",
+]
+
+
+class Lines:
+    """Records as JSON lines, one after the other; the format that loads for ever.
+
+    An environment stands once, in a line of its own before the first record that has it; a record
+    names it by its hash as its ``run``.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a record: its line, after that of its environment where it is new."""
+        document = result.as_dict()
+        environment = document.pop("environment", None)
+        lines = b""
+        if environment is not None:
+            document["run"], fresh = self._run(environment)
+            if fresh:
+                run = {"run": document["run"], "format": FORMAT, "environment": environment}
+                lines = _line(run)
+        return lines + _line(document)
+
+    def _run(self, environment: Mapping[str, Any]) -> tuple[str, bool]:
+        for name, known in self._known.items():
+            if known is environment:
+                return name, False
+        text = json.dumps(environment, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:12]
+        fresh = name not in self._known
+        self._known[name] = environment
+        return name, fresh
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
 def to_jsonl(results: Sequence[Result]) -> bytes:
-    """One record a line; the format that loads for ever."""
-    return b"".join(json.dumps(r.as_dict()).encode() + b"\n" for r in results)
+    """One record a line, see `Lines`."""
+    lines = Lines()
+    return b"".join(map(lines.line, results))
 
 
 def to_json(results: Sequence[Result]) -> bytes:
@@ -23,40 +72,53 @@ def to_json(results: Sequence[Result]) -> bytes:
     return json.dumps([r.as_dict() for r in results], indent=1).encode() + b"\n"
 
 
-def to_csv(results: Sequence[Result]) -> bytes:
-    """One line a placement with derived figures; raw times are left to the JSON forms."""
-    text = io.StringIO()
-    columns = "collective algorithm transport ranks size count dtype op root placement iterations"
-    derived = (
-        "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s wrong stopped skipped"
-    )
-    out = csv.writer(text)
-    out.writerow(f"{columns} {derived}".split())
-    for r in results:
+def to_object(value: Mapping[str, Any]) -> bytes:
+    """One JSON object, for people to read."""
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+_CSV_HEAD = "collective algorithm transport ranks size count dtype op root"
+_CSV_HALF = "placement iterations"
+_CSV_DERIVED = "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s"
+_CSV_LAST = "wrong stopped skipped limit_s schedule"
+
+
+class CsvLines:
+    """One line a placement with derived figures; raw times are left to the other forms."""
+
+    def __init__(self) -> None:
+        self._started = False
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a record; the names of the columns come with the first."""
+        text = io.StringIO()
+        out = csv.writer(text)
+        if not self._started:
+            self._started = True
+            out.writerow(f"{_CSV_HEAD} {_CSV_HALF} {_CSV_DERIVED} {_CSV_LAST}".split())
+        head = [getattr(result, name) for name in _CSV_HEAD.split()]
         for placement in ("out", "in"):
-            s = r.sample(placement)
-            if s is None:
-                continue
-            head = [r.collective, r.algorithm, r.transport, r.ranks, r.size, r.count, r.dtype]
-            out.writerow([*head, r.op, r.root, placement, s.iterations, *_derived(r, s)])
-    return text.getvalue().encode()
+            s = result.sample(placement)
+            if s is not None:
+                half = [placement, s.iterations, *_derived(result, s)]
+                last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
+                out.writerow([*head, *half, *last])  # None stays empty
+        return text.getvalue().encode()
+
+
+def to_csv(results: Sequence[Result]) -> bytes:
+    """The records as CSV, see `CsvLines`."""
+    lines = CsvLines()
+    return b"".join(map(lines.line, results))
 
 
 def _derived(result: Result, s: Sample) -> list[object]:
+    """What ``_CSV_DERIVED`` names."""
     seconds = center(s)
     if seconds is None:
-        return ["", "", "", "", "", "", "", s.stopped, s.skipped]
-    low, high = interval(s.times) or ("", "")
-    return [
-        seconds,
-        low,
-        high,
-        center(s, "mean"),
-        *bandwidths(result, seconds),
-        "" if s.wrong is None else s.wrong,
-        s.stopped,
-        s.skipped,
-    ]
+        return [None] * len(_CSV_DERIVED.split())
+    low, high = interval(s.times) or (None, None)
+    return [seconds, low, high, center(s, "mean"), *bandwidths(result, seconds)]
 
 
 def nccl_json(results: Sequence[Result]) -> bytes:

@@ -8,13 +8,21 @@ run are exchangeable; what differs from run to run is not in one run's iteration
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import erfc, sqrt
+from math import atan, cos, erfc, pi, sin, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["RankTest", "Samples", "holm", "rank_test", "ratio_interval"]
+__all__ = [
+    "RankTest",
+    "Samples",
+    "chi_squared_p",
+    "holm",
+    "rank_test",
+    "ratio_interval",
+    "student_p",
+]
 
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
@@ -97,3 +105,40 @@ def holm(p_values: Sequence[float]) -> list[float]:
         worst = max(worst, min(1.0, p_values[i] * (len(p_values) - k)))
         adjusted[i] = worst
     return adjusted
+
+
+def chi_squared_p(x: float, k: int) -> float:
+    """The chance that a chi-squared value with k degrees of freedom is above x.
+
+    Wilson and Hilferty's approximation (1931): the cube root of x / k is nearly normal.
+    """
+    if x <= 0:
+        return 1.0
+    share = 2 / (9 * k)
+    return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
+
+
+def student_p(t: float, k: int) -> float:
+    """The chance that Student's t with k degrees of freedom is above ``t``.
+
+    The finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions", 26.7.3
+    and 26.7.4. Raises ValueError for k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"{k} degrees of freedom")
+    theta = atan(abs(t) / sqrt(k))
+    cosine = cos(theta) ** 2
+    term, total = 1.0, 0.0
+    if k % 2:
+        term = cos(theta)
+        for i in range(1, (k + 1) // 2):
+            total += term
+            term *= cosine * 2 * i / (2 * i + 1)
+        inside = (theta + sin(theta) * total) * 2 / pi
+    else:
+        for i in range(1, k // 2 + 1):
+            total += term
+            term *= cosine * (2 * i - 1) / (2 * i)
+        inside = sin(theta) * total
+    tail = max(0.0, 1 - inside) / 2
+    return tail if t >= 0 else 1 - tail

@@ -18,9 +18,16 @@ from reports.statistics import bandwidths, center
 __all__ = ["Banner", "footer", "header", "number", "row"]
 
 
+_LIMIT = 6
+
+
 @dataclass(frozen=True)
 class Banner:
-    """What the lines above a table say. ``devices`` are (rank, pid, host, name)."""
+    """What the lines above a table say. ``devices`` are (rank, pid, host, name).
+
+    ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
+    number of the group that the ranks are, of several that run at once.
+    """
 
     program: str
     version: str
@@ -32,6 +39,8 @@ class Banner:
     iterations: int | None
     check: bool
     devices: Sequence[tuple[int, int, str, str]]
+    slots: Sequence[tuple[int, str]] = ()
+    group: int = 0
 
 
 def number(value: float, width: int) -> str:
@@ -43,8 +52,8 @@ def number(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"
 
 
-def header(banner: Banner, per_iteration: bool = False) -> list[str]:
-    """The lines above the rows."""
+def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> list[str]:
+    """The lines above the rows; ``limit``: with columns of ours to the right of the last one."""
     iterations = "auto" if banner.iterations is None else str(banner.iterations)
     lines = [
         f"# {banner.version}",
@@ -56,14 +65,17 @@ def header(banner: Banner, per_iteration: bool = False) -> list[str]:
         "#",
         "# Using devices",
     ]
+    slots = banner.slots or [(0, "0000:00:00.0")] * len(banner.devices)
     lines += [
-        f"#  Rank {rank:2d} Group  0 Pid {pid:6d} on {host:>10} device  0 [0000:00:00] {name}"
-        for rank, pid, host, name in banner.devices
+        # nccl-tests leaves the PCI function out.
+        f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
+        f" device {index:2d} [{bus.partition('.')[0]}] {name}"
+        for (rank, pid, host, name), (index, bus) in zip(banner.devices, slots, strict=True)
     ]
-    return [*lines, "#", *_columns(per_iteration)]
+    return [*lines, "#", *_columns(per_iteration, limit)]
 
 
-def _columns(per_iteration: bool) -> list[str]:
+def _columns(per_iteration: bool, limit: bool) -> list[str]:
     names = ["time", "algbw", "busbw", "#wrong"]
     units = ["(us)", "(GB/s)", "(GB/s)", ""]
     blank = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
@@ -78,16 +90,17 @@ def _columns(per_iteration: bool) -> list[str]:
     else:
         banner = blank + "           out-of-place                       in-place          "
 
-    def line(head: Sequence[str], cells: Sequence[str]) -> str:
+    def line(head: Sequence[str], cells: Sequence[str], ours: Sequence[str]) -> str:
         widths = [7, 6, 6, 6, 7, 7, 7, 7]
         half = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, widths, strict=False))
         size, count, kind, op, root = head
-        return f"# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}{half}{half} "
+        last = "".join(f"  {cell:>{_LIMIT}}" for cell in ours) if limit else ""
+        return f"# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}{half}{half}{last or ' '}"
 
     return [
         banner,
-        line(("size", "count", "type", "redop", "root"), names),
-        line(("(B)", "(elements)", "", "", ""), units),
+        line(("size", "count", "type", "redop", "root"), names, ("limit%", "limit%")),
+        line(("(B)", "(elements)", "", "", ""), units, ("(out)", "(in)")),
     ]
 
 
@@ -109,14 +122,27 @@ def _half(result: Result, sample: Sample | None, statistic: str, per_iteration: 
     return text
 
 
-def row(result: Result, statistic: str = "median", per_iteration: bool = False) -> str:
+def row(
+    result: Result, statistic: str = "median", per_iteration: bool = False, limit: bool = False
+) -> str:
     """One row. A placement that was not measured shows ``N/A``."""
+    ours = (_of_limit(result.out, statistic), _of_limit(result.in_place, statistic))
+    last = "  ".join(f"{cell:>{_LIMIT}}" for cell in ours)
     return (
         f"{result.size:12d}  {result.count:12d}  {result.dtype:>8}  {result.op:>6}"
         f"  {result.root:6d}"
         + _half(result, result.out, statistic, per_iteration)
         + _half(result, result.in_place, statistic, per_iteration)
+        + (f"  {last}" if limit else "")
     )
+
+
+def _of_limit(sample: Sample | None, statistic: str) -> str:
+    """The share of what the measured memory ceiling allows, in per cent."""
+    seconds = None if sample is None else center(sample, statistic)
+    if sample is None or sample.limit is None or not seconds:
+        return "N/A"
+    return f"{100 * sample.limit / seconds:.0f}"
 
 
 def footer(results: Sequence[Result], program: str, statistic: str = "median") -> list[str]:

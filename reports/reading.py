@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reports import parquet
 from reports.errors import ReportError
-from reports.readers import imb, names, nccl_json, nccl_text, osu, own
-from reports.readers.rows import COLUMNS, Note, Reading, Row, column
-from reports.readers.text import lines, read_text
+from reports.frame import frame
+from reports.readers import arrow, imb, names, nccl_json, nccl_text, osu, own
+from reports.readers.rows import Note, Reading, Row
+from reports.readers.text import decoded, lines, read_bytes
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["frame", "load", "parse", "read"]
 
 _TEXT_READERS = (nccl_text.read, osu.read, imb.read)
-_INTEGERS = ("size", "message", "ranks", "count", "root", "wrong", "iterations")
 _GAP = re.compile(r"[\s,]*")
-_RUN_FILES = (".jsonl", ".jsonl.gz")
 
 
 def read(path: Path | str, ranks: int | None = None) -> Reading:
@@ -34,7 +33,7 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     path = Path(path)
     if path.is_dir():
         return _directory(path, ranks)
-    found = parse(read_text(path), str(path))
+    found = _file(path)
     if not found.rows:
         more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
         why = f": {found.notes[0].text} (line {found.notes[0].line}){more}" if found.notes else ""
@@ -42,11 +41,34 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     return found if ranks is None else replace(found, rows=[_ranked(r, ranks) for r in found.rows])
 
 
+def _file(path: Path) -> Reading:
+    data, said = read_bytes(path)
+    if data.startswith(parquet.MAGIC):
+        return Reading(parquet.read(str(path), data))
+    quick = None
+    if len(data) >= arrow.LEAST_BYTES and data.startswith(b"{"):
+        quick = arrow.rows(str(path), data)
+    found = parse(decoded(data), str(path)) if quick is None else Reading(quick)
+    return replace(found, notes=[*found.notes, Note(str(path), 0, said)]) if said else found
+
+
 def _directory(path: Path, ranks: int | None) -> Reading:
-    files = sorted(f for f in path.iterdir() if f.name.endswith(_RUN_FILES) and f.is_file())
+    """All records of a folder; Parquet, an export of them, only where there is nothing else."""
+    there = sorted(f for f in path.iterdir() if f.is_file())
+    files = [f for f in there if f.name.endswith((".jsonl", ".jsonl.gz"))]
+    files = files or [f for f in there if f.suffix == ".parquet"]
     if not files:
-        raise ReportError(f"{path}: a folder without records ({' or '.join(_RUN_FILES)})")
-    parts = [read(f, ranks) for f in files]
+        raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
+    if len(files) == 1:
+        return read(files[0], ranks)
+    parts = []
+    for file in files:
+        try:
+            parts.append(read(file, ranks))
+        except ReportError as error:  # a run that was killed before its first row, say
+            parts.append(Reading((), [Note(str(file), 0, str(error).removeprefix(f"{file}: "))]))
+    if not any(part.rows for part in parts):
+        raise ReportError(f"{path}: no row in any of its {len(files)} records")
     return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
 
 
@@ -125,24 +147,6 @@ def _ranked(row: Row, ranks: int) -> Row:
     if busbw is None and rate is not None and factor is not None:
         busbw = rate * factor
     return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=rate, busbw_bytes_per_s=busbw)
-
-
-def frame(rows: Sequence[Row]) -> DataFrame:
-    """Rows as a DataFrame with the columns ``COLUMNS``; whole numbers are nullable integers.
-
-    Raises ReportError when pandas is not installed.
-    """
-    try:
-        import pandas as pd
-    except ImportError:
-        raise ReportError("pandas is not installed; pip install 'busbar[reports]'") from None
-    table: DataFrame = pd.DataFrame({name: list(map(column(name), rows)) for name in COLUMNS})
-    for name in _INTEGERS:
-        table[name] = table[name].astype("Int64")
-    floats = [c for c in COLUMNS if c.endswith("_s") and c != "times_s"]
-    for name in [*floats, "cv", "error"]:
-        table[name] = table[name].astype("float64")
-    return table
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:

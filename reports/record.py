@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-__all__ = ["FORMAT", "Result", "Sample"]
+__all__ = ["FORMAT", "Result", "Sample", "plain"]
 
-FORMAT = 1
+#: What this version writes. Format 1 had no per-rank times, limit, schedule or GPUs, wrote every
+#: field and repeated the environment in every record.
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,10 @@ class Sample:
     (``iterations``, ``precise``, ``budget``). ``wrong``: wrong elements over all ranks, None when
     unchecked. ``sent`` and ``received``: bytes per iteration of the busiest rank each, ``total``
     over all ranks, as the transport counted them; None for a library, which does not say.
-    ``skipped``: why there are no times.
+    ``skipped``: why there are no times. ``per_rank``: every rank's own seconds, a tuple a rank in
+    rank order, each as long as ``times``; empty when they were not asked for (``--per-rank``).
+    ``limit``: the least seconds that the memory ceiling measured in this run allows for this
+    placement (docs/measuring-limit.md), None where none was measured; % of limit is limit / time.
     """
 
     times: tuple[float, ...] = ()
@@ -33,6 +38,8 @@ class Sample:
     received: int | None = None
     total: int | None = None
     skipped: str = ""
+    per_rank: tuple[tuple[float, ...], ...] = ()
+    limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +48,9 @@ class Result:
 
     ``size`` is the collective's bytes and ``count`` its elements as nccl-tests shows them;
     ``bus_factor`` turns algbw into busbw; algbw counts ``alg_factor`` of the
-    size (1 but for nccl-tests' hypercube).
+    size (1 but for nccl-tests' hypercube). ``schedule``: `collectives.digest.digest` of the
+    schedule that ran, empty for a library. ``gpus``: what every GPU did while a placement ran, as
+    `bench.sampler` describes it; empty without GPUs.
     """
 
     collective: str
@@ -59,6 +68,8 @@ class Result:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     alg_factor: float = 1.0
+    schedule: str = ""
+    gpus: tuple[Mapping[str, Any], ...] = ()
     format: int = FORMAT
 
     def sample(self, placement: str) -> Sample | None:
@@ -66,5 +77,23 @@ class Result:
         return self.out if placement == "out" else self.in_place
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as plain JSON values."""
-        return asdict(self)
+        """The record as plain JSON values, without the fields that hold their default."""
+        found = plain(self)
+        for name in ("out", "in_place"):
+            if name in found:
+                found[name] = plain(found[name])
+        return {**found, "format": self.format}
+
+
+def _default(one: Any) -> Any:
+    return one.default_factory() if one.default is MISSING and callable(one.default_factory) else one.default  # fmt: skip
+
+
+_DEFAULTS = {kind: {f.name: _default(f) for f in fields(kind)} for kind in (Sample, Result)}
+
+
+def plain(value: Sample | Result) -> dict[str, Any]:
+    """The fields of one of our records that do not hold their default, by name; not nested."""
+    defaults = _DEFAULTS[type(value)]
+    named = ((name, getattr(value, name)) for name in defaults)
+    return {name: one for name, one in named if one != defaults[name]}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from reports.compare import Comparison
+from reports.quantities import joules_per_gb, of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
 
@@ -15,12 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Shown",
+    "bounds_text",
     "comparison_tables",
+    "counts_of",
     "grouped",
     "heading",
     "import_table",
+    "plain_table",
+    "setting",
+    "share_of_limit",
     "tables",
-    "warnings_of",
 ]
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
@@ -38,14 +43,15 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
 
 def heading(row: Row) -> str:
     """What a table measures, in one line."""
-    words = [_setting(row)]
+    words = [setting(row)]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
     return ", ".join(w for w in words if w) + "; busbw in GB/s"
 
 
-def _setting(row: Row) -> str:
+def setting(row: Row) -> str:
+    """What a row measures but for its size and algorithm."""
     ranks = f"{row.ranks} ranks" if row.ranks else ""
     words = (row.collective or "unnamed collective", row.dtype, row.op, ranks)
     return ", ".join(w for w in (*words, _PLACEMENT[row.placement]) if w)
@@ -79,6 +85,9 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
+        ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
@@ -86,6 +95,18 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
     return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+
+
+def share_of_limit(row: Row) -> float | None:
+    """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
+    return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def _energy(row: Row) -> float | None:
+    """Joules per GB of the size."""
+    if row.energy_per_op_j is None or not row.size:
+        return None
+    return joules_per_gb(row.energy_per_op_j, row.size)
 
 
 def _optional(value: float | None) -> str:
@@ -98,6 +119,7 @@ def _rich(
     skipped: Sequence[str],
     ascii_only: bool,
 ) -> Shown:
+    """A table from columns (name, side, cells), without the empty ones; skipped rows are dim."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -114,6 +136,13 @@ def _rich(
         table.add_row(*cells, style="dim" if reason else "")
     reasons = dict.fromkeys(reason for reason in skipped if reason)
     return Shown(heading, table, "; ".join(f"N/A: {reason}" for reason in reasons))
+
+
+def plain_table(
+    heading: str, columns: Sequence[tuple[str, str, list[str]]], ascii_only: bool = False
+) -> Shown:
+    """A table of texts under a heading; columns are (name, side, texts), empty ones left out."""
+    return _rich(heading, columns, [""] * len(columns[0][2]), ascii_only)
 
 
 def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
@@ -150,7 +179,7 @@ def comparison_tables(
     """A comparison, a table a measured thing; the change is that of the time: more is slower."""
     groups: dict[str, list[Comparison]] = {}
     for c in comparisons:
-        groups.setdefault(_setting(c.row.base), []).append(c)
+        groups.setdefault(setting(c.row.base), []).append(c)
     return [_compared(name, group, width, ascii_only) for name, group in groups.items()]
 
 
@@ -164,38 +193,27 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("base", "right", [seconds(r.time_s) for r in rows]),
         ("new", "right", new),
         ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
-        ("95 %", "right", [_bounds(c) for c in comparisons]),
+        ("95 %", "right", [bounds_text(c) for c in comparisons]),
         ("p", "right", [_known(c.p, ".2g") if wide else "" for c in comparisons]),
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
         ("", "left", [c.word for c in comparisons]),
     ]
-    return _rich(f"{name}: time of NEW against BASE", columns, [""] * len(rows), ascii_only)
+    return plain_table(f"{name}: time of NEW against BASE", columns, ascii_only)
+
+
+def counts_of(comparisons: Sequence[Comparison]) -> str:
+    """How many rows got which word: ``2 slower, 30 indistinguishable``."""
+    words = [c.word for c in comparisons]
+    kinds = ("faster", "slower", "indistinguishable", "untested")
+    return ", ".join(f"{words.count(k)} {k}" for k in kinds if k in words)
 
 
 def _known(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _bounds(c: Comparison) -> str:
+def bounds_text(c: Comparison) -> str:
+    """The interval of a change in per cent; empty when nothing could be tested."""
     if c.low is None or c.high is None:
         return ""
     return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"
-
-
-def warnings_of(rows: Sequence[Row]) -> list[str]:
-    """What makes the rows of a run less than they seem: too few samples, spread, wrong values."""
-    found = []
-    timed = [r for r in rows if r.time_s is not None]
-    few = [r for r in timed if 0 < len(r.times_s) < 6]
-    spread = [r for r in timed if r.cv is not None and r.cv > 0.1]
-    wrong = [r for r in rows if r.wrong]
-    silent = [r for r in timed if not r.times_s]
-    if wrong:
-        found.append(f"{len(wrong)} rows have wrong elements")
-    if silent:
-        found.append(f"{len(silent)} of {len(timed)} rows have no raw times: no interval is known")
-    if few:
-        found.append(f"{len(few)} rows have fewer than 6 iterations: no interval is known")
-    if spread:
-        found.append(f"{len(spread)} rows vary by more than 10 % (cv) from iteration to iteration")
-    return found

@@ -8,6 +8,8 @@ from math import ceil, floor, sqrt
 
 import numpy as np
 
+from collectives.model.fitting import alpha_beta
+from reports.quantities import algbw, busbw
 from reports.record import Result, Sample
 
 __all__ = ["alpha_beta", "bandwidths", "center", "interval", "interval_ranks", "relative_width"]
@@ -62,25 +64,5 @@ def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
 
     nccl-tests, doc/PERFORMANCE.md.
     """
-    algbw = result.alg_factor * result.size / seconds if seconds > 0 else float("inf")
-    return algbw, algbw * result.bus_factor
-
-
-def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
-    """(alpha, beta) in seconds and seconds per byte of time = alpha + beta x size, neither negative.
-
-    Hockney's model by least squares of the *relative* error, so that 8 B weigh as much as 8 GB.
-    None for fewer than two sizes.
-    """
-    if len(set(sizes)) < 2 or min(times) <= 0:
-        return None
-    t = np.asarray(times, dtype=float)
-    columns = np.stack([1 / t, np.asarray(sizes, dtype=float) / t], axis=1)
-    scale = np.linalg.norm(columns, axis=0)
-    found = np.linalg.lstsq(columns / scale, np.ones(len(t)), rcond=None)[0] / scale
-    if found[0] < 0 or found[1] < 0:  # then the best fit has only the other term
-        kept = 1 if found[0] < 0 else 0
-        alone = columns[:, kept]
-        found = np.zeros(2)
-        found[kept] = alone.sum() / (alone @ alone)
-    return float(found[0]), float(found[1])
+    rate = algbw(result.size, seconds, result.alg_factor)
+    return rate, busbw(rate, result.bus_factor)

@@ -101,7 +101,12 @@ def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:
 
 def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of a benchmark on threads of this process."""
+    return in_process(collective, "--transport", "inproc", *argv)
+
+
+def in_process(collective: str, *argv: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a benchmark run in this process."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(collective, ["--transport", "inproc", *argv])
+        status = main(collective, list(argv))
     return status, out.getvalue(), err.getvalue()

@@ -28,7 +28,8 @@ class Exchange(Protocol):
         """Move bytes within disjoint pairs at once, again and again; all ranks call this together.
 
         ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
-        ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once). The first
+        ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
+        `topology.sweep.SWEPT`, timed as that says. The first
         rank of a pair gets the seconds of each repetition, for one message (each way); everyone
         else an empty list. Raises ProbeError when the other rank is lost.
         """

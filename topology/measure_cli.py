@@ -17,6 +17,7 @@ from topology.merge import merge
 from topology.model import Topology
 from topology.sources import own_json
 from topology.sources.cpulist import members
+from topology.sweep import Samples
 from topology.views import measured as view
 from topology.views.plain import plain
 
@@ -53,6 +54,14 @@ def options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="what moves the bytes: mpi (default), or what installed packages provide, as shm",
     )
+    parser.add_argument(
+        "--sweep",
+        type=_size,
+        default=0,
+        metavar="N",
+        help="also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models "
+        "are fitted on (python -m collectives fit)",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="save as JSON that --from reads")
     parser.add_argument("--json", action="store_true", help="print that JSON instead of matrices")
 
@@ -85,7 +94,11 @@ def run(
         _report(args, _only_measured(gather()), write)
         return 0
     settings = measure_mpi.Settings(
-        args.bytes, args.repetitions, alone=args.isolated, transport=args.transport
+        args.bytes,
+        args.repetitions,
+        alone=args.isolated,
+        transport=args.transport,
+        sweep=args.sweep,
     )
     try:
         machine = _together(comm, lambda: _machine(args, gather) if comm.rank == 0 else None)
@@ -95,6 +108,7 @@ def run(
         return 2
     try:
         found = measure_mpi.measure(comm, exchange, settings, _progress)
+        swept = _swept(comm, exchange, settings)
     except ProbeError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
@@ -105,7 +119,7 @@ def run(
     if found is not None and machine is not None:
         from topology.measured_map import as_topology
 
-        measured = as_topology(found, settings)
+        measured = as_topology(found, settings, swept or {})
         whole = measured
         # A machine that cannot be the one of the ranks says nothing of them.
         with suppress(ProbeError):
@@ -115,6 +129,15 @@ def run(
             sys.stderr.write("measured there is the scheduler as well\n")
         _report(args, whole, write)
     return 0
+
+
+def _swept(comm: MPI.Intracomm, exchange: Exchange, settings: Settings) -> Samples | None:
+    """The sweep's samples on rank 0, where one was asked for."""
+    if not settings.sweep:
+        return None
+    from topology.measure_sweep import sweep
+
+    return sweep(comm, exchange, settings, _progress)
 
 
 class _Elsewhere(Exception):
@@ -146,9 +169,9 @@ def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topolo
 def _opener(comm: MPI.Intracomm, settings: Settings) -> Callable[[], Exchange]:
     """What opens the exchange; looked up before any rank waits for another in it."""
     if settings.transport == BUILT_IN:
-        from topology.measure_mpi import MpiExchange
+        from topology.mpi_exchange import MpiExchange
 
-        return lambda: MpiExchange(comm, settings.nbytes)
+        return lambda: MpiExchange(comm, max(settings.nbytes, settings.sweep))
     return find(settings.transport)
 
 

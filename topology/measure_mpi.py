@@ -1,21 +1,18 @@
-"""The measuring itself, between MPI ranks in host memory. The one file here that knows mpi4py.
+"""The measuring itself, between MPI ranks in host memory.
 
 Every quantity is taken per repetition, so that medians and intervals can be had: latency is half a
 round trip of 8 bytes; bandwidth is one way, bandwidth_both both ways at once with both directions
-added. `MpiExchange` moves the bytes unless another `Exchange` is given: bandwidth is then a window of
-messages answered by one byte, timed at the sender; bandwidth_both a window each way, timed at the
-lower rank.
+added. `topology.mpi_exchange` moves the bytes unless another `Exchange` is given.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,17 +25,16 @@ from topology.sources.cpulist import listed, members
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-WINDOW = 4
 SMALL = 8
 _TEXT = 1024
-_ANSWER = 77
 
 
 @dataclass(frozen=True)
 class Settings:
     """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
 
-    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time.
+    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time. ``sweep``: the
+    largest message of `topology.measure_sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20
@@ -47,6 +43,7 @@ class Settings:
     warmup: int = 5
     alone: bool = False
     transport: str = BUILT_IN
+    sweep: int = 0
 
 
 @dataclass(frozen=True)
@@ -161,96 +158,6 @@ def _cells(
         name: {(a, b): Estimate(*map(float, table[at, a, b])) for a, b in sorted(pairs)}
         for at, name in enumerate(QUANTITIES)
     }
-
-
-@dataclass(frozen=True)
-class _Side:
-    """One end of a pair: ``first`` leads."""
-
-    comm: MPI.Intracomm
-    first: bool
-    peer: int
-    out: npt.NDArray[np.uint8]
-    back: npt.NDArray[np.uint8]
-
-    def times(self, quantity: str, repetitions: int) -> list[float]:
-        """Seconds of each round trip, or of one message as its share of a window."""
-        actions = {
-            "latency": (self.round_trip, 1),
-            "bandwidth": (self.window, WINDOW),
-            "bandwidth_both": (self.both, WINDOW),
-        }
-        action, messages = actions[quantity]
-        samples = []
-        for _ in range(repetitions):
-            start = time.perf_counter()
-            action()
-            samples.append((time.perf_counter() - start) / messages)
-        return samples
-
-    def round_trip(self) -> None:
-        """The leader sends SMALL bytes and gets them back."""
-        small, answer = self.out[:SMALL], self.back[:SMALL]
-        if self.first:
-            self.comm.Send(small, self.peer)
-            self.comm.Recv(answer, self.peer)
-        else:
-            self.comm.Recv(answer, self.peer)
-            self.comm.Send(small, self.peer)
-
-    def window(self) -> None:
-        """WINDOW messages one way, then one byte of answer."""
-        if self.first:
-            _wait([self.comm.Isend(self.out, self.peer) for _ in range(WINDOW)])
-            self.comm.Recv(self.back[:1], self.peer, _ANSWER)
-        else:
-            _wait(self._coming())
-            self.comm.Send(self.out[:1], self.peer, _ANSWER)
-
-    def both(self) -> None:
-        """WINDOW messages each way at once."""
-        coming = self._coming()
-        _wait([*coming, *(self.comm.Isend(self.out, self.peer) for _ in range(WINDOW))])
-
-    def _coming(self) -> list[Any]:
-        parts = np.split(self.back, WINDOW)
-        return [self.comm.Irecv(part, self.peer) for part in parts]
-
-
-def _wait(requests: list[Any]) -> None:
-    for request in requests:
-        request.Wait()
-
-
-class MpiExchange:
-    """MPI's own messages between host buffers; see `Exchange` for the methods.
-
-    ``nbytes`` is the most that a message may have.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, nbytes: int) -> None:
-        self._comm = comm
-        large = max(nbytes, SMALL)
-        # Messages under way at once must not arrive in one place; they may well leave from one.
-        self._out = np.zeros(large, dtype=np.uint8)
-        self._back = np.zeros(WINDOW * large, dtype=np.uint8)
-
-    def times(
-        self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
-    ) -> list[float]:
-        """See `Exchange.times`. Pairs do not wait for each other."""
-        rank = self._comm.rank
-        for a, b in pairs:
-            if rank in (a, b):
-                first = rank == a
-                out, back = self._out[:nbytes], self._back[: WINDOW * nbytes]
-                side = _Side(self._comm, first, b if first else a, out, back)
-                found = side.times(quantity, repetitions)
-                return found if first else []
-        return []
-
-    def close(self) -> None:
-        """There is nothing to free: the communicator is the caller's."""
 
 
 def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) -> None:

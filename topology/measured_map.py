@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
+from topology import sweep
 from topology.measure import QUANTITIES
 from topology.measure_mpi import Measured, Settings
 from topology.model import Device, Fact, Kind, PairFact, Topology
+from topology.sweep import Samples
 
 SOURCE = "measured"
 
 
-def as_topology(measured: Measured, settings: Settings) -> Topology:
+def as_topology(
+    measured: Measured, settings: Settings, samples: Samples = MappingProxyType({})
+) -> Topology:
     """Return ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
 
     With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map of
-    the host merges with it.
+    the host merges with it. ``samples``: what `topology.measure_sweep` found, if anything.
     """
     hosts = list(dict.fromkeys(place.host for place in measured.places))
     only = len(hosts) == 1
@@ -35,11 +41,13 @@ def as_topology(measured: Measured, settings: Settings) -> Topology:
         for (a, b), cell in measured.cells[name].items()
         for part, value in (("", cell.value), ("_low", cell.low), ("_high", cell.high))
     ]
+    swept, machine = sweep.facts(samples, SOURCE)
     facts = (
         Fact("mpi_library", measured.library, SOURCE),
         Fact("transport", settings.transport, SOURCE),
         Fact("message_bytes", settings.nbytes, SOURCE),
         Fact("repetitions", settings.repetitions, SOURCE),
         Fact("pairs_at_once", not settings.alone, SOURCE),
+        *machine,
     )
-    return Topology(tuple(devices.values()), (), tuple(pairs), facts, (), (SOURCE,))
+    return Topology(tuple(devices.values()), (), (*pairs, *swept), facts, (), (SOURCE,))

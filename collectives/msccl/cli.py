@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from collectives.catalogue import build, from_file, parse, spec
@@ -20,21 +20,17 @@ from collectives.msccl.parse import parse as parse_xml
 from collectives.msccl.parse import read
 from collectives.msccl.prove import Proof, prove
 
-__all__ = ["add_commands", "describe", "verify"]
+__all__ = ["EXPORT", "IMPORT", "describe", "verify"]
 
 _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
 
 
-def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add ``import`` and ``export``; ``add`` is an argparse subparsers' ``add_parser``."""
-    text = "prove an MSCCL XML file and make it a schedule"
-    command = add("import", help=text, description=text.capitalize() + ".")
-    command.set_defaults(run=_import)
-    command.add_argument("file", type=Path, metavar="FILE.xml")
-    text = "write a schedule as MSCCL XML, GOAL or Chakra execution traces"
-    command = add("export", help=text, description=text.capitalize() + ".")
-    command.set_defaults(run=_export)
-    option = command.add_argument
+def _import_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE.xml")
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
     option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
     option("-c", "--collective", help="which collective; a file says itself")
     option("-n", "--ranks", default="8", help="rank count (default 8); a file says itself")
@@ -168,3 +164,12 @@ def _put(files: Mapping[str, bytes], output: Path | None) -> None:
         raise Unsupported(f"cannot write {output}: {error.strerror}") from None
     for path, data in places.items():
         print(f"{path}: {len(data)} bytes", file=sys.stderr)
+
+
+# A line of help, what adds the options, and what runs: see `collectives.commands.command.Command`.
+IMPORT = ("prove an MSCCL XML file and make it a schedule", _import_options, _import)
+EXPORT = (
+    "write a schedule as MSCCL XML, GOAL or Chakra execution traces",
+    _export_options,
+    _export,
+)

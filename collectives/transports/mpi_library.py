@@ -37,7 +37,9 @@ class _Binding:
         elements: Elements,
         root: int,
         in_place: bool,
+        copy: Callable[[Any, Any], None],
     ) -> None:
+        self.copy = copy
         self.world, self.mpi, self.comm = world, world.mpi, world.comm
         self.source, self.target = buffers[Buffer.IN], buffers[Buffer.OUT]
         self.root, self.in_place, self.elements = root, in_place, elements
@@ -77,7 +79,7 @@ def _reduce(b: _Binding) -> list[Call]:
 def _broadcast(b: _Binding) -> list[Call]:
     call = partial(b.comm.Bcast, b.typed(b.target), b.root)
     if b.is_root and not b.in_place:
-        return [partial(np.copyto, b.target, b.source), call]
+        return [partial(b.copy, b.target, b.source), call]
     return [call]
 
 
@@ -90,7 +92,7 @@ def _reduce_scatter(b: _Binding) -> list[Call]:
         # MPI leaves the result at the vector's start; nccl-tests wants it at the rank's own part.
         call = partial(b.comm.Reduce_scatter_block, b.mpi.IN_PLACE, b.typed(b.source), b.op)
         start = b.source[: len(b.target)]
-        return [call, partial(np.copyto, b.target, start)] if b.world.rank else [call]
+        return [call, partial(b.copy, b.target, start)] if b.world.rank else [call]
     return [partial(b.comm.Reduce_scatter_block, b.typed(b.source), b.typed(b.target), b.op)]
 
 
@@ -159,11 +161,15 @@ def library_calls(
     elements: Elements,
     root: int,
     in_place: bool,
+    copy: Callable[[Any, Any], None] = np.copyto,
 ) -> list[Call]:
-    """The calls that carry a collective out once. Raises Unsupported where MPI has none."""
+    """The calls that carry a collective out once; ``copy`` copies inside a rank.
+
+    Raises Unsupported where MPI has none.
+    """
     if spec.name not in _CALLS:
         raise Unsupported(f"MPI has no collective {spec.name}, so no library row")
-    binding = _Binding(world, spec, buffers, op, elements, root, in_place)
+    binding = _Binding(world, spec, buffers, op, elements, root, in_place, copy)
     calls = _CALLS[spec.name](binding)
     if op is not None and op.mean and binding.target.size:
         # MPI has no average: its sum, and our division, as a user would have to do it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -62,7 +63,8 @@ class InprocWorld:
         self.shared = shared
         self.nodes: Sequence[int] = (0,) * shared.size
 
-    def _exchange(self, value: object) -> list[object]:
+    def exchange(self, value: object) -> list[object]:
+        """Every rank's object itself: a thread may keep alive what another holds."""
         shared = self.shared
         shared.board[self.rank] = value
         self.barrier()
@@ -72,15 +74,15 @@ class InprocWorld:
 
     def broadcast(self, value: Json, root: int = 0) -> Json:
         """See `World.broadcast`."""
-        return json.loads(str(self._exchange(json.dumps(value))[root]))
+        return json.loads(str(self.exchange(json.dumps(value))[root]))
 
     def gather(self, value: Json) -> list[Json]:
         """See `World.gather`."""
-        return [json.loads(str(text)) for text in self._exchange(json.dumps(value))]
+        return [json.loads(str(text)) for text in self.exchange(json.dumps(value))]
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
         """See `World.combine`."""
-        stack = np.stack([np.asarray(v) for v in self._exchange(values.copy())])
+        stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
         if how == "rank0":
             return np.asarray(stack[0])
         if how == "avg":
@@ -94,6 +96,33 @@ class InprocWorld:
         except threading.BrokenBarrierError:
             raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
 
+    def alarm(self, value: Json) -> None:
+        """See `World.alarm`."""
+        for rank, queue in enumerate(self.shared.alarms):
+            if rank != self.rank:
+                queue.put((self.rank, json.dumps(value)))
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """See `World.alarms`."""
+        found: list[tuple[int, Json]] = []
+        with suppress(Empty):
+            while True:
+                rank, text = self.shared.alarms[self.rank].get_nowait()
+                found.append((rank, json.loads(text)))
+        return found
+
+    def split(self, color: int, key: int) -> InprocWorld:
+        """See `World.split`."""
+        everyone = self.gather([color, key])
+        mine = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
+        first = mine[0][1]
+        shared = self.shared
+        # Made by the group's first rank, found by the others.
+        made = _Shared(len(mine), shared.deadline, shared) if self.rank == first else None
+        group = self.exchange(made)[first]
+        assert isinstance(group, _Shared)
+        return InprocWorld([rank for _, rank in mine].index(self.rank), group)
+
     def abort(self, status: int) -> None:
         """See `World.abort`: the other threads end at their next exchange."""
         self.shared.abort()
@@ -102,17 +131,25 @@ class InprocWorld:
 class _Shared:
     """What the threads have in common."""
 
-    def __init__(self, size: int, deadline: float) -> None:
+    def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
         self.size, self.deadline = size, deadline
         self.board: list[object] = [None] * size
         self.barrier = threading.Barrier(size)
         self.data = Mailbox(size, deadline)
         self.acks = Mailbox(size, deadline)
+        self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
+        self.parent = parent
+        self.groups: list[_Shared] = []
+        if parent is not None:
+            parent.groups.append(self)
 
     def abort(self) -> None:
+        """End what everyone waits in, groups included."""
         self.barrier.abort()
         self.data.abort()
         self.acks.abort()
+        for group in self.groups:
+            group.abort()
 
 
 def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) -> list[T]:

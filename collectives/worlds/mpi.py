@@ -21,12 +21,14 @@ class MpiWorld:
 
     name = "mpi"
 
-    def __init__(self) -> None:
+    def __init__(self, comm: Any = None) -> None:
+        """``comm``: the ranks that belong to it; MPI_COMM_WORLD where it is left out."""
         self.mpi = load_mpi()
+        whole = self.mpi.COMM_WORLD if comm is None else comm
         # Our own communicators: nothing that a caller sends can meet our messages, nor can late
         # status messages meet data.
-        self.comm = self.mpi.COMM_WORLD.Dup()
-        self.side = self.mpi.COMM_WORLD.Dup()
+        self.comm, self.side = whole.Dup(), whole.Dup()
+        self._alarm, self._told = whole.Dup(), list[Any]()
         self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
         self.nodes: Sequence[int] = self._find_nodes()
 
@@ -75,6 +77,26 @@ class MpiWorld:
     def barrier(self) -> None:
         """See `World.barrier`."""
         self.comm.Barrier()
+
+    def alarm(self, value: Json) -> None:
+        """See `World.alarm`."""
+        data = json.dumps(value).encode()
+        others = (rank for rank in range(self.size) if rank != self.rank)
+        self._told += [self._alarm.Isend([data, self.mpi.BYTE], rank) for rank in others]
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """See `World.alarms`."""
+        found: list[tuple[int, Json]] = []
+        status = self.mpi.Status()
+        while self._alarm.Iprobe(status=status):
+            data, rank = bytearray(status.Get_count(self.mpi.BYTE)), int(status.Get_source())
+            self._alarm.Recv([data, self.mpi.BYTE], source=rank)
+            found.append((rank, json.loads(data.decode())))
+        return found
+
+    def split(self, color: int, key: int) -> MpiWorld:
+        """See `World.split`."""
+        return MpiWorld(self.comm.Split(color, key))
 
     def abort(self, status: int) -> None:
         """See `World.abort`."""

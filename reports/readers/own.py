@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import csv
+import gc
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
-from math import fsum, isfinite, sqrt
+from math import fsum, isfinite
 from typing import Any
 
+from reports.gpus import energy, memory_clock
+from reports.readers.columns import HEAD, Rows, Times, rows_of
 from reports.readers.rows import Note, Reading, Row, Run
-from reports.record import FORMAT, Result, Sample
-from reports.statistics import bandwidths, center, interval_ranks
+from reports.readers.runs import Runs, check_format
+from reports.record import Result, Sample
 
-__all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "rows_of"]
+__all__ = ["read_csv", "read_jsonl", "read_list", "recognises", "result", "results", "rows"]
 
 _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
-_NEEDED = ("collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root")
+_WHOLE = ("ranks", "size", "count", "root")
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
+_ABSENT: dict[str, Any] = {"alg_factor": 1.0, "schedule": ""}
+Documents = Iterable[tuple[int, object]]
 
 
 def recognises(document: object) -> bool:
-    """Whether a JSON value is one of our records, of this format or a newer one."""
-    return isinstance(document, dict) and "collective" in document and "bus_factor" in document
+    """Whether a JSON value is one of our lines, of this format or a newer one."""
+    return isinstance(document, dict) and (
+        ("collective" in document and "bus_factor" in document) or _is_run(document)
+    )
+
+
+def _is_run(document: Mapping[str, Any]) -> bool:
+    """Whether it is the line of an environment, which records name as their ``run``."""
+    return {"run", "environment", "format"} <= document.keys() and "collective" not in document
 
 
 def result(document: Mapping[str, Any]) -> Result:
@@ -30,133 +44,195 @@ def result(document: Mapping[str, Any]) -> Result:
 
     Raises ValueError with the reason when it is no record that we can read.
     """
-    form = document.get("format")
-    if not isinstance(form, int) or not 1 <= form <= FORMAT:
-        raise ValueError(f"format {form!r} is not one that this version reads (1 to {FORMAT})")
-    for name in _NEEDED:
-        kind = int if name in ("ranks", "size", "count", "root") else str
-        if not isinstance(document.get(name), kind):
-            raise ValueError(f"{name} is missing or no {kind.__name__}")
-    if not isinstance(document.get("bus_factor"), (int, float)):
-        raise ValueError("bus_factor is missing or no number")
+    check_format(document)
+    _check_head(tuple(document.get(name, _ABSENT.get(name)) for name in HEAD))
     known = {k: v for k, v in document.items() if k in _RESULT}
-    out, in_place = _sample(document.get("out")), _sample(document.get("in_place"))
-    return Result(**known, out=out, in_place=in_place)
+    known["gpus"] = _gpus(document)
+    return Result(
+        **known, out=_sample(document.get("out")), in_place=_sample(document.get("in_place"))
+    )
+
+
+def _check_head(head: Sequence[object]) -> None:
+    """Raise ValueError where a value of ``HEAD`` is missing or of another kind."""
+    for name, value in zip(HEAD, head, strict=True):
+        if name.endswith("factor"):
+            if not isinstance(value, (int, float)) or not isfinite(value):
+                raise ValueError(f"{name} is missing or no number")
+        elif not isinstance(value, int if name in _WHOLE else str):
+            raise ValueError(f"{name} is missing or no {'int' if name in _WHOLE else 'str'}")
+        elif isinstance(value, int) and not _LEAST <= value <= _MOST:
+            raise ValueError(f"{name} {value} is out of range")
+
+
+def _gpus(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    gpus = document.get("gpus", ())
+    if not isinstance(gpus, (list, tuple)) or not all(isinstance(gpu, dict) for gpu in gpus):
+        raise ValueError("gpus are not a list of objects")
+    return tuple(gpus)
 
 
 def _sample(value: object) -> Sample | None:
     if value is None:
         return None
-    if not isinstance(value, dict):
+    half = _checked(value)
+    known = {k: v for k, v in half.items() if k in _SAMPLE}
+    return Sample(**{**known, "times": tuple(half.get("times", ())), "per_rank": _per_rank(half)})
+
+
+def _checked(half: object) -> dict[str, Any]:
+    """A placement whose values are of the kinds that they should be. Raises ValueError."""
+    if not isinstance(half, dict):
         raise ValueError("a placement is no object")
-    times = value.get("times", [])
-    if (
-        not isinstance(times, list)
-        or not set(map(type, times)) <= {int, float}
-        or not isfinite(fsum(times))
-    ):
+    _check_times(half.get("times", []))
+    get = half.get
+    for name in ("stopped", "skipped", "timing", "across"):
+        if not isinstance(get(name, ""), str):
+            raise ValueError(f"{name} is no text")
+    if not 0 <= get("iterations", 0) <= _MOST or not 0 <= (get("wrong") or 0) <= _MOST:
+        raise ValueError("iterations or wrong is no count")
+    limit = get("limit")
+    if limit is not None and not 0 < limit < float("inf"):
+        raise ValueError("limit is no number of seconds")
+    return half
+
+
+def _check_times(times: object) -> None:
+    if not isinstance(times, list):
         raise ValueError("times are not a list of seconds")
-    known = {k: v for k, v in value.items() if k in _SAMPLE}
-    return Sample(**{**known, "times": tuple(times)})
+    try:
+        if isfinite(fsum(times)):
+            return
+    except TypeError:
+        pass
+    raise ValueError("times are not a list of seconds")
 
 
-def rows_of(run: Run, line: int, r: Result) -> list[Row]:
-    """The rows of a record: one a placement that was asked for, skipped ones without a time."""
-    rows = []
-    for placement in ("out", "in"):
-        s = r.sample(placement)
-        if s is not None:
-            rows.append(_row(run, line, r, s, placement))
-    return rows
+def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
+    ranks = half.get("per_rank", [])
+    if not isinstance(ranks, list):
+        raise ValueError("per_rank is no list")
+    for times in ranks:
+        _check_times(times)
+    return tuple(tuple(map(float, times)) for times in ranks)
 
 
-def _row(run: Run, line: int, r: Result, s: Sample, placement: str) -> Row:
-    seconds = center(s)
-    rates = (None, None) if not seconds else bandwidths(r, seconds)
-    each = sorted(s.times) if s.timing == "each" else []
-    n = len(each)
-    ends = interval_ranks(n)
-    mean = sum(each) / n if n else 0.0
-    squares = sum([t * t for t in each]) / n - mean * mean if n else 0.0
-    return Row(
-        run=run,
-        line=line,
-        collective=r.collective,
-        size=r.size,
-        message=r.size,
-        placement=placement,
-        algorithm=r.algorithm,
-        transport=r.transport,
-        ranks=r.ranks,
-        count=r.count,
-        dtype=r.dtype,
-        op=r.op,
-        root=r.root,
-        statistic="mean" if s.timing == "loop" else "median",
-        time_s=seconds,
-        low_s=each[ends[0]] if ends else None,
-        high_s=each[ends[1]] if ends else None,
-        min_s=each[0] if n else None,
-        max_s=each[-1] if n else None,
-        p99_s=each[-(-n * 99 // 100) - 1] if n else None,
-        cv=sqrt(max(0.0, squares)) / mean if mean > 0 else None,
-        algbw_bytes_per_s=rates[0],
-        busbw_bytes_per_s=rates[1],
-        wrong=s.wrong,
-        iterations=s.iterations,
-        stopped=s.stopped,
-        skipped=s.skipped,
-        times_s=s.times,
-    )
-
-
-class _Runs:
-    """Records of one environment share one run, in the order in which they turn up."""
+class _Table:
+    """Gathers the placements of records, to be worked out all together."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
-        self._known: dict[str, Run] = {}
-        self._last: Run | None = None
+        self._runs = Runs(source)
+        self._heads: dict[tuple[Any, ...], int] = {}
+        self._placed: list[tuple[Any, ...]] = []
+        self._times: list[list[float]] = []
 
-    def of(self, r: Result) -> Run:
-        environment = r.environment
-        if self._last is None or self._last.environment != environment:
-            self._last = self._made(r)
-        return self._last
+    def add(self, line: int, document: dict[str, Any]) -> str:
+        """Take a record, or the line of an environment; gives what is to be said of it.
 
-    def _made(self, r: Result) -> Run:
-        environment = r.environment
-        key = json.dumps(environment, sort_keys=True)
-        if key not in self._known:
-            hosts = environment.get("hosts", ())
-            devices = environment.get("devices") or [environment.get("cpu", "")]
-            self._known[key] = Run(
-                source=self._source,
-                number=len(self._known),
-                format="busbar",
-                program=f"busbar {r.collective}",
-                version=f"busbar {environment.get('busbar', '')}".strip(),
-                library=str(environment.get("library", "")),
-                hosts=tuple(map(str, hosts)) if isinstance(hosts, list) else (),
-                devices=tuple(map(str, devices)) if isinstance(devices, list) else (),
-                environment=environment,
+        Raises ValueError (TypeError for kinds that no number has) when it cannot be read; nothing
+        of it is kept then.
+        """
+        if _is_run(document):
+            self._runs.keep(document)
+            return ""
+        check_format(document)
+        head = self._head(document)
+        halves = [
+            (placement, _checked(document[key]), _per_rank(document[key]))
+            for placement, key in (("out", "out"), ("in", "in_place"))
+            if document.get(key) is not None
+        ]
+        gpus = _gpus(document) if "gpus" in document else ()
+        run, said = self._runs.of(document)
+        for placement, half, per_rank in halves:
+            get = half.get
+            self._times.append(get("times", []))
+            self._placed.append(
+                (
+                    run,
+                    line,
+                    head,
+                    placement,
+                    "mean" if get("timing") == "loop" else "median",
+                    get("iterations", 0),
+                    get("stopped", ""),
+                    get("wrong"),
+                    get("skipped", ""),
+                    get("timing", "each"),
+                    get("across", "max"),
+                    get("limit"),
+                    per_rank,
+                    memory_clock(gpus, placement) if gpus else None,
+                    energy(gpus, placement) if gpus else None,
+                )
             )
-        return self._known[key]
+        return said
+
+    def _head(self, document: Mapping[str, Any]) -> int:
+        """The number of what a record says for both placements; checked once for all alike."""
+        head = tuple([document.get(name, _ABSENT.get(name)) for name in HEAD])
+        number = self._heads.get(head)
+        if number is None:
+            _check_head(head)
+            number = self._heads[head] = len(self._heads)
+        return number
+
+    def rows(self) -> Rows:
+        """All rows so far."""
+        return rows_of(self._placed, list(self._heads), Times.of(self._times))
 
 
-def _readings(source: str, documents: Iterable[tuple[int, object]]) -> Reading:
-    runs, rows, notes = _Runs(source), [], []
-    for line, document in documents:
-        try:
-            if isinstance(document, ValueError):
-                raise document
-            if not isinstance(document, dict):
-                raise ValueError("not a record")
-            r = result(document)
-            rows += rows_of(runs.of(r), line, r)
-        except (ValueError, TypeError, OverflowError) as error:
-            notes.append(Note(source, line, f"record not read: {error}"))
-    return Reading(rows, notes)
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the cyclic collector, which walks over millions of young values again and again."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
+
+
+def _readings(source: str, documents: Documents) -> Reading:
+    table, notes = _Table(source), list[Note]()
+    with _uncollected():
+        for line, document in documents:
+            try:
+                if isinstance(document, ValueError):
+                    raise document
+                if not isinstance(document, dict):
+                    raise ValueError("not a record")
+                said = table.add(line, document)
+            except (ValueError, TypeError, OverflowError) as error:
+                said = f"record not read: {error}"
+            if said:
+                notes.append(Note(source, line, said))
+        return Reading(table.rows(), notes)
+
+
+def rows(results: Iterable[Result], source: str = "<results>") -> Rows:
+    """The rows of records as they are in memory."""
+    table = _Table(source)
+    for line, one in enumerate(results, 1):
+        document = json.loads(json.dumps(one.as_dict()))
+        table.add(line, document)
+    return table.rows()
+
+
+def results(text: str) -> list[Result]:
+    """The records of JSON lines, whole. Raises ValueError where one cannot be read."""
+    runs, found = Runs("<text>"), []
+    for _, document in _parsed(text):
+        if isinstance(document, ValueError):
+            raise document
+        if not isinstance(document, dict):
+            raise ValueError("not a record")
+        if _is_run(document):
+            runs.keep(document)
+        else:
+            found.append(result({**document, "environment": runs.environment(document)[0]}))
+    return found
 
 
 def read_list(source: str, documents: Sequence[object]) -> Reading:
@@ -169,11 +245,12 @@ def read_jsonl(source: str, text: str) -> Reading:
     return _readings(source, _parsed(text))
 
 
-def _parsed(text: str) -> Iterable[tuple[int, object]]:
+def _parsed(text: str) -> Documents:
+    decode = json.JSONDecoder().decode
     for n, line in enumerate(text.split("\n"), 1):
-        if line.strip():
+        if line and not line.isspace():
             try:
-                yield n, json.loads(line)
+                yield n, decode(line)
             except (ValueError, RecursionError) as error:
                 yield n, ValueError(f"no JSON ({str(error)[:60]})")
 
@@ -196,7 +273,7 @@ def read_csv(source: str, text: str) -> Reading:
 
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
     def figure(column: str) -> float | None:
-        value = float(cells[column]) if cells[column] else None
+        value = float(cells[column]) if cells.get(column) else None
         if value is not None and not isfinite(value):
             raise ValueError(f"{column} is not finite")
         return value
@@ -219,6 +296,8 @@ def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
         time_s=figure("median_s"),
         low_s=figure("low_s"),
         high_s=figure("high_s"),
+        limit_s=figure("limit_s"),
+        schedule=cells.get("schedule", ""),
         algbw_bytes_per_s=figure("algbw_bytes_per_s"),
         busbw_bytes_per_s=figure("busbw_bytes_per_s"),
         wrong=int(cells["wrong"]) if cells["wrong"] else None,

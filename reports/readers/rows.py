@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["COLUMNS", "Note", "Reading", "Row", "Run", "column", "record"]
+__all__ = ["COLUMNS", "OF_RUN", "Note", "Reading", "Row", "Run", "column", "record"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,12 @@ class Row:
     interval of the median. ``min_s``, ``max_s`` and ``p99_s`` are over iterations for nccl-tests
     and Busbar, over ranks for OSU and IMB. ``cv`` is standard deviation over mean. ``wrong``
     counts wrong elements; ``error`` is the largest deviation that old nccl-tests print instead.
-    ``times_s`` are raw iterations where the log has them.
+    ``times_s`` are raw iterations where the log has them, ``per_rank_s`` every rank's own.
+    ``limit_s``: the least time that the memory ceiling of the run allows. ``schedule``: the hash of
+    the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
+    ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
+    (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
+    were taken and combined over ranks; empty where the log does not say.
     """
 
     run: Run
@@ -67,6 +72,13 @@ class Row:
     stopped: str = ""
     skipped: str = ""
     times_s: tuple[float, ...] = ()
+    limit_s: float | None = None
+    schedule: str = ""
+    per_rank_s: tuple[tuple[float, ...], ...] = ()
+    clock_memory_hz: float | None = None
+    energy_per_op_j: float | None = None
+    timing: str = ""
+    across: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +106,23 @@ class Reading:
     notes: Sequence[Note] = ()
 
 
-_OF_RUN = ("source", "number", "format", "program", "version", "library", "hosts", "devices")
+#: The columns that come from a row's run, and the fields that they are.
+OF_RUN: dict[str, str] = {
+    name: "number" if name == "run" else name
+    for name in ("source", "run", "format", "program", "version", "library", "hosts", "devices")
+}
 _OF_ROW = tuple(f.name for f in fields(Row) if f.name != "run")
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
-COLUMNS: tuple[str, ...] = (*("run" if n == "number" else n for n in _OF_RUN), *_OF_ROW)
+COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)
 
 
 def column(name: str) -> Callable[[Row], Any]:
     """What takes a column's value from a row."""
-    if name in _OF_ROW:
-        return attrgetter(name)
-    return attrgetter("run." + ("number" if name == "run" else name))
+    return attrgetter(name if name in _OF_ROW else f"run.{OF_RUN[name]}")
 
 
 def record(row: Row) -> dict[str, Any]:
     """A row as a flat mapping of ``COLUMNS``."""
-    of_run = [getattr(row.run, name) for name in _OF_RUN]
+    of_run = [getattr(row.run, name) for name in OF_RUN.values()]
     return dict(zip(COLUMNS, of_run + [getattr(row, name) for name in _OF_ROW], strict=True))

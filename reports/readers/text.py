@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
@@ -11,10 +10,12 @@ from typing import NamedTuple
 
 from reports.errors import ReportError
 
-__all__ = ["LIMIT", "Line", "lines", "read_text"]
+__all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes"]
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
 LIMIT = 4 << 30
+
+_PIECE = 1 << 20
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][0-9A-Za-z])")
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
@@ -47,18 +48,50 @@ class Line(NamedTuple):
     text: str
 
 
-def read_text(path: Path) -> str:
-    """A file's text, unpacked when it is gzip. Raises ReportError when that cannot be had."""
+def read_bytes(path: Path) -> tuple[bytes, str]:
+    """A file's bytes, unpacked when it is gzip, and what is to be said of them.
+
+    A gzip file that a killed run left is read as far as it goes. Raises ReportError when nothing can
+    be had.
+    """
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            data = stream.read(LIMIT + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ReportError(f"{path}: cannot be read: {reason}") from None
+            data = file.read(LIMIT + 1)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
+    said = ""
+    if data.startswith(b"\x1f\x8b"):
+        data, said = _unpacked(data)
+        if said and not data:
+            raise ReportError(f"{path}: cannot be read: {said}")
     if len(data) > LIMIT:
         raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
+    return data, said
+
+
+def _unpacked(data: bytes) -> tuple[bytes, str]:
+    """The members of a gzip file one after the other, as far as they can be read."""
+    parts, size, packed = [], 0, memoryview(data)
+    while packed and size <= LIMIT:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            while packed and not member.eof and size <= LIMIT:
+                part, packed = member.decompress(packed[:_PIECE]), packed[_PIECE:]
+                parts.append(part)
+                size += len(part)
+            if member.eof:
+                packed = memoryview(member.unused_data + bytes(packed))
+                continue
+        except zlib.error as error:
+            if parts and not any(packed):  # some writers fill up with zeros
+                break
+            return b"".join(parts), f"the gzip data are damaged ({error})"
+        return b"".join(parts), "the gzip data end early, as when a run is killed"
+    return b"".join(parts), ""
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file's bytes: UTF-8, or UTF-16 where it says so."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "replace")

@@ -1,8 +1,10 @@
 """Memory is planned from what the node, and any cgroup above us, really leaves."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
-from bench.memory import free_memory, per_node
+from bench.memory import Room, free_memory, room
+from collectives.worlds.inproc import InprocWorld, run
 
 GIB = 2**30
 
@@ -51,5 +53,15 @@ def test_version_one_of_cgroups(tmp_path: Path) -> None:
 
 
 def test_needs_add_up_per_node() -> None:
-    """Rule: all ranks of a node share its memory."""
-    assert per_node([1, 2, 4, 8], [0, 1, 0, 1]) == {0: 5, 1: 10}
+    """Rule: all ranks of a node share its memory, and those of a GPU the GPU's."""
+    two = Room((0, 1, 0, 1), ("node 0", "node 1"), (1, 1))
+    assert two.needs([1, 2, 4, 8]) == [5, 10] and two.ranks(1) == 2
+
+    def body(world: InprocWorld) -> Room:
+        gpu = SimpleNamespace(room=lambda: (f"GPU {world.rank // 2}", 1000 * (world.rank + 1)))
+        return room(world, gpu)
+
+    found = run(3, body)
+    assert (
+        found[0] == found[2] == Room((0, 0, 1), ("GPU 0 of node 0", "GPU 1 of node 0"), (850, 2550))
+    )

@@ -52,7 +52,7 @@ def test_parameters_stand_behind_a_name() -> None:
         ("--ranks 2 -r 2", "ranks 0 to 1"),
         ("--ranks 2 --out /nonexistent/a.json", "no folder /nonexistent"),
         ("--ranks 2 --out /tmp/a.txt", ".jsonl"),
-        ("--ranks 2 --out /tmp", "no format"),
+        ("--ranks 2 --out /proc/x/", "cannot be written"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:

@@ -4,13 +4,17 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import bench.session
+import bench.memory
+from bench.environment import hostname
 from collectives.transports import inproc
+from reports.readers import own
+from reports.record import FORMAT, Result
 from tests.conftest import REPO, on_threads
 
 ROW = re.compile(
@@ -136,7 +140,7 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
-    monkeypatch.setattr(bench.session, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
+    monkeypatch.setattr(bench.memory, "free_memory", lambda: int(1.5 * 2**20 / 0.85))
     status, out, _ = on_threads(
         "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
     )
@@ -155,15 +159,44 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     status, _, _ = on_threads(
         "allreduce", *["--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring"], *argv
     )
-    lines = [json.loads(line) for line in files[0].read_text().splitlines()]
-    assert status == 0 and len(lines) == 2 and lines == json.loads(files[1].read_text())
+    run, *lines = [json.loads(line) for line in files[0].read_text().splitlines()]
+    whole = json.loads(files[1].read_text())
+    assert status == 0 and len(lines) == 2 and {x["run"] for x in lines} == {run["run"]}
+    for line, same in zip(lines, whole, strict=True):
+        del line["run"]
+        assert line | {"environment": run["environment"]} == same
     first = lines[0]
-    assert first["format"] == 1 and len(first["out"]["times"]) == 6
+    assert first["format"] == FORMAT and len(first["out"]["times"]) == 6
     assert first["out"]["stopped"] == "iterations" and first["in_place"]["wrong"] == 0
-    assert "PATH" not in first["environment"]["variables"]
+    assert "PATH" not in run["environment"]["variables"]
     assert len(files[2].read_text().splitlines()) == 1 + 2 * 2
     theirs = json.loads((tmp_path / "n.json").read_text())
     assert theirs["results"][0]["out_of_place"]["nwrong"] == 0 and "env" not in theirs
+
+
+def test_records_say_where_every_rank_was() -> None:
+    """Rule: a record names schedule, mapping, fingerprint and versions, and ranks' own times on request."""
+    results = _kept(
+        "--per-rank", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "4", "-A", "ring,tree"
+    )
+    environment = results[0].environment
+    assert environment["mapping"]["node"] == [0, 0, 0] and environment["ranks_per_node"] == [3]
+    assert len(environment["mapping"]["cpus"]) == 3 and environment["hosts"] == [hostname()]
+    assert re.fullmatch("[0-9a-f]{16}", environment["fingerprint"][0])
+    assert len({r.schedule for r in results} | {""}) == 3, "two algorithms, neither nameless"
+    for result in results:
+        half = result.out
+        assert half is not None and [len(own) for own in half.per_rank] == [4, 4, 4]
+        assert half.times == tuple(map(max, *half.per_rank))
+
+
+def _kept(*argv: str) -> list[Result]:
+    """The results of a run on threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run.jsonl"
+        status, _, err = on_threads("allreduce", *argv, "--out", str(path))
+        assert status == 0, err
+        return own.results(path.read_text())
 
 
 def test_a_full_disk_is_said_and_costs_no_row() -> None:

@@ -6,7 +6,7 @@ import doctest
 from pathlib import Path
 
 from collectives.catalogue import draft, spec
-from collectives.cli import summary
+from collectives.commands.listing import summary
 from collectives.cost import cost
 from tests.collectives.cases import PAIRS
 

@@ -373,8 +373,8 @@ def test_a_power_cut_and_a_newer_format(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl.gz"
     path.write_bytes(gzip.compress(data[:-30]))
     found = read(path)
-    assert [r.size for r in found.rows] == [1024] and found.notes[0].line == 2
-    path.write_bytes(gzip.compress(data.replace(b'"format": 1', b'"format": 99')))
+    assert [r.size for r in found.rows] == [1024] and found.notes[0].line == 3
+    path.write_bytes(gzip.compress(data.replace(b'"format":2', b'"format":99')))
     with pytest.raises(ReportError, match="format 99"):
         read(path)
 
@@ -387,6 +387,32 @@ def test_format_1_loads_for_ever() -> None:
     assert (out.stopped, out.iterations, out.run.library) == ("precise", 7, "MPICH 5.0.2")
     assert out.busbw_bytes_per_s == pytest.approx(1024 / 1.01e-3 * 1.5)
     assert skipped.skipped == "too large" and skipped.time_s is None
+
+
+def test_format_2_loads_for_ever() -> None:
+    """Rule: as for format 1; the environment stands in a line of its own."""
+    out, into, other = read(Path(__file__).parent / "golden" / "format2.jsonl").rows
+    assert (out.collective, out.algorithm, out.ranks, out.size) == ("allreduce", "ring", 2, 1024)
+    assert (out.time_s, out.limit_s, out.wrong, out.schedule) == (3e-5, 2.4e-5, 0, "1fa61d53bd123f1d")  # fmt: skip
+    assert out.times_s == (3e-5, 2e-5, 4e-5)
+    assert out.per_rank_s == ((1e-5, 2e-5, 3e-5), (3e-5, 1e-5, 4e-5))
+    assert (out.clock_memory_hz, out.energy_per_op_j) == (3.2e9, 12.98)
+    assert (into.clock_memory_hz, into.energy_per_op_j) == (None, None)
+    assert (into.skipped, into.time_s, into.per_rank_s) == ("too large", None, ())
+    assert other.algorithm == "library" and other.schedule == "" and other.limit_s is None
+    environment = out.run.environment
+    assert environment is other.run.environment and environment["fingerprint"] == [
+        "7870c998e71c3077"
+    ]
+    assert environment["mapping"] == {"node": [0, 0], "cpus": ["0", "1"], "gpu": ["", ""]}
+
+
+def test_a_record_without_its_run_is_kept_and_said() -> None:
+    """Rule: records that were cut out of a file keep their figures; only their machine is unknown."""
+    lines = (Path(__file__).parent / "golden" / "format2.jsonl").read_text().splitlines()
+    found = parse("\n".join(lines[1:]))
+    assert len(found.rows) == 3 and found.rows[0].run.environment == {}
+    assert ["missing" in note.text for note in found.notes] == [True]
 
 
 def test_a_run_directory_is_all_its_records(tmp_path: Path) -> None:

@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.exports import EXPORTS, to_csv, to_jsonl
+from reports.exports import to_csv, to_jsonl
 from reports.nccl_table import number, row
 from reports.record import Result, Sample
 from reports.statistics import bandwidths, center, interval, relative_width
-from reports.store import Store, StoreError, export_for
 from reports.summary import summary
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200)
@@ -89,25 +87,6 @@ def test_json_lines_read_back(tmp_path: Path) -> None:
     line = json.loads(to_jsonl([_result()]))
     assert line["out"]["times"] == [1e-3] * 8 and "median" not in json.dumps(line)
     assert b"busbw_bytes_per_s" in to_csv([_result()])
-
-
-def test_a_store_is_whole_after_every_row(tmp_path: Path) -> None:
-    """Rule: after each row every file holds all rows so far, and no scratch file is left."""
-    paths = [tmp_path / f"r{ending}" for ending in EXPORTS]
-    store = Store([(path, export_for(path)) for path in paths])
-    assert list(tmp_path.iterdir()) == []
-    for n in (1, 2, 3):
-        store.add(_result())
-        assert len(paths[1].read_text().splitlines()) == n
-        assert len(json.loads(paths[0].read_text())) == n
-    assert sorted(tmp_path.iterdir()) == sorted(paths)
-
-
-@pytest.mark.parametrize("path", ["/proc/none/x.json", "/proc/x.json", "a.xyz", "/"])
-def test_a_file_that_cannot_be_written_is_refused_at_once(path: str) -> None:
-    """Rule: an unwritable file is an error before the sweep, not after."""
-    with pytest.raises(StoreError):
-        Store([(Path(path), export_for(Path(path)))])
 
 
 @given(st.integers(80, 200), st.integers(1, 14))

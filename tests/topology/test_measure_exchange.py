@@ -122,7 +122,7 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "half_way.py").write_text(
         "from mpi4py import MPI\n"
         "from topology.errors import ProbeError\n"
-        "from topology.measure_mpi import MpiExchange\n"
+        "from topology.mpi_exchange import MpiExchange\n"
         "class Fails(MpiExchange):\n"
         "    def times(self, *what):\n"
         "        if what[0] == 'bandwidth' and MPI.COMM_WORLD.rank == 1:\n"

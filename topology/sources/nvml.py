@@ -114,8 +114,7 @@ def _gpu(draft: Draft, said: dict[str, Any]) -> str:
         draft.state(id, **{fact: _set(said.get(key))})
     if said.get("reasons") is not None:
         bits = int(said["reasons"])
-        slow = tuple(word for bit, word in _REASONS.items() if bits & bit)
-        draft.state(id, throttle=slow, idle=bool(bits & _IDLE))
+        draft.state(id, throttle=slowed_by(bits), idle=bool(bits & _IDLE))
     if said.get("fabric") in _FABRIC:
         draft.state(id, fabric_state=_FABRIC[said["fabric"]])
         if said["fabric"] == 3:
@@ -133,6 +132,11 @@ def _gpu(draft: Draft, said: dict[str, Any]) -> str:
             multiprocessors=_plain(mig.get("multiprocessors")),
         )
     return id
+
+
+def slowed_by(bits: int) -> tuple[str, ...]:
+    """The clock event reasons that mean a GPU slower than it could be, in words."""
+    return tuple(word for bit, word in _REASONS.items() if bits & bit)
 
 
 def _set(words: list[int] | None) -> str | None:

@@ -74,6 +74,18 @@ _LAST = ("Invalid Argument", "Not Supported")
 def ask() -> dict[str, Any]:
     """Return what NVML says of this machine, in the form that ``nvml.parse`` reads as JSON.
 
+    Raises as `opened`.
+    """
+    pynvml = opened()
+    try:
+        return _Asker(pynvml).machine()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def opened() -> Any:
+    """Return nvidia-ml-py with NVML started; whoever asks shuts it down.
+
     Raises ProbeError without nvidia-ml-py, without driver, or when NVML does not start.
     """
     try:
@@ -86,10 +98,7 @@ def ask() -> dict[str, Any]:
         raise ProbeError(
             NAME, f"NVML does not start: {error}; is there a driver and a GPU?"
         ) from None
-    try:
-        return _Asker(pynvml).machine()
-    finally:
-        pynvml.nvmlShutdown()
+    return pynvml
 
 
 class _Asker:

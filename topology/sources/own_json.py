@@ -76,7 +76,7 @@ def _link_out(link: Link) -> dict[str, Any]:
 
 
 def _value(value: Any) -> str | int | float | bool | tuple[Any, ...]:
-    if isinstance(value, list) and all(isinstance(item, str | int) for item in value):
+    if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
         return tuple(value)
     if isinstance(value, str | int | float | bool):
         return value

@@ -17,6 +17,6 @@ def ring(n: int) -> Schedule:
             r = np.arange(n) if rank is None else np.unique([(rank - 1) % n, rank])
             return moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True)
 
-        return Step(make)  # type: ignore[arg-type]
+        return Step(make, alike="ring")  # type: ignore[arg-type]
 
     return Schedule(n, n, tuple(step(s) for s in range(n - 1)))

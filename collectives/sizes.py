@@ -1,4 +1,4 @@
-"""Sizes as nccl-tests reads them: binary K, M, G; sweeps by factor or increment."""
+"""Sizes as nccl-tests reads them: binary K, M, G; sweeps by factor or increment; rank counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 from collectives.errors import Unsupported
 
-__all__ = ["human", "parse_size", "sweep"]
+__all__ = ["MOST_RANKS", "human", "parse_size", "ranks", "short", "sweep"]
+
+MOST_RANKS = 1024
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -26,6 +28,16 @@ def human(nbytes: float) -> str:
             return f"{nbytes:.4g} {unit}"
         nbytes /= 1024
     return f"{nbytes:.4g} TiB"
+
+
+def short(nbytes: int) -> str:
+    """Bytes as they may be given, to three digits: ``64K``, ``1.5M``, ``1000``."""
+    value, unit = float(nbytes), ""
+    for unit_ in "KMGT":
+        if value < 1024:
+            break
+        value, unit = value / 1024, unit_
+    return f"{value:.4g}{unit}" if value >= 1000 else f"{value:.3g}{unit}"
 
 
 def sweep(low: int, high: int, *, factor: float | None, step: int | None) -> list[int]:
@@ -53,3 +65,18 @@ def sweep(low: int, high: int, *, factor: float | None, step: int | None) -> lis
             sizes.append(int(size))
         size = max(size * factor, size + 1)
     return sizes
+
+
+def ranks(text: str, most: int = MOST_RANKS) -> list[int]:
+    """The rank counts of ``2-8,16``. Raises Unsupported for what is none, or above ``most``."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()):
+            raise Unsupported(f"-n {text}: {part!r} is no rank count; write 8, or 2-8,16")
+        if int(high if dash else low) > most:
+            raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
+        found += range(int(low), int(high if dash else low) + 1)
+    if not found or min(found) < 1:
+        raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
+    return found

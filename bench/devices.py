@@ -1,0 +1,153 @@
+"""Opens the transports that move GPU memory: which GPU a rank takes, and whether all can go on.
+
+All ranks call `nccl_transport` together, and what one finds missing all are told: either every
+rank gets a transport, or every rank raises the same.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bench.environment import hostname
+from bench.options import Options
+from collectives.errors import BusbarError, Unavailable, Unsupported
+from collectives.gpu import pick
+from collectives.gpu.device import Device
+from collectives.gpu.load import count_gpus, load_cupy, load_nccl
+from collectives.world import World
+
+if TYPE_CHECKING:
+    from collectives.transports.mpi_device import MpiDeviceTransport
+    from collectives.transports.nccl import NcclTransport
+    from collectives.worlds.mpi import MpiWorld
+
+__all__ = ["NoGpu", "driver_here", "mpi_transport", "nccl_transport", "take"]
+
+# What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
+_SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
+_MPS = ("/tmp/nvidia-mps/control",)  # noqa: S108  (where MPS listens unless told otherwise)
+
+
+class NoGpu(Unavailable):
+    """No GPU, or no library for it; raised on all ranks alike."""
+
+
+class Taken(NamedTuple):
+    """A rank's GPU, whether ranks share one, and what the table must say of that."""
+
+    device: Device
+    shared: bool
+    remarks: list[str]
+
+
+def driver_here() -> bool:
+    """Whether an NVIDIA driver seems to be loaded: asked before anything large is imported."""
+    return any(Path(sign).exists() for sign in _SIGNS)
+
+
+def take(world: World, options: Options, *, library: bool) -> Taken:
+    """This rank's GPU, by its place among the ranks of its node.
+
+    ``library``: NCCL is wanted, too. Raises NoGpu where a rank has none, Unsupported where ranks
+    would share a GPU unasked; both on all ranks alike.
+    """
+    local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+    device, problem, unsupported = None, "", False
+    if world.name == "inproc":
+        # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
+        # would wait behind the very one that waits for it.
+        os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    try:
+        cupy = load_cupy()
+        visible = count_gpus(cupy)
+        device = Device(cupy, pick.index(local.index(world.rank), visible, options.gpus))
+        device.use()
+        if library:
+            load_nccl()
+    except BusbarError as error:
+        problem, unsupported = str(error), isinstance(error, Unsupported)
+    everyone = world.gather(
+        [problem, unsupported, device and device.uuid, hostname(), device and device.index]
+    )
+    _agree(everyone)
+    assert device is not None
+    uuids = [f"{uuid} of {host}" for _, _, uuid, host, _ in everyone]
+    if not options.oversubscribe_gpu and (refusal := pick.sharing(uuids)):
+        raise Unsupported(refusal)
+    return Taken(device, bool(pick.several(uuids)), _remarks(world, uuids))
+
+
+def _agree(everyone: list[list[Any]]) -> None:
+    """Raise what the first rank that cannot go on has found."""
+    for rank, (problem, unsupported, _, host, _) in enumerate(everyone):
+        if problem:
+            alone = any(not other[0] for other in everyone)
+            where = f"rank {rank} on {host}: " if alone else ""
+            raise (Unsupported if unsupported else NoGpu)(where + problem)
+
+
+def _remarks(world: World, uuids: list[str]) -> list[str]:
+    """What the table must say of ranks that share a GPU."""
+    found = []
+    for uuid, ranks in pick.several(uuids).items():
+        whom = f"ranks {', '.join(map(str, ranks))} share GPU {uuid}"
+        if world.name == "inproc":
+            found.append(f"{whom}: threads of one process, whose kernels run side by side")
+        elif _mps():
+            found.append(f"{whom}: processes under MPS, whose kernels run side by side")
+        else:
+            found.append(
+                f"{whom}: processes without MPS are time-sliced, so that these times say nothing"
+                " about speed"
+            )
+    return found
+
+
+def _mps() -> bool:
+    """Whether the CUDA Multi-Process Service serves this process."""
+    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    return any(Path(place).exists() for place in ((f"{pipe}/control",) if pipe else _MPS))
+
+
+def nccl_transport(world: World, options: Options, wanted: Taken | None = None) -> NcclTransport:
+    """The transport ``nccl`` on this rank's GPU; raises as `take` does."""
+    from collectives.transports.nccl import NcclTransport
+    from collectives.transports.nccl_said import listening
+
+    taken = wanted or take(world, options, library=True)
+    nccl = load_nccl()
+    if taken.shared:
+        everyone = world.gather(f"{taken.device.uuid} of {hostname()}")
+        threads = world.name == "inproc"
+        version = int(nccl.get_version())
+        os.environ.update(
+            pick.oversubscribed(
+                everyone, version, world.rank, threads=threads, env=dict(os.environ)
+            )
+        )
+    with listening(world.rank == 0) as log:
+        transport = NcclTransport(
+            world,
+            taken.device,
+            nccl,
+            graph=options.graph != "off",
+            compare=options.graph == "compare",
+            cold=options.cache == "cold",
+            deadline=60.0 if options.timeout is None else 2 * options.timeout,
+            log=log,
+        )
+    transport.remarks = taken.remarks
+    return transport
+
+
+def mpi_transport(world: MpiWorld, options: Options) -> MpiDeviceTransport:
+    """MPI between GPU buffers; raises as `take` does."""
+    from collectives.transports.mpi_device import MpiDeviceTransport, takes_device_memory
+
+    taken = take(world, options, library=False)
+    aware = all(world.gather(takes_device_memory(world.mpi))) and options.buffers == "device"
+    transport = MpiDeviceTransport(world, taken.device, aware=aware)
+    transport.remarks += taken.remarks
+    return transport

@@ -1,0 +1,225 @@
+"""``python -m bench.tune``: from arguments to rules; measures, or decides on what was measured."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from bench import launch, options
+from bench.arguments import TUNING, at_least
+from bench.main import names
+from bench.screen import Screen
+from bench.tuning import nccl, openmpi
+from bench.tuning.launches import Launch, LaunchFailed, plan, run
+from bench.tuning.predicted import predicted
+from bench.tuning.rules import LIBRARY, Rules, dump
+from bench.tuning.series import of_files, tune
+from bench.tuning.table import table
+from collectives import catalogue
+from collectives.errors import BusbarError, Unsupported
+from reports.files import StoreError, write
+
+__all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Unsupported(f"{message}; see --help")
+
+
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple(sorted({at_least(2, "ranks")(part) for part in text.split(",")}))
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share such as 2%") from None
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: 0% to 100% is needed")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    p = _Parser(
+        prog="python -m bench.tune",
+        description=(
+            "Find the best algorithm for each size and rank count, and write it for -A auto, for"
+            " Open MPI and for NCCL. Nothing is preferred that is not faster beyond noise."
+        ),
+        epilog="Options not listed here go to every measuring run, such as -b 1K -e 16M -f 4.",
+        allow_abbrev=False,
+    )
+    add = p.add_argument
+    add("--collective", default="allreduce", help="names joined by commas (default allreduce)")
+    add("--ranks", type=_ranks, metavar="P,P…", help="rank counts to measure (default 2)")
+    add("--transport", default="auto", metavar="NAMES", help="such as mpi,shm (default auto)")
+    add("-A", "--algorithm", metavar="NAMES", help="default: all that serve the ranks")
+    add("--open-mpi", action="store_true", help="also every algorithm of Open MPI's own")
+    add("--nccl", action="store_true", help="also every algorithm and protocol of NCCL's own")
+    add("--rounds", type=at_least(1, "rounds"), default=3, help="sweeps per run (default 3)")
+    add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
+    add("--placement", choices=("out", "in"), default="out", help="default out")
+    add("--noise", type=_share, default=0.02, metavar="SHARE", help="no preference (default 2%%)")
+    add("--default", default=LIBRARY, metavar="NAME", help="kept unless beaten (library)")
+    add("--from-model", type=Path, metavar="FIT", help="decide on predictions of this fit")
+    add("--topology", nargs="+", metavar="FILE", help="the machine to predict for")
+    add("--from", dest="runs", nargs="+", type=Path, metavar="RUN", help="decide on these records")
+    add("--out", type=Path, default=TUNING, metavar="FILE", help=f"our JSON (default {TUNING})")
+    add("--open-mpi-rules", type=Path, metavar="FILE", help="for coll_tuned_dynamic_rules_filename")
+    add("--nccl-tuner", type=Path, metavar="FILE", help="for NCCL's example tuner plug-in")
+    return p
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it; 0 well, 1 a run failed or a file could not be written, 2 a wrong option or file."""
+    try:
+        given, rest = _parser().parse_known_args(argv)
+        return _tune(given, rest)
+    except (BusbarError, StoreError) as error:
+        print(f"busbar: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def _tune(given: argparse.Namespace, rest: list[str]) -> int:
+    records, failed = given.runs, 0
+    if given.from_model is not None:
+        rules = _predict(given, rest)
+    else:
+        if records is None:
+            records, failed = _measure(given, rest)
+        elif rest:
+            raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
+        series, notes = of_files(records, given.placement)
+        for note in notes[:20]:
+            _say(note)
+        rules = tune(series, given.default, given.noise)
+    files = _files(given, rules)
+    for path, data in files:
+        write(path, data)
+        _say(f"wrote {path}")
+    Screen(0).lines(table(rules))
+    return 1 if failed else 0
+
+
+def _predict(given: argparse.Namespace, rest: Sequence[str]) -> list[Rules]:
+    """Rules from the cost model; the algorithm that is usual for a collective is the default."""
+    if given.runs is not None or given.open_mpi or given.nccl:
+        raise Unsupported("--from-model predicts our own algorithms; it measures and reads no runs")
+    found: list[Rules] = []
+    for collective in _collectives(given):
+        options_ = options.parse(rest, collective)
+        series, notes = predicted(
+            [collective],
+            given.ranks or (2,),
+            options_.sizes,
+            given.from_model,
+            given.topology,
+            given.algorithm,
+            options_.dtypes[0],
+        )
+        for note in notes:
+            _say(note)
+        default = catalogue.usual(collective) if given.default == LIBRARY else given.default
+        found += tune(series, default, given.noise, "predicted")
+    return found
+
+
+def _collectives(given: argparse.Namespace) -> list[str]:
+    wanted: list[str] = given.collective.split(",")
+    for collective in wanted:
+        if collective not in names():
+            raise Unsupported(f"no collective {collective!r}; there are: {', '.join(names())}")
+    return wanted
+
+
+def _files(given: argparse.Namespace, rules: Sequence[Rules]) -> list[tuple[Path, bytes]]:
+    """All files, made before the first is written. Raises Unsupported where one cannot be made."""
+    found = [
+        (
+            given.out,
+            dump(
+                rules,
+                {
+                    "runs": [str(path) for path in given.runs or ()],
+                    "fit": str(given.from_model or ""),
+                },
+            ),
+        )
+    ]
+    if given.open_mpi_rules is not None:
+        found.append(
+            (given.open_mpi_rules, openmpi.rules_file(_own(rules, ("mpi/library", "mpi"))))
+        )
+    if given.nccl_tuner is not None:
+        found.append((given.nccl_tuner, nccl.tuner_file(_own(rules, ("nccl/library",)))))
+    return found
+
+
+def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
+    """The rules of the first of these groups that there are: what one library can be told to do."""
+    for group in groups:
+        found = [one for one in rules if one.transport == group]
+        if found:
+            return found
+    raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
+
+
+def _measure(given: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Path], int]:
+    """Do all runs; gives the files of their records, and how many runs failed."""
+    sign = launch.launched()
+    if sign is not None:
+        raise Unsupported(
+            "bench.tune starts runs of its own; run it without mpirun, and name a cluster's"
+            " launcher by --launcher 'srun -n {ranks}'"
+        )
+    if given.open_mpi and given.nccl:
+        raise Unsupported("--open-mpi and --nccl exclude each other: they are two libraries")
+    wanted = _collectives(given)
+    for collective in wanted:
+        options.parse(rest, collective)
+    own = "openmpi" if given.open_mpi else "nccl" if given.nccl else ""
+    common = (*rest, "-N", str(given.rounds), "--placement", given.placement)
+    todo = list(
+        plan(
+            wanted,
+            given.ranks or (2,),
+            given.transport.split(","),
+            given.algorithm,
+            own,
+            common,
+        )
+    )
+    folder = given.out.with_name(given.out.name + ".records")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unsupported(f"{folder}: {error.strerror}") from None
+    return _all(todo, folder, given.launcher)
+
+
+def _all(todo: Sequence[Launch], folder: Path, launcher: str | None) -> tuple[list[Path], int]:
+    found: list[Path] = []
+    failed = 0
+    for number, one in enumerate(todo, 1):
+        _say(f"{number}/{len(todo)} {one.name}")
+        try:
+            found.append(run(one, folder, launcher))
+        except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
+            failed += 1
+            _say(str(error))
+        except KeyboardInterrupt:
+            raise Unsupported(
+                f"interrupted; what was measured is kept: --from {folder} decides on it"
+            ) from None
+    if not found:
+        raise LaunchFailed(f"none of {len(todo)} runs succeeded")
+    return found, failed
+
+
+def _say(text: str) -> None:
+    print(f"busbar: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,74 @@
+"""From times to choices. Nothing is preferred that is not faster beyond noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bench.tuning.rules import Candidate, Range
+from reports.inference import ratio_interval
+
+__all__ = ["Times", "decide", "tied", "verdict"]
+
+Times = Mapping[Candidate, Sequence[Sequence[float]]]
+"""Seconds of iterations, a list for each round that was measured."""
+
+
+def _middle(rounds: Sequence[Sequence[float]]) -> float:
+    return float(np.median(np.concatenate([np.asarray(r, dtype=float) for r in rounds])))
+
+
+def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], noise: float) -> bool:
+    """Whether ``other`` takes longer than ``base`` by more than ``noise``, surely.
+
+    Surely means that the 95 % interval of the ratio of medians lies above 1 + noise. It is a
+    bootstrap over rounds and over iterations within them; with a single round what differs between
+    rounds is not in it. Single values (predictions) are compared as they are.
+    """
+    if sum(map(len, base)) == sum(map(len, other)) == 1:
+        return _middle(other) > (1 + noise) * _middle(base)
+    found = ratio_interval(base, other)
+    return found is not None and found[0] > 1 + noise
+
+
+def tied(times: Times, noise: float) -> tuple[Candidate, ...]:
+    """The candidates that may be the fastest.
+
+    First the one with the least median, then all that are not surely slower than it.
+    """
+    order = sorted(times, key=lambda c: (_middle(times[c]), c))
+    best = order[0]
+    return (best, *(c for c in order[1:] if not slower(times[best], times[c], noise)))
+
+
+def verdict(times: Times, default: Candidate, before: Candidate | None, noise: float) -> Candidate:
+    """What to take at one size.
+
+    The default, unless something is surely faster; then what the size before takes, if that may
+    be the fastest, so that choices change no oftener than they must; else the fastest.
+    """
+    may = tied(times, noise)
+    best = may[0]
+    if default in times and not slower(times[best], times[default], noise):
+        return default
+    if before in may and before is not None:
+        return before
+    return best
+
+
+def decide(sizes: Mapping[int, Times], default: Candidate, noise: float) -> tuple[Range, ...]:
+    """The ranges for all sizes; neighbours with one choice are one range.
+
+    ``sizes`` must not be empty and every size must have a candidate.
+    """
+    ranges: list[Range] = []
+    before: Candidate | None = None
+    for size in sorted(sizes):
+        times = sizes[size]
+        choice = verdict(times, default, before, noise)
+        if choice != before:
+            base = _middle(times[default]) if default in times else None
+            ranges.append(Range(size, choice, _middle(times[choice]), base))
+        before = choice
+    return tuple(ranges)

@@ -1,0 +1,118 @@
+"""The measuring runs: one launch for each rank count, transport and forced algorithm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.tuning import nccl, openmpi
+from collectives import catalogue
+from collectives.errors import BusbarError, Unsupported
+
+__all__ = ["Launch", "LaunchFailed", "algorithms", "plan", "run"]
+
+SEGMENTS = (4, 16)
+
+
+class LaunchFailed(BusbarError):
+    """A measuring run ended with an error; the message is its last line."""
+
+    exit_status = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One run: what, on how many ranks, with which variables added; ``name`` names its records."""
+
+    name: str
+    collective: str
+    ranks: int
+    argv: tuple[str, ...]
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
+    """Everything of ours that serves so many ranks, and with some segment counts what has segments."""
+    found: list[str] = []
+    for name in catalogue.algorithms(collective):
+        known = catalogue.parameters(collective, name)
+        try:
+            catalogue.build(collective, name, ranks)
+        except Unsupported:
+            continue
+        found += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
+    return found
+
+
+def plan(
+    collectives: Sequence[str],
+    ranks: Sequence[int],
+    transports: Sequence[str],
+    wanted: str | None,
+    own: str,
+    rest: Sequence[str],
+) -> Iterator[Launch]:
+    """The launches that a tuning run needs.
+
+    ``wanted``: algorithms as ``-A`` takes them, None for all that serve the ranks. ``own``: whose
+    own algorithms are forced one after the other, ``openmpi``, ``nccl`` or empty. ``rest``:
+    options for every run.
+    """
+    for collective in collectives:
+        for n in ranks:
+            names = wanted or ",".join(algorithms(collective, n))
+            for i, transport in enumerate(transports):
+                # The library is measured once, beside the first of the transports.
+                chosen = names if wanted or i else f"{names},library"
+                argv = ("-A", chosen, "--transport", transport, *rest)
+                yield Launch(f"{collective}-{n}-{transport}", collective, n, argv)
+            yield from _forced(collective, n, own, rest)
+
+
+def _forced(collective: str, n: int, own: str, rest: Sequence[str]) -> Iterator[Launch]:
+    if not own:
+        return
+    forcing = openmpi.forcing(collective, n) if own == "openmpi" else nccl.forcing(collective)
+    transport = "mpi" if own == "openmpi" else "nccl"
+    for name, variables in forcing.items():
+        argv = ("-A", "library", "--transport", transport, *rest)
+        label = f"{collective}-{n}-{own}-{name.replace('/', '-')}"
+        yield Launch(label, collective, n, argv, variables)
+
+
+def run(launch: Launch, records: Path, launcher: str | None) -> Path:
+    """Run it; gives the file of its records, which is complete row by row even if the run is not.
+
+    ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun. Raises
+    LaunchFailed with the run's last words.
+    """
+    path = records / f"{launch.name}.jsonl"
+    argv = [*launch.argv, "--out", str(path)]
+    module = [sys.executable, "-m", f"bench.{launch.collective}"]
+    if launcher is None:
+        command = [*module, "--ranks", str(launch.ranks), *argv]
+    else:
+        words = [word.replace("{ranks}", str(launch.ranks)) for word in shlex.split(launcher)]
+        command = [*words, *module, *argv]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **launch.variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise Unsupported(f"{command[0]}: cannot be started: {error.strerror}") from None
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.startswith("busbar:")]
+        last = (said or done.stderr.splitlines() or ["nothing said"])[-1]
+        raise LaunchFailed(f"{launch.name}: exit status {done.returncode}: {last}")
+    return path

@@ -1,0 +1,214 @@
+"""Open MPI's own algorithms: their numbers, how to force one, and the rules file of `coll tuned`.
+
+Numbers and names are those that ``ompi_info --all`` lists for Open MPI 5.0; the file's grammar is
+what its reader takes (ompi/mca/coll/tuned, coll_tuned_dynamic_file.c), classic form. Sizes in it
+are bytes of the whole vector, as in our size column (coll_tuned_decision_dynamic.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from bench.tuning.rules import LIBRARY, Candidate, Range, Rules
+from collectives import catalogue
+from collectives.errors import Unsupported
+
+__all__ = ["ALGORITHMS", "forced", "forcing", "rules_file"]
+
+PREFIX = f"{LIBRARY}/"
+_ON = "OMPI_MCA_coll_tuned_use_dynamic_rules"
+
+# collective: (number in coll.h, name in parameters, algorithms from number 1 on)
+_TABLE: Mapping[str, tuple[int, str, tuple[str, ...]]] = {
+    "allgather": (
+        0,
+        "allgather",
+        ("linear", "bruck", "recursive_doubling", "ring", "neighbor", "two_proc", "sparbit"),
+    ),
+    "allreduce": (
+        2,
+        "allreduce",
+        (
+            "basic_linear",
+            "nonoverlapping",
+            "recursive_doubling",
+            "ring",
+            "segmented_ring",
+            "rabenseifner",
+        ),
+    ),
+    "alltoall": (
+        3,
+        "alltoall",
+        ("linear", "pairwise", "modified_bruck", "linear_sync", "two_proc"),
+    ),
+    "barrier": (
+        6,
+        "barrier",
+        ("linear", "double_ring", "recursive_doubling", "bruck", "two_proc", "tree"),
+    ),
+    "broadcast": (
+        7,
+        "bcast",
+        (
+            "basic_linear",
+            "chain",
+            "pipeline",
+            "split_binary_tree",
+            "binary_tree",
+            "binomial",
+            "knomial",
+            "scatter_allgather",
+            "scatter_allgather_ring",
+        ),
+    ),
+    "gather": (9, "gather", ("basic_linear", "binomial", "linear_sync")),
+    "reduce": (
+        11,
+        "reduce",
+        (
+            "linear",
+            "chain",
+            "pipeline",
+            "binary",
+            "binomial",
+            "in_order_binary",
+            "rabenseifner",
+        ),
+    ),
+    "reduce_scatter": (
+        13,
+        "reduce_scatter_block",
+        ("basic_linear", "recursive_doubling", "recursive_halving", "butterfly"),
+    ),
+    "scatter": (15, "scatter", ("basic_linear", "binomial", "linear_nb")),
+}
+
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {name: row[2] for name, row in _TABLE.items()}
+"""Open MPI's names of its algorithms for each of our collectives that its rules can choose for."""
+
+# Where one of our schedules is the algorithm of the same idea in Open MPI.
+_OURS: Mapping[str, Mapping[str, str]] = {
+    "allgather": {"ring": "ring", "bruck": "bruck", "doubling": "recursive_doubling"},
+    "allreduce": {
+        "ring": "ring",
+        "recursive_doubling": "recursive_doubling",
+        "halving_doubling": "rabenseifner",
+        "one_shot": "basic_linear",
+    },
+    "alltoall": {"pairwise": "pairwise", "bruck": "modified_bruck", "direct": "linear"},
+    "broadcast": {
+        "flat": "basic_linear",
+        "chain": "chain",
+        "binomial": "binomial",
+        "scatter_allgather": "scatter_allgather_ring",
+    },
+    "gather": {"flat": "basic_linear", "binomial": "binomial"},
+    "reduce": {"flat": "linear", "chain": "chain", "binomial": "binomial"},
+    "reduce_scatter": {"halving": "recursive_halving"},
+    "scatter": {"flat": "basic_linear", "binomial": "binomial"},
+}
+
+
+def forcing(collective: str, ranks: int) -> dict[str, dict[str, str]]:
+    """For each algorithm of Open MPI that takes so many ranks, the environment that forces it.
+
+    Raises Unsupported for a collective that Open MPI's rules do not know.
+    """
+    _, parameter, names = _entry(collective)
+    return {
+        name: {_ON: "true", f"OMPI_MCA_coll_tuned_{parameter}_algorithm": str(number)}
+        for number, name in enumerate(names, 1)
+        if name != "two_proc" or ranks == 2
+    }
+
+
+def forced(collective: str, variables: Mapping[str, str]) -> str:
+    """The name of the algorithm that a run's environment forced; empty where it forced none."""
+    if collective not in _TABLE or variables.get(_ON, "").lower() not in ("1", "true", "yes"):
+        return ""
+    _, parameter, names = _TABLE[collective]
+    number = variables.get(f"OMPI_MCA_coll_tuned_{parameter}_algorithm", "0")
+    return names[int(number) - 1] if number.isdigit() and 0 < int(number) <= len(names) else ""
+
+
+def _entry(collective: str) -> tuple[int, str, tuple[str, ...]]:
+    if collective not in _TABLE:
+        raise Unsupported(
+            f"Open MPI's rules do not choose for {collective}; they do for {', '.join(_TABLE)}"
+        )
+    return _TABLE[collective]
+
+
+def number(collective: str, choice: Candidate) -> int | None:
+    """The number that a rule gives for a choice.
+
+    0 for what Open MPI itself decides, None for an algorithm that it does not have.
+    """
+    if choice.algorithm == LIBRARY:
+        return 0
+    names = _entry(collective)[2]
+    name = choice.algorithm.removeprefix(PREFIX)
+    if name == choice.algorithm:
+        name = _OURS.get(collective, {}).get(catalogue.parse(choice.algorithm)[0], "")
+    return names.index(name) + 1 if name in names else None
+
+
+def rules_file(rules: Sequence[Rules]) -> bytes:
+    """The file for ``coll_tuned_dynamic_rules_filename``.
+
+    Open MPI applies a rule to all communicators from its size up to the next rule's, and to all
+    messages from its size on. Sizes below the smallest that was looked at, and rank counts that
+    were not, are left to Open MPI. Raises Unsupported when a choice is none that it has.
+    """
+    by_collective: dict[str, list[Rules]] = {}
+    for one in sorted(rules, key=lambda r: (r.collective, r.ranks)):
+        by_collective.setdefault(one.collective, []).append(one)
+    lines = [f"{len(by_collective)} # collectives"]
+    for collective, found in by_collective.items():
+        sizes = dict(_communicators(collective, found))
+        lines.append(f"{_entry(collective)[0]} # {collective}")
+        lines.append(f"{len(sizes)} # communicator sizes")
+        for ranks, messages in sizes.items():
+            lines += [f"{ranks} # ranks", f"{len(messages)} # message sizes"]
+            lines += [f"{low} {chosen} 0 0 # {name}" for low, chosen, name in messages]
+    return ("\n".join(lines) + "\n").encode()
+
+
+_Message = tuple[int, int, str]
+
+
+def _communicators(collective: str, rules: Sequence[Rules]) -> Iterator[tuple[int, list[_Message]]]:
+    """(ranks, rules) in rising order, with Open MPI's own choice between what was looked at."""
+    own: list[_Message] = [(0, 0, "Open MPI decides")]
+    covered = 0
+    if rules[0].ranks > 0:
+        yield 0, own
+    for one in rules:
+        if covered and one.ranks > covered:
+            yield covered, own
+        yield one.ranks, _messages(collective, one)
+        covered = one.ranks + 1
+    yield covered, own
+
+
+def _messages(collective: str, rules: Rules) -> list[_Message]:
+    found: list[_Message] = [(0, 0, "Open MPI decides")]
+    for one in rules.ranges:
+        made = _message(collective, one)
+        if made[0] == 0:
+            found = [made]
+        elif made[1] != found[-1][1]:
+            found.append(made)
+    return found
+
+
+def _message(collective: str, one: Range) -> _Message:
+    chosen = number(collective, one.choice)
+    if chosen is None:
+        ours = ",".join(_OURS.get(collective, {}))
+        raise Unsupported(
+            f"{one.choice.algorithm} is no algorithm of Open MPI for {collective}; tune with"
+            f" --open-mpi to choose among its own, or with -A {ours}, which it has too"
+        )
+    return one.low, chosen, "Open MPI decides" if not chosen else str(one.choice.algorithm)

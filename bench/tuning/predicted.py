@@ -1,0 +1,59 @@
+"""Predictions in the place of measurements: what the cost model says of every candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.tuning.launches import algorithms
+from bench.tuning.rules import Candidate
+from bench.tuning.series import Key, Series
+from collectives import catalogue
+from collectives.dtypes import dtype
+from collectives.model.fitfile import read
+from collectives.model.given import given
+from collectives.model.predict import seconds
+
+__all__ = ["predicted"]
+
+
+def predicted(
+    collectives: Sequence[str],
+    ranks: Sequence[int],
+    sizes: Sequence[int],
+    fit: Path,
+    topology: Sequence[str] | None,
+    wanted: str | None,
+    kind: str = "float",
+) -> tuple[Series, list[str]]:
+    """One predicted time a candidate and size, and lines that say where the costs are from.
+
+    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that map
+    the machine, None for ranks as they were measured. The candidates' transport is the one that the
+    fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
+    """
+    found: Series = {}
+    notes: list[str] = []
+    transport = read(fit).costs[0].transport or "mpi"
+    for collective in collectives:
+        spec = catalogue.spec(collective)
+        for n in ranks:
+            priced, said = given(topology, fit, n)
+            notes += said
+            names = wanted.split(",") if wanted else algorithms(collective, n)
+            itemsize = dtype(kind).itemsize
+            shown = [spec.size(n, size, itemsize).shown_bytes for size in sizes]
+            key = Key(collective, n, _nodes(topology, n, len(priced.machine.table)), kind)
+            at = found.setdefault(key, {size: {} for size in shown})
+            for name in names:
+                plain, parameters = catalogue.parse(name)
+                made = catalogue.draft(collective, plain, n, root=0, **parameters)
+                times = seconds(made, spec, priced, shown, itemsize=itemsize)
+                for size, time in zip(shown, times.tolist(), strict=True):
+                    at[size][Candidate(name, transport)] = [[time]]
+    return found, list(dict.fromkeys(notes))
+
+
+def _nodes(topology: Sequence[str] | None, ranks: int, each: int) -> int:
+    """Nodes that so many ranks take, where a map says how many one node has."""
+    return 1 if topology is None else -(-ranks // each)

@@ -1,0 +1,193 @@
+"""What tuning finds out, as plain data, and our own file of it. Knows nothing of measuring."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from collectives.errors import Unsupported
+
+__all__ = [
+    "ANY",
+    "FORMAT",
+    "LIBRARY",
+    "Candidate",
+    "Range",
+    "Rules",
+    "dump",
+    "load",
+    "lookup",
+    "parse",
+]
+
+FORMAT = "busbar-tuning 1"
+_LARGEST = 1 << 24  # bytes of a file that is read
+ANY = "any"
+LIBRARY = "library"
+
+
+@dataclass(frozen=True, order=True)
+class Candidate:
+    """Something to choose: an algorithm as ``-A`` takes it, and the transport that carries it.
+
+    The library's own algorithms are ``library``, or ``library/NAME`` where one was forced.
+    """
+
+    algorithm: str
+    transport: str
+
+    def __str__(self) -> str:
+        """``ring:segments=4 on shm``."""
+        return f"{self.algorithm} on {self.transport}"
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``low`` bytes up to the next range's: what to take.
+
+    ``seconds`` at ``low``; ``default_seconds`` the default's there, None where it was not measured.
+    """
+
+    low: int
+    choice: Candidate
+    seconds: float
+    default_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Ranges in rising order for one collective on so many ranks of so many nodes.
+
+    ``transport`` is the one whose candidates were compared, ``any`` for all of them together,
+    ``mpi/library`` and ``nccl/library`` for a library's own algorithms, forced one by one;
+    ``low`` and ``high`` bound the sizes that were looked at; ``source`` is ``measured`` or
+    ``predicted``. ``default`` stays chosen wherever nothing beats it by more than ``noise``.
+    """
+
+    collective: str
+    ranks: int
+    nodes: int
+    dtype: str
+    transport: str
+    source: str
+    default: Candidate
+    noise: float
+    low: int
+    high: int
+    ranges: tuple[Range, ...]
+
+    def at(self, nbytes: int) -> Range:
+        """The range that a size falls into; sizes below all belong to the first."""
+        found = self.ranges[0]
+        for one in self.ranges:
+            if one.low <= nbytes:
+                found = one
+        return found
+
+
+def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
+    """Our JSON, which ``-A auto`` reads."""
+    document = {
+        "format": FORMAT,
+        "environment": dict(environment),
+        "rules": [asdict(one) for one in rules],
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def load(path: Path) -> list[Rules]:
+    """The rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise Unsupported(f"{path}: larger than {_LARGEST} bytes; no tuning file is")
+        return parse(path.read_bytes(), path)
+    except OSError as error:
+        raise Unsupported(
+            f"{path}: {error.strerror or error}; python -m bench.tune writes one"
+        ) from None
+
+
+def parse(data: bytes, path: Path) -> list[Rules]:
+    """The rules in the bytes of a file. Raises Unsupported; ``path`` is what the message names."""
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise Unsupported(f"{path}: no JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise Unsupported(f"{path}: not a tuning file of format {FORMAT!r}")
+    found = document.get("rules")
+    if not isinstance(found, list):
+        raise Unsupported(f"{path}: rules: a list is missing")
+    return [_rules(path, number, one) for number, one in enumerate(found)]
+
+
+_KINDS: Mapping[str, type | tuple[type, ...]] = {
+    "collective": str,
+    "ranks": int,
+    "nodes": int,
+    "dtype": str,
+    "transport": str,
+    "source": str,
+    "noise": (int, float),
+    "low": int,
+    "high": int,
+    "ranges": list,
+}
+
+
+def _rules(path: Path, number: int, one: Any) -> Rules:
+    where = f"{path}: rules[{number}]"
+    if not isinstance(one, dict):
+        raise Unsupported(f"{where}: not an object")
+    for name, kind in _KINDS.items():
+        if not isinstance(one.get(name), kind) or isinstance(one[name], bool):
+            raise Unsupported(f"{where}.{name}: missing, or of a wrong type")
+    if not one["ranges"]:
+        raise Unsupported(f"{where}.ranges: empty")
+    ranges = tuple(_range(f"{where}.ranges[{i}]", r) for i, r in enumerate(one["ranges"]))
+    if any(b.low <= a.low for a, b in pairwise(ranges)):
+        raise Unsupported(f"{where}.ranges: sizes must rise")
+    kept = {name: one[name] for name in _KINDS if name != "ranges"}
+    return Rules(**kept, default=_candidate(f"{where}.default", one.get("default")), ranges=ranges)
+
+
+def _range(where: str, one: Any) -> Range:
+    if not isinstance(one, dict) or type(one.get("low")) is not int or one["low"] < 0:
+        raise Unsupported(f"{where}.low: missing, or no size")
+    seconds: Any = one.get("seconds")
+    default: Any = one.get("default_seconds")
+    if type(seconds) not in (int, float) or not (default is None or type(default) in (int, float)):
+        raise Unsupported(f"{where}: seconds are no numbers")
+    return Range(one["low"], _candidate(f"{where}.choice", one.get("choice")), seconds, default)
+
+
+def _candidate(where: str, one: Any) -> Candidate:
+    names = ("algorithm", "transport")
+    if not isinstance(one, dict) or not all(isinstance(one.get(n), str) for n in names):
+        raise Unsupported(f"{where}: needs an algorithm and a transport")
+    return Candidate(one["algorithm"], one["transport"])
+
+
+def lookup(
+    rules: Iterable[Rules], path: Path, collective: str, ranks: int, transports: Sequence[str]
+) -> Rules:
+    """The rules for a collective on so many ranks over the first of the transports that has any.
+
+    Raises Unsupported, naming what the file has instead.
+    """
+    known = list(rules)
+    for transport in transports:
+        for one in known:
+            if (one.collective, one.ranks, one.transport) == (collective, ranks, transport):
+                return one
+    has = sorted({(r.collective, r.ranks, r.transport) for r in known})
+    listed = ", ".join(f"{c} on {n} ranks over {t}" for c, n, t in has[:6]) or "nothing"
+    more = f" and {len(has) - 6} more" * (len(has) > 6)
+    raise Unsupported(
+        f"{path} has no rules for {collective} on {ranks} ranks over {' or '.join(transports)};"
+        f" it has {listed}{more}; python -m bench.tune makes them"
+    )

@@ -1,0 +1,133 @@
+"""Records of benchmarks as what is decided on: times of every candidate at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.tuning import nccl, openmpi
+from bench.tuning.decide import decide
+from bench.tuning.rules import ANY, LIBRARY, Candidate, Rules
+from collectives.errors import Unsupported
+from reports.errors import ReportError
+from reports.readers.rows import Row
+from reports.reading import read
+
+__all__ = ["Key", "Series", "candidate", "collect", "of_files", "tune"]
+
+
+class Key(NamedTuple):
+    """What rules are made for."""
+
+    collective: str
+    ranks: int
+    nodes: int
+    dtype: str
+
+
+Series = dict[Key, dict[int, dict[Candidate, list[list[float]]]]]
+"""For each key and size, seconds of each candidate's iterations, a list for each time measured."""
+
+
+def candidate(row: Row) -> Candidate:
+    """What a row measured; a library whose algorithm was forced is named after that algorithm."""
+    name = row.algorithm
+    if name == LIBRARY:
+        given = row.run.environment.get("variables")
+        variables = given if isinstance(given, Mapping) else {}
+        forced = (
+            nccl.forced(variables)
+            if row.transport == "nccl"
+            else openmpi.forced(row.collective, variables)
+        )
+        name = f"{LIBRARY}/{forced}" if forced else name
+    return Candidate(name, row.transport)
+
+
+def collect(rows: Iterable[Row], placement: str) -> Series:
+    """Rows with raw times, by what they measured; ``placement`` is ``out`` or ``in``.
+
+    Rows with wrong results are no candidates: a fast wrong answer wins nothing.
+    """
+    found: Series = {}
+    for row in rows:
+        if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
+            continue
+        if row.ranks is None or row.size is None:
+            continue
+        per_node = row.run.environment.get("ranks_per_node")
+        nodes = len(per_node) if isinstance(per_node, list) and per_node else 1
+        key = Key(row.collective, row.ranks, nodes, row.dtype)
+        times = found.setdefault(key, {}).setdefault(row.size, {})
+        times.setdefault(candidate(row), []).append(list(row.times_s))
+    return found
+
+
+def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
+    """The series of record files or run directories, and notes of what could not be read.
+
+    Raises Unsupported when a file cannot be read or none has a row with raw times.
+    """
+    rows: list[Row] = []
+    notes: list[str] = []
+    for path in paths:
+        try:
+            found = read(path)
+        except ReportError as error:
+            raise Unsupported(str(error)) from None
+        rows += found.rows
+        notes += map(str, found.notes)
+    series = collect(rows, placement)
+    if not series:
+        names = ", ".join(map(str, paths))
+        raise Unsupported(
+            f"{names}: no row with the times of its iterations for placement {placement!r}"
+        )
+    return series, notes
+
+
+def tune(series: Series, default: str, noise: float, source: str = "measured") -> list[Rules]:
+    """Rules for every key and for every group of candidates that compete (see `_groups`).
+
+    ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
+    first by name stands in its place.
+    """
+    return [
+        made for key in sorted(series) for made in _rules(key, series[key], default, noise, source)
+    ]
+
+
+def _rules(
+    key: Key,
+    sizes: Mapping[int, Mapping[Candidate, list[list[float]]]],
+    default: str,
+    noise: float,
+    source: str,
+) -> Iterable[Rules]:
+    for name, mine in _groups(sorted({c for times in sizes.values() for c in times})).items():
+        kept = {
+            size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
+        }
+        kept = {size: times for size, times in kept.items() if times}
+        base = next((c for c in mine if c.algorithm == default), mine[0])
+        ranges = decide(kept, base, noise)
+        yield Rules(*key, name, source, base, noise, min(kept), max(kept), ranges)
+
+
+def _groups(everything: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+    """Who competes: ours over each transport, ours over all of them, and a library's own.
+
+    The library's free choice takes part everywhere: it is what users have without any rule.
+    """
+    library = [c for c in everything if c.algorithm == LIBRARY]
+    forced = [c for c in everything if c.algorithm.startswith(f"{LIBRARY}/")]
+    ours = [c for c in everything if c not in library and c not in forced]
+    transports = sorted({c.transport for c in ours})
+    groups = {t: [*library, *(c for c in ours if c.transport == t)] for t in transports}
+    if len(transports) > 1:
+        groups[ANY] = [*library, *ours]
+    for transport in sorted({c.transport for c in forced}):
+        mine = [c for c in (*library, *forced) if c.transport == transport]
+        groups[f"{transport}/{LIBRARY}"] = mine
+    return groups or {c.transport: [c] for c in library}

@@ -1,0 +1,32 @@
+"""The rules as a table for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bench.tuning.rules import ANY, Rules
+from collectives.sizes import human
+
+__all__ = ["table"]
+
+
+def table(rules: Sequence[Rules]) -> list[str]:
+    """A block of lines for each set of rules, at most 80 columns wide with usual names."""
+    return [line for one in rules for line in _block(one)]
+
+
+def _block(rules: Rules) -> Iterator[str]:
+    where = "all transports" if rules.transport == ANY else rules.transport
+    yield (
+        f"# {rules.collective}, {rules.ranks} ranks on {rules.nodes}"
+        f" node{'s' * (rules.nodes != 1)}, {rules.dtype}, {where}: {rules.source} from"
+        f" {human(rules.low)} to {human(rules.high)}"
+    )
+    yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}"
+    yield f"# {'from':>10}  {'algorithm':<34} {'time':>10}  {'against default':>15}"
+    for one in rules.ranges:
+        gain = ""
+        if one.default_seconds is not None and one.choice != rules.default:
+            gain = f"{one.default_seconds / one.seconds:.2f} x"
+        yield f"  {human(one.low):>10}  {one.choice!s:<34} {one.seconds * 1e6:>8.1f}us  {gain:>15}"
+    yield ""

@@ -1,0 +1,91 @@
+"""How long a large record takes to load, to group and to show.
+
+    python benchmarks/reports_load.py                      # a million rows, 200 MB
+    python benchmarks/reports_load.py --rows 100000 --keep big.jsonl
+
+Writes a record as a long run leaves it (every size and algorithm again and again), then times, in a
+process of its own each: ``reports.load``, a pandas ``groupby``, ``python -m reports show``. Prints
+the median and the range of the repetitions, in seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from reports.exports import Lines
+from reports.record import Result, Sample
+
+HERE = Path(__file__).resolve().parent.parent
+ALGORITHMS = ("ring", "tree", "halving_doubling", "sharded_ps", "library")
+SIZES = tuple(1 << n for n in range(20, 31))
+ENVIRONMENT = {"busbar": "1", "library": "MPICH 5.0.2", "hosts": ["n0"], "cpu": "Xeon", "cpus": 2}
+LOADED = """
+import sys, time
+start = time.perf_counter()
+import reports
+frame = reports.load(sys.argv[1])
+loaded = time.perf_counter()
+frame.groupby(["algorithm", "size", "placement"])["busbw_bytes_per_s"].median()
+print(len(frame), loaded - start, time.perf_counter() - loaded)
+"""
+
+
+def main() -> None:
+    """Write, time, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000, help="placements, two a record")
+    parser.add_argument("--iterations", type=int, default=5, help="raw times of each")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--ending", default=".jsonl", choices=(".jsonl", ".jsonl.gz", ".parquet"))
+    parser.add_argument("--keep", type=Path, help="write the record here, or use the one that is")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = given.keep or Path(folder) / f"large{given.ending}"
+        if not path.exists():
+            _write(path, given.rows, given.iterations)
+        print(f"{path.stat().st_size / 1e6:.0f} MB")
+        load, group, show = [], [], []
+        for _ in range(given.rounds):
+            said = _run("-c", LOADED, str(path)).split()
+            load.append(float(said[1]))
+            group.append(float(said[2]))
+            start = time.perf_counter()
+            _run("-m", "reports", "show", str(path))
+            show.append(time.perf_counter() - start)
+        print(f"{said[0]} rows")
+        for name, times in (("load", load), ("group", group), ("show", show)):
+            middle = statistics.median(times)
+            print(f"{name:>6} {middle:6.2f} s ({min(times):.2f}-{max(times):.2f})")
+
+
+def _run(*command: str) -> str:
+    """The standard output of a fresh Python."""
+    done = subprocess.run(
+        [sys.executable, *command], cwd=HERE, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return done.stdout
+
+
+def _write(path: Path, rows: int, iterations: int) -> None:
+    """A record of so many rows, each with times that scatter."""
+    random, lines = np.random.default_rng(1), Lines()
+    with path.open("wb") as file:
+        for n in range(rows // 2):
+            size = SIZES[n // len(ALGORITHMS) % len(SIZES)]
+            times = np.round(size / 1e10 * random.lognormal(0, 0.1, (2, iterations)), 9).tolist()
+            out, into = (Sample(tuple(t), iterations, stopped="precise", wrong=0) for t in times)
+            name = ALGORITHMS[n % len(ALGORITHMS)]
+            what = ("allreduce", name, "shm", 2, size, size // 4, "float", "sum", -1, 1.0)
+            file.write(lines.line(Result(*what, out=out, in_place=into, environment=ENVIRONMENT)))  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""How long simulations take: every algorithm at 1,024 ranks, rings and tori at 65,536.
+
+    python benchmarks/simulate_scale.py [MACHINE …]
+
+Each case runs in a process of its own and counts everything after the imports: building the machine
+and the schedule, simulating 64 MiB. Prints a table in Markdown; without machines those of
+docs/simulation.md.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+from collectives.catalogue import algorithms, collectives, draft, spec
+from collectives.errors import Unsupported
+from collectives.simulate.machines.table import machine
+from collectives.simulate.outcome import simulate
+
+RANKS, LARGE, SIZE = 1024, 65536, 64 << 20
+MACHINES = (
+    "fattree:32x32",
+    "fattree:32x32:taper=4",
+    "torus:32x32",
+    "torus:16x8x8",
+    "nvswitch:gpus=8:nodes=128",
+    "rail:gpus=8:nodes=128",
+    "dragonfly:p=4:a=8:h=4:g=32",
+)
+LARGE_CASES = (
+    ("ring", "ring"),
+    ("ring", "torus:256x256"),
+    ("ring", "fattree:64x32x32:taper=2"),
+    ("torus", "torus:256x256"),
+    ("torus", "fattree:64x32x32:taper=2"),
+)
+
+
+class Taken(NamedTuple):
+    """Seconds and bytes of one case; ``simulated``: seconds that it says the collective takes."""
+
+    seconds: float
+    peak: int
+    simulated: float
+
+
+def _case(send: Connection, collective: str, name: str, text: str, nranks: int) -> None:
+    start = time.perf_counter()
+    try:
+        found = simulate(
+            draft(collective, name, nranks), spec(collective), machine(text, nranks), SIZE
+        )
+    except Unsupported as error:
+        send.send(str(error))
+        return
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    send.send(Taken(seconds, peak, found.seconds))
+
+
+def case(collective: str, name: str, text: str, nranks: int) -> Taken | str:
+    """One case in a process of its own; a text where the algorithm does not serve the machine."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(
+        target=_case, args=(there, collective, name, text, nranks)
+    )
+    process.start()
+    found: Taken | str = here.recv()
+    process.join()
+    return found
+
+
+def _all(text: str) -> None:
+    taken: dict[str, Taken] = {}
+    for collective in collectives():
+        for name in algorithms(collective):
+            found = case(collective, name, text, RANKS)
+            if isinstance(found, Taken):
+                taken[f"{collective} `{name}`"] = found
+            else:
+                print(f"{collective} {name} on {text}: {found}", file=sys.stderr)
+    slow = sorted(taken, key=lambda name: -taken[name].seconds)
+    above = [f"{name} {taken[name].seconds:.1f} s" for name in slow if taken[name].seconds >= 5]
+    print(
+        f"| `{text}` | {len(taken)} | {statistics.median(t.seconds for t in taken.values()):.2f} s"
+        f" | {taken[slow[0]].seconds:.1f} s ({slow[0]}) | {', '.join(above) or 'none'}"
+        f" | {max(t.peak for t in taken.values()) / 2**20:.0f} MiB |",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Print both tables."""
+    print("| machine, 1,024 ranks | algorithms | median | slowest | above 5 s | peak memory |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for text in sys.argv[1:] or MACHINES:
+        _all(text)
+    if sys.argv[1:]:
+        return
+    print("\n| all-reduce, 65,536 ranks | machine | time | peak memory | says |")
+    print("|---|---|---|---|---|", flush=True)
+    for name, text in LARGE_CASES:
+        found = case("allreduce", name, text, LARGE)
+        assert isinstance(found, Taken)
+        print(
+            f"| `{name}` | `{text}` | {found.seconds:.1f} s | {found.peak / 2**20:.0f} MiB"
+            f" | {found.simulated * 1e3:.4g} ms |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""What a command is, and what several of them share: options, names, rank counts, tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from collectives.catalogue import (
+    algorithm,
+    algorithms,
+    collectives,
+    from_file,
+    parse,
+    spec,
+)
+from collectives.errors import Unsupported
+from collectives.msccl import cli as files
+from collectives.sizes import MOST_RANKS, ranks
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = [
+    "Command",
+    "asked",
+    "new_table",
+    "one",
+    "pairs",
+    "ranks",
+    "schedule_options",
+    "show",
+    "width",
+]
+
+
+class Command(NamedTuple):
+    """A line of help, what adds the options to a parser, and what runs and gives the exit status."""
+
+    text: str
+    options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def schedule_options(
+    parser: argparse.ArgumentParser,
+    *,
+    every: bool,
+    ranks: str,
+    ranks_help: str,
+    optional: bool = False,
+) -> None:
+    """The options that say which schedule is meant.
+
+    ``every``: NAME may be all; ``optional``: that is what a NAME left out means.
+    """
+    option = parser.add_argument
+    text = (
+        "an algorithm, with parameters as in chain:segments=4; or a composition like"
+        " halving+ring; or an MSCCL FILE.xml"
+    )
+    if every:
+        text += "; or all"
+    option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
+    option("-c", "--collective", help="which collective")
+    option("-n", "--ranks", default=ranks, help=ranks_help)
+    option("-r", "--root", type=int, default=0, help="the root's rank")
+    for key, text in (("grid", "a torus, like 4x4"), ("segments", "pipeline segments")):
+        option(f"--{key}", help=text)
+
+
+def one(text: str, most: int = MOST_RANKS) -> int:
+    """The one rank count of a text. Raises Unsupported."""
+    found = ranks(text, most)
+    if len(found) != 1:
+        raise Unsupported(f"-n {text}: one rank count is needed")
+    return found[0]
+
+
+def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
+    """The algorithm's name and parameters, from NAME and the options for parameters."""
+    if from_file(options.name):
+        files.describe(options)
+    extra = [
+        f"{key}={getattr(options, key)}" for key in ("grid", "segments") if getattr(options, key)
+    ]
+    name, given = parse(":".join([options.name, *extra]))
+    root = given.pop("root", None)
+    if root is not None:
+        if not isinstance(root, int):
+            raise Unsupported(f"root must be a rank, not {root!r}")
+        options.root = root
+    return name, given
+
+
+def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
+    """(collective, algorithm) of everything that was asked for."""
+    wanted = collectives() if options.collective is None else [spec(options.collective).name]
+    found = [
+        (collective, each)
+        for collective in wanted
+        for each in (algorithms(collective) if name == "all" else [name])
+        if "+" in each or from_file(each) or each in algorithms(collective)
+    ]
+    if not found:
+        for collective in wanted[:1] if options.collective else []:
+            algorithm(collective, name)  # raises, with the list of names
+        raise Unsupported(
+            f"no algorithm {name!r} in any collective; see python -m collectives list"
+        )
+    if "+" in name and options.collective is None:
+        raise Unsupported(f"{name}: a composition needs --collective")
+    yield from found
+
+
+def width() -> int:
+    """Columns to fill: the terminal's, or COLUMNS; a pipe, which has no edge to fold at, gets 160."""
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return Console().width if known else 160
+
+
+def show(*things: object) -> None:
+    """Print tables and lines to standard output."""
+    from rich.console import Console
+
+    console = Console(width=width(), highlight=False, markup=False)
+    for thing in things:
+        console.print(thing)
+
+
+def new_table(title: str, *columns: str, text: int = 1) -> Table:
+    """A table whose first ``text`` columns are words, the others numbers."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="left" if i < text else "right", overflow="fold")
+    return table

@@ -1,0 +1,161 @@
+"""``cost``: what schedules cost beside the lower bounds, and the seconds that this should take."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collectives.bounds import bound
+from collectives.catalogue import from_file
+from collectives.commands.command import (
+    Command,
+    asked,
+    new_table,
+    one,
+    pairs,
+    schedule_options,
+    show,
+)
+from collectives.errors import Unsupported
+from collectives.sizes import parse_size, sweep
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from collectives.model.predict import Priced
+    from collectives.model.sweep import Candidate
+
+__all__ = ["COMMAND"]
+
+_MOST_RANKS = 8192
+_MOST_SIZES = 256
+FORMATS = ("table", "csv", "json")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    text = f"rank count, up to {_MOST_RANKS} (default 8)"
+    schedule_options(parser, every=True, ranks="8", ranks_help=text, optional=True)
+    option = parser.add_argument
+    option("-b", "--minbytes", metavar="SIZE", help="predict times from this size on (default 1M)")
+    option("-e", "--maxbytes", metavar="SIZE", help="to this size (default 1G)")
+    option("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
+    option(
+        "--topology", metavar="FILE", help="the machine: anything python -m topology --from reads"
+    )
+    text = "what its links cost: a file of python -m collectives fit"
+    option("--fit", type=Path, metavar="FILE", help=text)
+    option("--format", choices=FORMATS, default="table", help="default table")
+
+
+def _sizes(options: argparse.Namespace) -> list[int]:
+    """The sizes to predict; none where nothing asks for a prediction."""
+    ends = (options.minbytes, options.maxbytes, options.stepfactor, options.topology, options.fit)
+    if all(end is None for end in ends):
+        return []
+    low, high = (
+        parse_size(text or default)
+        for text, default in ((options.minbytes, "1M"), (options.maxbytes, "1G"))
+    )
+    if options.minbytes is not None and options.maxbytes is None:
+        high = max(low, high)
+    if options.maxbytes is not None and options.minbytes is None:
+        low = min(low, high)
+    if low < 1:
+        raise Unsupported(f"-b {options.minbytes}: at least 1 byte")
+    sizes = sweep(low, high, factor=options.stepfactor, step=None)
+    if len(sizes) > _MOST_SIZES:
+        raise Unsupported(f"{len(sizes)} sizes; at most {_MOST_SIZES}, give a greater -f")
+    return sizes
+
+
+def _cost(options: argparse.Namespace) -> int:
+    from collectives.model import sweep as model
+
+    name, given = asked(options)
+    nranks, sizes = one(options.ranks, _MOST_RANKS), _sizes(options)
+    priced, notes = _priced(options, nranks) if sizes else (None, [])
+    groups: dict[str, list[str]] = {}
+    for collective, each in pairs(options, name):
+        groups.setdefault(collective, []).append(each)
+    shown: list[object] = []
+    rows: list[dict[str, object]] = []
+    for collective, names in groups.items():
+        found, refused = model.sweep(
+            collective,
+            names,
+            nranks,
+            root=options.root,
+            priced=priced,
+            sizes=sizes,
+            given=given,
+            strict=name != "all",
+        )
+        for reason in refused.values():
+            print(f"collectives: {collective}: {reason}", file=sys.stderr)
+        if options.format == "table":
+            shown += [_counts(collective, nranks, found, refused)]
+            if priced is not None and found:
+                from collectives.commands.predicted import tables
+
+                shown += tables(collective, nranks, found, priced, sizes)
+        else:
+            from collectives.commands.predicted import records
+
+            rows += records(collective, nranks, found, priced, sizes)
+    if options.format != "table":
+        from collectives.commands.predicted import written
+
+        sys.stdout.write(written(rows, notes, options.format))
+        return 0
+    show(*shown, *_LEGEND, *notes)
+    return 0
+
+
+_LEGEND = (
+    "Volumes are in units of the collective's own total n. rounds: messages in a row when a",
+    "port carries one at a time each way; out, in, reductions: the busiest rank's.",
+    "Lower bounds: Chan et al. 2007, for such ports.",
+)
+
+
+def _priced(options: argparse.Namespace, nranks: int) -> tuple[Priced, list[str]]:
+    """The machine with the costs of its links, and lines that say where those are from."""
+    from collectives.model.given import given
+
+    topology = None if options.topology is None else [options.topology]
+    return given(topology, options.fit, nranks)
+
+
+def _counts(
+    collective: str,
+    nranks: int,
+    found: Sequence[Candidate],
+    refused: Sequence[str] | dict[str, str],
+) -> Table:
+    """Steps and volumes, with the lower bounds where there are any."""
+    columns = ("steps", "rounds", "total", "out", "in", "reductions")
+    table = new_table(f"{collective} on {nranks} ranks", "algorithm", *columns)
+    least = bound(collective, nranks)
+    if least is not None:
+        volumes = ("-" if v is None else _number(v) for v in (least.out, least.into, least.reduced))
+        table.add_row("lower bound", "", str(least.rounds), "", *volumes, end_section=True)
+    for each in found:
+        c = each.cost
+        volumes = (_number(v) for v in (c.total, c.out, c.into, c.reduced))
+        label = Path(each.name).name if from_file(each.name) else each.name
+        table.add_row(label, str(c.steps), str(c.rounds), *volumes)
+    for name in refused:
+        table.add_row(name, "-", *[""] * 5)
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+COMMAND = Command(
+    "steps, bytes, additions and predicted time beside the lower bounds", _options, _cost
+)

@@ -1,0 +1,102 @@
+"""``fit``: what links cost, from what ``topology measure --sweep`` saved."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collectives.commands.command import Command, new_table, show
+from collectives.errors import Unsupported
+from collectives.sizes import short
+
+if TYPE_CHECKING:
+    from collectives.model.costs import Costs, Curve
+
+__all__ = ["COMMAND"]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option(
+        "files",
+        nargs="+",
+        metavar="MATRIX.json",
+        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; several"
+        " numbers of ranks, and several times the same",
+    )
+    option("--out", type=Path, metavar="FILE", help="write the fit here, for --fit")
+
+
+def _fit(options: argparse.Namespace) -> int:
+    from collectives.model.fitfile import dump
+    from collectives.model.given import fitted
+
+    costs = fitted(options.files)
+    if len({c.transport for c in costs}) > 1:
+        raise Unsupported("the files were measured over several transports; fit each by itself")
+    if options.out is not None:
+        _write(options.out, dump(costs))
+    for each in costs:
+        show(*_shown(each))
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """The whole file or none of it."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise Unsupported(f"cannot write {path}: {error.strerror}") from None
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _shown(costs: Costs) -> Iterator[object]:
+    title = f"{costs.ranks} ranks over {costs.transport or '?'}, alpha + beta x size"
+    columns = ("link", "kind", "sizes to", "alpha us", "95 %", "beta ns/KiB", "95 %", "GB/s")
+    table = new_table(title, *columns, text=2)
+    for name, link in costs.links.items():
+        for kind in _KINDS:
+            curve = getattr(link, kind)
+            if curve is not None:
+                for row in _rows(curve):
+                    table.add_row(name, kind, *row)
+                table.add_section()
+    yield table
+    for name, link in costs.links.items():
+        curves = [getattr(link, kind) for kind in _KINDS]
+        errors = [curve.error for curve in curves if curve is not None and curve.error]
+        if errors:
+            yield f"{name}: median relative error of the fits {_percents(errors)}; {link.said}"
+    yield f"start of a collective: {costs.start * 1e6:.3g} us"
+    yield from (f"note: {note}" for note in costs.notes)
+
+
+def _percents(values: Sequence[float]) -> str:
+    return ", ".join(f"{100 * value:.1f} %" for value in values)
+
+
+def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
+    n = len(curve.alpha)
+    for k, (alpha, beta) in enumerate(zip(curve.alpha, curve.beta, strict=True)):
+        spans = (curve.intervals[k], curve.intervals[n + k]) if curve.intervals else ()
+        texts = [
+            f"{low * s:.3g} .. {high * s:.3g}"
+            for (low, high), s in zip(spans, _UNITS, strict=False)
+        ]
+        first, second = texts or ["", ""]
+        rate = f"{1e-9 / beta:.3g}" if beta else ""
+        to = short(int(curve.edges[k])) if k < n - 1 else ""
+        yield to, f"{alpha * 1e6:.3g}", first, f"{beta * _UNITS[1]:.3g}", second, rate
+
+
+_KINDS = ("trip", "swap", "add", "burst", "still", "sum")
+# Seconds to microseconds; seconds a byte to nanoseconds a KiB.
+_UNITS = (1e6, 1024e9)
+
+COMMAND = Command("costs of links from measured times, for predictions", _options, _fit)

@@ -1,0 +1,149 @@
+"""How predictions are shown: tables as wide as the terminal, CSV, JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from collectives.bounds import bound
+from collectives.catalogue import spec
+from collectives.commands.command import new_table, width
+from collectives.model.predict import Priced
+from collectives.model.sweep import Candidate, crossovers, least
+from collectives.sizes import short
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["records", "tables", "written"]
+
+_CELL = 9
+
+
+def tables(
+    collective: str,
+    nranks: int,
+    found: Sequence[Candidate],
+    priced: Priced,
+    sizes: Sequence[int],
+) -> Iterator[object]:
+    """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
+    times = np.array([c.seconds for c in found])
+    factor = spec(collective).bus_factor(nranks)
+    counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
+    rates = factor * counted / times / 1e9
+    bounds = least(collective, nranks, priced, sizes)
+    best = times.min(axis=0)
+    marks = times <= best * (1 + 1e-9)
+    title = f"{collective} on {nranks} ranks: predicted"
+    names = max(len("lower bound"), *(len(c.name) for c in found))
+    for part in _parts(len(sizes), names):
+        table = new_table(f"{title} time", "algorithm", *(short(sizes[i]) for i in part))
+        if bounds is not None:
+            cells = (_seconds(bounds[i]) for i in part)
+            table.add_row("lower bound", *cells, end_section=True)
+        _rows(table, found, [[_seconds(row[i]) for i in part] for row in times], marks[:, part])
+        yield table
+    if any(sizes) and factor:
+        for part in _parts(len(sizes), names):
+            heads = (short(sizes[i]) for i in part)
+            table = new_table(f"{title} busbw, GB/s", "algorithm", *heads)
+            _rows(table, found, [[f"{row[i]:.3g}" for i in part] for row in rates], marks[:, part])
+            yield table
+    first = found[int(times[:, 0].argmin())].name
+    line = f"* best: {first}"
+    for cross in crossovers(collective, found, priced, sizes):
+        line += f"; from {short(cross.size)} on {cross.better}"
+    yield line
+    yield ""
+
+
+def _rows(
+    table: Table,
+    found: Sequence[Candidate],
+    cells: Sequence[Sequence[str]],
+    marks: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
+) -> None:
+    for candidate, texts, best in zip(found, cells, marks, strict=True):
+        both = zip(texts, best, strict=True)
+        table.add_row(candidate.name, *(text + ("*" if mark else " ") for text, mark in both))
+
+
+def _parts(n: int, names: int) -> Iterator[list[int]]:
+    """Columns in parts that fit beside the names."""
+    most = max(1, (width() - names - 2) // (_CELL + 2))
+    for start in range(0, n, most):
+        yield list(range(start, min(n, start + most)))
+
+
+def _seconds(value: float) -> str:
+    """Three digits with the unit that suits."""
+    for scale, unit in ((1e-6, "us"), (1e-3, "ms"), (1.0, "s")):
+        if value < 999.5 * scale or unit == "s":
+            return f"{value / scale:.3g} {unit}"
+    raise AssertionError
+
+
+def records(
+    collective: str,
+    nranks: int,
+    found: Sequence[Candidate],
+    priced: Priced | None,
+    sizes: Sequence[int],
+) -> list[dict[str, object]]:
+    """A row an algorithm and size (without sizes, an algorithm), with the lower bounds."""
+    floor, what = bound(collective, nranks), spec(collective)
+    bounds = None if priced is None else least(collective, nranks, priced, sizes)
+    timed = [c.seconds for c in found if c.seconds is not None]
+    best = np.min(np.array(timed), axis=0) if timed else np.zeros(0)
+    rows: list[dict[str, object]] = []
+    for c in found:
+        counts: dict[str, object] = {
+            "collective": collective,
+            "ranks": nranks,
+            "algorithm": c.name,
+            "steps": c.cost.steps,
+            "rounds": c.cost.rounds,
+            "total": c.cost.total,
+            "out": c.cost.out,
+            "in": c.cost.into,
+            "reductions": c.cost.reduced,
+            "bound_rounds": floor and floor.rounds,
+            "bound_out": floor and floor.out,
+            "bound_in": floor and floor.into,
+            "bound_reductions": floor and floor.reduced,
+        }
+        if c.seconds is None:
+            rows.append(counts)
+            continue
+        for i, size in enumerate(sizes):
+            time = float(c.seconds[i])
+            rate = what.alg_factor(nranks) * what.bus_factor(nranks) * size / time if time else None
+            rows.append(
+                {
+                    **counts,
+                    "size": size,
+                    "predicted_s": time,
+                    "busbw_bytes_per_s": rate,
+                    "bound_s": None if bounds is None else float(bounds[i]),
+                    "best": bool(time <= best[i] * (1 + 1e-9)),
+                }
+            )
+    return rows
+
+
+def written(rows: Sequence[dict[str, object]], notes: Sequence[str], form: str) -> str:
+    """Rows as CSV, or as JSON with the notes."""
+    if form == "json":
+        return json.dumps({"rows": list(rows), "notes": list(notes)}, indent=1) + "\n"
+    out = io.StringIO()
+    if rows:
+        table = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+    return out.getvalue()

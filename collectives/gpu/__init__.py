@@ -1,0 +1,1 @@
+"""GPUs: the device facade over CuPy, memory of a device, kernels, and which rank takes which GPU."""

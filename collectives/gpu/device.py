@@ -1,0 +1,303 @@
+"""One GPU as our transports use it: the only code that calls CuPy's runtime functions.
+
+The module ``cupy`` is given from outside, so that tests hand in a stand-in on host memory. Streams,
+events and graphs are CuPy's own objects; the protocols below name what we use of them. Times are
+seconds, sizes bytes, addresses and stream handles plain integers, as NCCL wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from itertools import pairwise
+from typing import Any, Protocol
+from weakref import finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import Unavailable, Unsupported
+from collectives.gpu.array import DeviceArray
+
+__all__ = ["Device", "Event", "Graph", "Kernel", "Stream"]
+
+# cudaDeviceAttr numbers, the same in every CUDA version.
+_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
+_PEER_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
+
+
+class Event(Protocol):
+    """A ``cupy.cuda.Event``."""
+
+    ptr: int
+
+    def record(self, stream: Any = None) -> None:
+        """Put the event into a stream's queue."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the stream has come past the event."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether the stream has come past it."""
+        ...
+
+
+class Stream(AbstractContextManager[Any], Protocol):
+    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one."""
+
+    ptr: int
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        ...
+
+    def wait_event(self, event: Any) -> None:
+        """What is enqueued from now on waits for the event."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left in the queue; raises CUDARuntimeError when work failed."""
+        ...
+
+
+class Graph(Protocol):
+    """A ``cupy.cuda.Graph``: captured work, launched as one."""
+
+    def launch(self, stream: Any = None) -> None:
+        """Enqueue all of it."""
+        ...
+
+    def upload(self, stream: Any = None) -> None:
+        """Bring it to the device without running it."""
+        ...
+
+
+class Kernel(Protocol):
+    """A ``cupy.RawKernel``; it runs on the thread's current stream."""
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None:
+        """Enqueue a launch."""
+        ...
+
+
+class Device:
+    """GPU number ``index`` of those that this process sees.
+
+    A thread calls `use` before anything else on the device. Raises Unavailable when there is no
+    such GPU.
+    """
+
+    def __init__(self, cupy: Any, index: int) -> None:
+        self.xp, self.index = cupy, index
+        self._runtime = cupy.cuda.runtime
+        count = int(self._runtime.getDeviceCount())
+        if not 0 <= index < count:
+            raise Unavailable(f"no GPU {index}; this process sees {count}: 0 to {count - 1}")
+
+    # -- what it is
+
+    @property
+    def name(self) -> str:
+        """The maker's name, such as ``NVIDIA H200``."""
+        return _text(self._properties()["name"])
+
+    @property
+    def uuid(self) -> str:
+        """The identity that NVML knows it by: ``GPU-`` and 32 hexadecimal digits in five groups."""
+        digits = bytes(self._properties()["uuid"])[:16].hex()
+        cuts = (0, 8, 12, 16, 20, 32)
+        return "GPU-" + "-".join(digits[a:b] for a, b in pairwise(cuts))
+
+    @property
+    def bus_id(self) -> str:
+        """The PCI address, such as ``0000:07:00.0``."""
+        return str(self._runtime.deviceGetPCIBusId(self.index)).lower()
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability: (9, 0) is Hopper."""
+        return self._attribute(_MAJOR), self._attribute(_MINOR)
+
+    @property
+    def multiprocessors(self) -> int:
+        """The number of streaming multiprocessors."""
+        return self._attribute(_MULTIPROCESSORS)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the L2 cache."""
+        return self._attribute(_L2_BYTES)
+
+    def versions(self) -> dict[str, str]:
+        """CuPy's version, the CUDA runtime's and the driver's, for records."""
+        runtime = self._runtime
+        return {
+            "cupy": str(self.xp.__version__),
+            "cuda_runtime": _cuda(int(runtime.runtimeGetVersion())),
+            "cuda_driver": _cuda(int(runtime.driverGetVersion())),
+        }
+
+    def _properties(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._runtime.getDeviceProperties(self.index)
+        return found
+
+    def _attribute(self, number: int) -> int:
+        return int(self._runtime.deviceGetAttribute(number, self.index))
+
+    # -- the thread and the device
+
+    def use(self) -> None:
+        """Make this the calling thread's device."""
+        self._runtime.setDevice(self.index)
+
+    def synchronize(self) -> None:
+        """Wait for all work on the device."""
+        self._runtime.deviceSynchronize()
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes free and in all; the calling thread must use this device."""
+        free, total = self._runtime.memGetInfo()
+        return int(free), int(total)
+
+    # -- memory
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        """An allocation of its own (cudaMalloc, not CuPy's pool), freed with its last view.
+
+        Raises Unavailable when the device has too little left.
+        """
+        try:
+            address = int(self._runtime.malloc(max(1, nbytes)))
+        except (self._runtime.CUDARuntimeError, MemoryError) as error:
+            free, total = self.memory()
+            raise Unavailable(
+                f"GPU {self.index} cannot give {nbytes} bytes ({free} of {total} are free): {error}"
+            ) from None
+        return DeviceArray(
+            self._runtime, address, nbytes, np.uint8, _Held(address, self._runtime.free)
+        )
+
+    def wrap(self, address: int, nbytes: int, owner: object) -> DeviceArray:
+        """Memory that something else holds (a peer's, an opened handle's) as an array."""
+        return DeviceArray(self._runtime, address, nbytes, np.uint8, owner)
+
+    def pinned(self, nbytes: int) -> NDArray[np.uint8]:
+        """Page-locked host memory, freed with its last view."""
+        memory = self.xp.cuda.alloc_pinned_memory(max(1, nbytes))
+        return np.frombuffer(memory, np.uint8, nbytes)
+
+    def copy(self, target: int, source: int, nbytes: int, stream: Stream) -> None:
+        """Enqueue a copy between any two addresses, host or device."""
+        kind = self._runtime.memcpyDefault
+        self._runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
+
+    def copy_peer(
+        self, target: int, to_gpu: int, source: int, from_gpu: int, nbytes: int, stream: Stream
+    ) -> None:
+        """Enqueue a copy between two GPUs by the copy engines."""
+        self._runtime.memcpyPeerAsync(target, to_gpu, source, from_gpu, nbytes, stream.ptr)
+
+    def fill(self, target: int, byte: int, nbytes: int, stream: Stream) -> None:
+        """Enqueue setting every byte."""
+        self._runtime.memsetAsync(target, byte, nbytes, stream.ptr)
+
+    # -- other processes' and other GPUs' memory
+
+    def ipc_handle(self, address: int) -> bytes:
+        """The 64 bytes by which another process opens the allocation that begins at an address."""
+        return bytes(self._runtime.ipcGetMemHandle(address))
+
+    def ipc_open(self, handle: bytes) -> int:
+        """The address of another process's allocation here; never one of this process's own."""
+        return int(self._runtime.ipcOpenMemHandle(handle))
+
+    def ipc_close(self, address: int) -> None:
+        """Let go of an address from `ipc_open`."""
+        self._runtime.ipcCloseMemHandle(address)
+
+    def can_reach(self, other: int) -> bool:
+        """Whether this GPU can read and write another's memory; its own it can."""
+        if other == self.index:
+            return True
+        return bool(self._runtime.deviceCanAccessPeer(self.index, other))
+
+    def reach(self, other: int) -> None:
+        """Map another GPU's memory; again is no error. Raises Unsupported where there is no path."""
+        if other == self.index:
+            return
+        if not self.can_reach(other):
+            raise Unsupported(f"GPU {self.index} has no peer access to GPU {other}")
+        try:
+            self._runtime.deviceEnablePeerAccess(other)
+        except self._runtime.CUDARuntimeError as error:
+            if error.status != _PEER_ALREADY:
+                raise
+
+    # -- streams, events, graphs
+
+    def stream(self) -> Stream:
+        """A stream that does not wait for the default one."""
+        stream: Stream = self.xp.cuda.Stream(non_blocking=True)
+        return stream
+
+    def event(self, *, timing: bool = True) -> Event:
+        """An event; without ``timing`` it is cheaper and only orders."""
+        event: Event = self.xp.cuda.Event(disable_timing=not timing)
+        return event
+
+    def elapsed(self, start: Event, end: Event) -> float:
+        """Seconds between two recorded, completed events."""
+        return float(self.xp.cuda.get_elapsed_time(start, end)) / 1e3
+
+    def capture(self, stream: Stream, work: Callable[[], None]) -> Graph:
+        """What ``work`` enqueues on a stream, as a graph; nothing of it runs.
+
+        The stream is left out of capture also when ``work`` fails, whose error is raised.
+        """
+        capturing: Any = stream
+        capturing.begin_capture()
+        try:
+            work()
+        except BaseException:
+            # A capture that the failure broke complains too; the failure itself is reported.
+            with suppress(self._runtime.CUDARuntimeError):
+                capturing.end_capture()
+            raise
+        graph: Graph = capturing.end_capture()
+        graph.upload(stream)  # so that the first launch is no slower than the next
+        return graph
+
+    # -- kernels
+
+    def compile(
+        self, source: str, names: Sequence[str], options: Sequence[str] = ()
+    ) -> dict[str, Kernel]:
+        """The ``extern "C"`` kernels of a CUDA C++ source by name, compiled by NVRTC for this GPU.
+
+        Kernel arguments are integers (addresses among them: 8 bytes) or NumPy scalars.
+        """
+        module = self.xp.RawModule(code=source, options=tuple(options))
+        return {name: module.get_function(name) for name in names}
+
+
+class _Held:
+    """An allocation that goes when nothing refers to it any more."""
+
+    def __init__(self, address: int, free: Callable[[int], None]) -> None:
+        # Not at exit: the driver takes the memory back, and its runtime may be gone already.
+        finalize(self, free, address).atexit = False
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _cuda(number: int) -> str:
+    """13020 is CUDA 13.2."""
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,151 @@
+"""One rank's program bound to all ranks' GPU memory: addresses, the plan's table, its launches.
+
+What `collectives.transports.ipc` prepares; collective, like all binding of shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import Unsupported
+from collectives.gpu.array import DeviceArray
+from collectives.gpu.ipc_fire import Call, program, steps
+from collectives.gpu.ipc_kernels import THREADS
+from collectives.gpu.ipc_table import PACK, Stage, control_bytes, table, teams
+from collectives.moves import Buffer
+from collectives.ops import Op
+from collectives.program import Program
+from collectives.shared.flow import STAGE, Flow, Work, flow
+from collectives.shared.tasks import Place, encode, ordered
+from collectives.transport import Buffers
+from collectives.world import Json
+
+if TYPE_CHECKING:
+    from collectives.transports.ipc import IpcTransport
+
+__all__ = ["Binding"]
+
+# The key of a buffer without elements.
+EMPTY = -2
+
+
+class Binding:
+    """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
+
+    def __init__(
+        self, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
+    ) -> None:
+        """All ranks together. An average's division is the last call."""
+        transport.device.use()
+        self._transport, world = transport, transport.world
+        self._dtype = buffers[Buffer.OUT].dtype
+        self.kept: list[object] = [dict(buffers)]
+        everyone = transport.gather(*self._describe(program, buffers), self.kept)
+        # All ranks are here, and what they closed before is closed.
+        transport.memory.forget()
+        self._at = [self._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
+        found = flow(ordered([one["steps"] for one in everyone]), world.size)
+        self.calls = self._build(found, op)
+        if op is not None and op.mean and program.elements[Buffer.OUT]:
+            out: Any = buffers[Buffer.OUT]
+            self.calls.append(transport.lane.kernels.divide(out, world.size))
+        world.barrier()
+
+    def _describe(self, program: Program, buffers: Mapping[Buffer, Any]) -> tuple[Json, set[int]]:
+        """What other ranks must know, and the keys of the allocations that it names."""
+        memory, size = self._transport.memory, self._dtype.itemsize
+        places: dict[Buffer, tuple[int, int]] = {}
+        for buffer, array in buffers.items():
+            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
+            if offset % size:
+                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
+            places[buffer] = key, offset // size
+        shared = self._transport.shared
+        keys = {key for key, _ in places.values()} - {EMPTY}
+        segments = {key: memory.describe(key, shared) for key in keys}
+        return {"steps": encode(program, places), "segments": segments}, keys
+
+    def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
+        """Where a rank's allocations lie here."""
+        memory, found = self._transport.memory, {}
+        for key, where in segments.items():
+            if rank == self._transport.world.rank:
+                found[int(key)] = memory.own(int(key))
+            else:
+                found[int(key)], held = memory.attach(rank, int(key), where)
+                self.kept.append(held)
+        return found
+
+    def _build(self, found: Flow, op: Op | None) -> list[Call]:
+        """The calls that enqueue one firing."""
+        transport, size = self._transport, self._dtype.itemsize
+        world, rank = transport.world, transport.world.rank
+        works, whole = found.works[rank], transport.executor == "program"
+        nteams = teams(found, size, transport.most_teams) if whole else 1
+        control = self._zeroed(control_bytes(world.size, nteams))
+        stage = Stage.of(works, found.slots[rank], nteams, size)
+        staged = transport.allocate(stage.nbytes)
+        to = transport.addresses(self._exchange(control), self._address)
+        words = table(found, rank, nteams, size, to, staged.address, transport.deadline)
+        plan = self._written(words)
+        self.kept += [control, staged, plan]
+        kernels = transport.kernels(self._dtype, op)
+        if whole:
+            return program(kernels, plan.address, nteams)
+        copy = self._copy(staged.address, stage) if transport.executor == "engine" else _never
+        return steps(kernels, plan.address, works, _grid(works, size, transport.most_teams), copy)
+
+    def _zeroed(self, nbytes: int) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(nbytes)
+        array[:] = 0
+        return array
+
+    def _exchange(self, control: DeviceArray) -> list[int]:
+        """Where every rank's words lie here."""
+        transport = self._transport
+        key, _ = transport.memory.locate(control)
+        mine = {key: transport.memory.describe(key, transport.shared)}
+        everyone = transport.gather(mine, {key}, self.kept)
+        return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
+
+    def _written(self, words: NDArray[np.uint64]) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(words.nbytes)
+        array.view(np.uint64)[:] = words
+        return array
+
+    def _copy(self, staged: int, stage: Stage) -> Callable[[Work], list[Call]]:
+        """How the copy engines carry a plain copy out, whole."""
+        transport, size = self._transport, self._dtype.itemsize
+        device, stream, me = transport.device, transport.lane.stream, transport.world.rank
+
+        def at(place: Place) -> tuple[int, int]:
+            if place.segment == STAGE:
+                return staged + stage.begins[place.start], transport.gpus[me]
+            return self._address(place), transport.gpus[place.rank]
+
+        def copy(work: Work) -> list[Call]:
+            if len(work.sources) > 1:
+                return []
+            source = at(work.sources[0])
+            moves = [(*at(place), *source, work.size * size, stream) for place in work.targets]
+            return [lambda move=move: device.copy_peer(*move) for move in moves]  # type: ignore[misc]
+
+        return copy
+
+    def _address(self, place: Place) -> int:
+        return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize
+
+
+def _grid(works: tuple[Work, ...], itemsize: int, most: int) -> int:
+    """Blocks for a pass in a launch of its own: as many as the largest needs."""
+    largest = max((work.size for work in works), default=1)
+    return max(1, min(most, largest * itemsize // (PACK * THREADS)))
+
+
+def _never(work: Work) -> list[Call]:
+    """No pass goes to the copy engines."""
+    return []

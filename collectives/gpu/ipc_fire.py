@@ -1,0 +1,140 @@
+"""What one firing over peer memory enqueues, and who watches the other ranks meanwhile.
+
+Three ways: ``program``, one launch that does the whole plan and waits on the GPU; ``steps``, a
+launch for every wait, pass and signal; ``engine``, the same with plain copies by the copy engines.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import RankFailure
+from collectives.gpu.device import Device
+from collectives.gpu.ipc_kernels import THREADS, Kernels
+from collectives.gpu.ipc_table import STATUS
+from collectives.gpu.lane import Lane
+from collectives.shared.flow import Work
+from collectives.world import World
+
+__all__ = ["EXECUTORS", "Call", "Watch", "WatchedLane", "program", "steps"]
+
+EXECUTORS = ("program", "steps", "engine")
+# Seconds between two looks at the other ranks' processes.
+PATIENCE = 0.02
+_ONE_WARP = 32
+_REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
+_LEFT, _LATE, _FAILED = 2, 3, 4  # plan.cuh's Reason
+
+Call = Callable[[], object]
+
+
+def program(kernels: Kernels, plan: int, nteams: int) -> list[Call]:
+    """One launch; ``plan`` is where the table lies."""
+    return [lambda: kernels.program((nteams,), (THREADS,), (np.uint64(plan),))]
+
+
+def steps(
+    kernels: Kernels,
+    plan: int,
+    works: Sequence[Work],
+    grid: int,
+    copy: Callable[[Work], list[Call]],
+) -> list[Call]:
+    """A launch for every part of every record.
+
+    ``copy(work)``: how the copy engines do a pass; nothing where a kernel must.
+    """
+
+    def launch(kernel: Callable[..., None], number: int, blocks: int, threads: int) -> Call:
+        args = (np.uint64(plan), np.uint64(number))
+        return lambda: kernel((blocks,), (threads,), args)
+
+    def alone(kernel: Callable[..., None], number: int) -> Call:
+        return launch(kernel, number, 1, _ONE_WARP)
+
+    calls = [alone(kernels.signal, 0)]
+    for number, work in enumerate(works, 1):
+        if work.waits:
+            calls.append(alone(kernels.wait, number))
+        calls += copy(work) or [launch(kernels.move, number, grid, THREADS)]
+        if work.published:
+            calls.append(alone(kernels.signal, number))
+    last = len(works) + 1
+    # The last signal reaches nobody: it counts the firing.
+    return [*calls, alone(kernels.wait, last), alone(kernels.signal, last)]
+
+
+class Watch:
+    """What the executor tells the host and hears from it, and the processes behind other ranks.
+
+    ``status``: the pinned words of plan.cuh's Status, all 0. Ranks that are threads of this process
+    are not watched.
+    """
+
+    def __init__(
+        self, rank: int, pids: Sequence[int], status: NDArray[np.uint64], deadline: float
+    ) -> None:
+        self._rank, self.status, self._deadline = rank, status, deadline
+        others = {r: pid for r, pid in enumerate(pids) if pid != os.getpid()}
+        self._pidfds = {r: os.pidfd_open(pid) for r, pid in others.items()}
+        self._dead: list[int] = []
+        self._looked = 0.0
+
+    def look(self) -> None:
+        """Stop the executor when a rank's process has ended; asked again and again, cheap."""
+        now = time.monotonic()
+        if now - self._looked < PATIENCE:
+            return
+        self._looked = now
+        if not self._dead and self._pidfds:
+            ended = select.select(list(self._pidfds.values()), [], [], 0)[0]
+            self._dead = [rank for rank, fd in self._pidfds.items() if fd in ended]
+        if self._dead:
+            # Also where it left in good order: who needs nothing of it any more runs on.
+            self.stop()
+
+    def stop(self) -> None:
+        """Let every wait on the GPU end as vain."""
+        self.status[_STOP] = 1
+
+    def settle(self) -> None:
+        """Raise RankFailure where the executor gave up, naming whom it waited for, and why."""
+        reason, peer, me = int(self.status[_REASON]), int(self.status[_PEER]), self._rank
+        if not reason:
+            return
+        if reason == _LATE:
+            raise RankFailure(
+                f"rank {me} waited {self._deadline:g} s for rank {peer}, which did not arrive"
+            )
+        if reason == _LEFT:
+            raise RankFailure(f"rank {peer} has left while rank {me} waited in a collective")
+        if reason == _FAILED:
+            raise RankFailure(f"rank {me} stopped because rank {peer} failed in a collective")
+        dead = self._dead[0] if self._dead else peer
+        raise RankFailure(f"rank {dead} died while rank {me} waited in a collective")
+
+    def close(self) -> None:
+        """Stop watching."""
+        for fd in self._pidfds.values():
+            os.close(fd)
+        self._pidfds = {}
+
+
+class WatchedLane(Lane):
+    """A lane whose work may have ended because another rank was lost."""
+
+    def __init__(self, device: Device, world: World, watch: Watch, deadline: float) -> None:
+        # The executor's own deadline ends a wait first, and it knows whom it was for.
+        super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
+        self._watched = watch
+
+    def wait(self) -> None:
+        """See `Lane.wait`; a plan that gave up raises too."""
+        super().wait()
+        self._watched.settle()

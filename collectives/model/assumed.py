@@ -1,0 +1,100 @@
+"""What links are taken to cost where nothing was measured: rates of the topology, published latencies.
+
+Latencies are the hop latencies of NCCL 2.30's tuner for a ring with the Simple protocol; rates of
+NVLink and PCIe are what `topology.rates` plans with. Everything taken from here says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from collectives.model.costs import Costs, Link
+from collectives.model.machine import CLASSES, NETWORK, Machine
+from collectives.model.measured import two_points
+from topology.measure import expected
+from topology.model import Kind, Topology
+
+__all__ = ["resolve"]
+
+_NVLINK_S, _PCIE_S, _NETWORK_S, _HOST_S = 3.4e-6, 5.7e-6, 14e-6, 1e-6
+_NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
+
+
+def resolve(
+    machine: Machine, costs: Costs | None, topology: Topology | None
+) -> tuple[list[Link], list[str]]:
+    """A link for every class of a machine, and a line for each that says where it is from.
+
+    A fit comes first, then what the topology has measured, then its rates, then assumptions. A class
+    that the fit lacks gets the fit's nearest other one.
+    """
+    near = costs.links if costs is not None else two_points(topology) if topology else {}
+    links, notes = [], []
+    for name in machine.classes:
+        if name in near:
+            link, said = near[name], near[name].said
+        elif costs is not None and (other := _nearest(name, list(near))) is not None:
+            link, said = near[other], f"not in the fit; as {other}"
+        else:
+            link = _assumed(name, machine, topology)
+            said = link.said
+        links.append(link)
+        notes.append(f"{name}: {said}")
+    return links, notes
+
+
+def _nearest(name: str, known: Sequence[str]) -> str | None:
+    """The next farther class that is known, so as not to promise too much, else the farthest."""
+
+    def place(one: str) -> int:
+        head = "NV" if one[:2] == "NV" else one
+        return CLASSES.index(head) if head in CLASSES else len(CLASSES)
+
+    far = sorted(known, key=place)
+    return next((one for one in far if place(one) >= place(name)), far[-1] if far else None)
+
+
+def _assumed(name: str, machine: Machine, topology: Topology | None) -> Link:
+    if name == NETWORK:
+        rate, said = _network(topology)
+        return _link(_NETWORK_S, rate, "NCCL 2.30's network hop", said)
+    if name in ("core complex", "socket", "node"):
+        return _link(_HOST_S, _HOST_RATE, "assumed", "assumed")
+    found = None if topology is None else _rate(machine, name, topology)
+    alpha, hop = (_NVLINK_S, "NVLink") if name[:2] == "NV" else (_PCIE_S, "PCIe")
+    if found is None:
+        return _link(alpha, _NETWORK_RATE, f"NCCL 2.30's {hop} hop", "assumed")
+    return _link(alpha, found, f"NCCL 2.30's {hop} hop", "link rates of the topology")
+
+
+def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> Link:
+    return Link.assumed(
+        alpha,
+        1 / rate,
+        f"latency {alpha * 1e6:g} us ({latency}), {rate / 1e9:.4g} GB/s ({bandwidth}), additions free",
+    )
+
+
+def _network(topology: Topology | None) -> tuple[float, str]:
+    """What one rank gets of the node's network ports that state a rate, else 100 Gbit/s."""
+    if topology is not None:
+        rates = [nic.number("net_rate") for nic in topology.of(Kind.NIC)]
+        known = [rate for rate in rates if rate]
+        ranks = len(topology.gpus) or 1
+        if known:
+            return sum(known) / max(ranks, len(known)), "a rank's share of the network ports"
+    return _NETWORK_RATE, "100 Gbit/s assumed"
+
+
+def _rate(machine: Machine, name: str, topology: Topology) -> float | None:
+    """The least rate that links promise a pair of the class, over all its pairs."""
+    at = machine.classes.index(name)
+    names: Callable[[int], str] = machine.devices.__getitem__
+    rates = [
+        expected(topology, names(i), names(j))
+        for i in range(len(machine.devices))
+        for j in range(i)
+        if machine.table[i, j] == at
+    ]
+    known = [rate for rate in rates if rate]
+    return min(known) if known else None

@@ -1,0 +1,135 @@
+"""From what `topology measure` saved to `Costs`: a curve for each class of link and kind of exchange."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.model.costs import Costs, Curve, Link
+from collectives.model.fitting import fit
+from collectives.model.machine import Classes
+from topology.measure import matrix
+from topology.model import Kind, Topology
+from topology.sources.cpulist import members
+from topology.sweep import SMALLEST, SWEPT, Swept, first, swept
+
+__all__ = ["costs_of", "two_points"]
+
+_ABOUT = ("mpi_library", "transport", "kernel", "arch")
+
+
+def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
+    """The costs that a measured map gives; ``source``: SHA-256 of its file, to be remembered.
+
+    Fitted on its sweep; a map without one gives the line through its latency and bandwidth, with a
+    note. ``again``: maps of the same ranks, measured again; their sweeps are further blocks. Raises
+    Unsupported where nothing was measured between ranks.
+    """
+    sweep = [one for each in (topology, *again) for one in swept(each)]
+    notes: list[str] = []
+    if sweep:
+        links = _fitted(topology, sweep)
+    else:
+        links = two_points(topology)
+        notes.append(
+            "no sweep of sizes: lines through one latency and one bandwidth, additions taken as free"
+            " (measure again with --sweep 16M)"
+        )
+    if not links:
+        raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
+    ranks, find = topology.of(Kind.RANK), Classes(topology)
+    behind = [time for each in (topology, *again) for time in first(each)]
+    cpus = {c for r in ranks for c in members(str(r.get("cpu_affinity") or "")) or ()}
+    if 0 < len(cpus) < len(ranks):
+        notes.append(
+            f"{len(ranks)} ranks shared {len(cpus)} CPUs: the scheduler is in these costs, and they"
+            " hold for that many ranks"
+        )
+    about = {name: str(topology.get(name)) for name in _ABOUT if topology.get(name) is not None}
+    about["hosts"] = ", ".join(host.name or host.id for host in topology.of(Kind.HOST))
+    return Costs(
+        links,
+        _start(links, behind if sweep else []),
+        len(ranks),
+        topology.get("pairs_at_once") is False,
+        str(topology.get("transport") or ""),
+        (source,) if source else (),
+        tuple(notes),
+        about,
+        tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
+    )
+
+
+def _start(links: Mapping[str, Link], behind: Sequence[float]) -> float:
+    """What a swap behind a barrier takes beyond one that follows another."""
+    if not behind:
+        return 0.0
+    return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))
+
+
+def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
+    find = Classes(topology)
+    groups: dict[str, dict[str, list[Swept]]] = defaultdict(lambda: defaultdict(list))
+    for one in sweep:
+        name = find.of(topology.device(one.a), topology.device(one.b))
+        groups[name][one.quantity].append(one)
+    said = f"fitted on {topology.get('transport') or 'measured'} between {len(topology.of(Kind.RANK))} ranks"
+    return {name: _link(kinds, said) for name, kinds in groups.items() if kinds.keys() & _ONE}
+
+
+_ONE = {"trip", "swap"}
+KINDS = SWEPT.keys() - {"first"}
+
+
+def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
+    """One class; a kind that was not measured is taken to be as the nearest that was."""
+    found = {kind: _curve(samples) for kind, samples in kinds.items()}
+    trip = found.get("trip") or found["swap"]
+    swap = found.get("swap") or trip
+    missing = sorted(KINDS - found.keys())
+    said += f"; not measured: {', '.join(missing)}" if missing else ""
+    rest = found.get("burst"), said, found.get("still"), found.get("sum")
+    return Link(trip, swap, found.get("add") or swap, *rest)
+
+
+def _curve(samples: Sequence[Swept]) -> Curve:
+    """The fit through all pairs of a class, each pair's block being one block of the bootstrap."""
+    sizes = sorted({one.nbytes for one in samples})
+    blocks: dict[tuple[str, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in samples:
+        blocks[one.a, one.b][one.nbytes] += one.seconds
+    most = max(len(times) for pair in blocks.values() for times in pair.values())
+    table = np.full((len(blocks), most, len(sizes)), np.nan)
+    for row, pair in enumerate(blocks.values()):
+        for nbytes, times in pair.items():
+            table[row, : len(times), sizes.index(nbytes)] = times
+    return fit(sizes, table.reshape(-1, len(sizes)))
+
+
+def two_points(topology: Topology) -> dict[str, Link]:
+    """Classes as lines through the median latency and bandwidth of their pairs; perhaps none.
+
+    Where both ways at once were measured too, that is the swap.
+    """
+    find = Classes(topology)
+    cells = {name: matrix(topology, name) for name in ("latency", "bandwidth", "bandwidth_both")}
+    values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, pairs in cells.items():
+        for (a, b), cell in pairs.items():
+            if a != b and cell.value > 0:
+                kind = find.of(topology.device(a), topology.device(b))
+                values[kind][name].append(cell.value)
+    links = {}
+    for kind, known in values.items():
+        if not known["latency"] or not known["bandwidth"]:
+            continue
+        alpha, beta = median(known["latency"]), 1 / median(known["bandwidth"])
+        both = 2 / median(known["bandwidth_both"]) if known["bandwidth_both"] else beta
+        swap = Curve.line(alpha, max(beta, both))
+        said = "measured latency and bandwidth of one size"
+        links[kind] = Link(Curve.line(alpha, beta), swap, swap, None, said)
+    return links

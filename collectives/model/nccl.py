@@ -1,0 +1,276 @@
+"""NCCL's own model of its collectives, as published: a predictor for ``library`` rows on GPUs.
+
+Figures and rules are those of NCCL 2.30.7's ``src/graph/tuning.cc`` (and speeds of ``search.cc``), for
+the algorithms Ring, Tree, NVLS, NVLS tree and PAT and the protocols LL, LL128 and Simple. CollNet is
+left out. NCCL chooses what this model finds fastest; so does `predict`. Microseconds and GB/s are
+turned into seconds and bytes per second at the edges only, to keep the tables recognisable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from collectives.errors import Unsupported
+from collectives.model.nccl_tables import (
+    BASE_US,
+    CHANNEL_NVLS_TREE,
+    CHANNEL_RING_LL128,
+    CHANNEL_TREE,
+    CHANNEL_TREE_LL128,
+    HOP_US,
+    LL_MAX,
+    NVLS_EFFICIENCY,
+    POST_US,
+    PROTOCOLS,
+    TREE_SHARE,
+    VERSION,
+)
+
+__all__ = ["PROTOCOLS", "VERSION", "Choice", "Graph", "System", "choices", "graphs", "predict"]
+
+_SERVED: Mapping[str, Sequence[str]] = {
+    "allreduce": ("tree", "ring", "nvls", "nvls_tree"),
+    "reduce_scatter": ("ring", "nvls", "pat"),
+    "allgather": ("ring", "nvls", "pat"),
+    "broadcast": ("ring",),
+    "reduce": ("ring",),
+}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
+
+    ``nvlink``: whether NVLink is all that it uses inside a node. ``latency_us``: of the network, as its
+    plug-in states it.
+    """
+
+    channels: int
+    intra: float
+    inter: float
+    nvlink: bool = True
+    same_channels: bool = True
+    latency_us: float = 0.0
+    pattern: int = 4
+
+
+@dataclass(frozen=True)
+class System:
+    """``ranks`` GPUs of compute capability ``sm`` (70, 80, 90, 100) on ``nodes`` nodes alike.
+
+    ``graphs``: by algorithm; one that has none is not available. ``cpu``: intel, amd or other.
+    """
+
+    sm: int
+    ranks: int
+    graphs: Mapping[str, Graph] = field(default_factory=dict)
+    nodes: int = 1
+    cpu: str = "intel"
+
+    @property
+    def architecture(self) -> str:
+        """The row of the tables."""
+        for least, name in ((100, "blackwell"), (90, "hopper"), (80, "ampere")):
+            if self.sm >= least:
+                return name
+        return "volta"
+
+    @property
+    def column(self) -> int:
+        """The column of the tables: 1, 2, or more nodes."""
+        return min(self.nodes, 3) - 1
+
+
+class Choice(NamedTuple):
+    """An algorithm and protocol: seconds of latency, bytes per second of the collective's size."""
+
+    algorithm: str
+    protocol: str
+    latency: float
+    bandwidth: float
+
+
+_PATTERN = re.compile(
+    r"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), type (\w+)/(\w+),"
+    r" sameChannels (\d)"
+)
+_PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
+
+
+def graphs(log: str) -> dict[str, Graph]:
+    """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; perhaps none.
+
+    PAT runs on the rings' graph.
+    """
+    found: dict[str, Graph] = {}
+    for match in _PATTERN.finditer(log):
+        pattern, channels = int(match[1]), int(match[2])
+        graph = Graph(
+            channels,
+            float(match[3]),
+            float(match[4]),
+            nvlink=match[5] == "NVL",
+            same_channels=match[7] == "1",
+            pattern=pattern,
+        )
+        if channels:
+            found.update(dict.fromkeys(_PATTERNS.get(pattern, ()), graph))
+    if "ring" in found:
+        found["pat"] = found["ring"]
+    return found
+
+
+def choices(system: System, collective: str) -> list[Choice]:
+    """What NCCL may choose from for a collective, each with its latency and bandwidth.
+
+    Raises Unsupported for a collective that NCCL's model does not have.
+    """
+    if collective not in _SERVED:
+        raise Unsupported(f"NCCL's model has no {collective}; it has: {', '.join(_SERVED)}")
+    if system.ranks < 2:
+        return []
+    found = []
+    for algorithm in _SERVED[collective]:
+        graph = system.graphs.get(algorithm)
+        if graph is None or not _available(system, algorithm, graph):
+            continue
+        for p, protocol in enumerate(PROTOCOLS):
+            if algorithm in ("nvls", "nvls_tree", "pat") and protocol != "Simple":
+                continue
+            if protocol == "LL128" and not _ll128(system, graph):
+                continue
+            bandwidth = _bandwidth(system, collective, algorithm, protocol, graph)
+            if bandwidth > 0:
+                latency = _latency_us(system, collective, algorithm, p, graph)
+                found.append(Choice(algorithm, protocol, latency * 1e-6, bandwidth * 1e9))
+    return found
+
+
+def _available(system: System, algorithm: str, graph: Graph) -> bool:
+    if algorithm in ("nvls", "nvls_tree") and (graph.channels < 2 or system.sm < 90):
+        return False
+    if algorithm == "nvls":
+        return system.nodes == 1  # between nodes it needs CollNet
+    if algorithm == "nvls_tree":
+        return system.nodes > 1
+    return algorithm != "pat" or system.nodes == system.ranks
+
+
+def _ll128(system: System, graph: Graph) -> bool:
+    """LL128 is for NVLink inside a node, from Volta on."""
+    return graph.nvlink and system.sm >= 70
+
+
+def _steps(collective: str, ranks: int) -> int:
+    if collective == "allreduce":
+        return 2 * (ranks - 1)
+    return ranks - 1 if collective in ("allgather", "reduce_scatter") else ranks
+
+
+def _bandwidth(
+    system: System, collective: str, algorithm: str, protocol: str, graph: Graph
+) -> float:
+    """GB/s of the collective's size."""
+    kind, column = system.architecture, system.column
+    # Between nodes, LL is limited by the CPU's kind rather than the GPU's.
+    vendor = "ampere" if system.cpu in ("amd", "mixed") else "volta"
+    ll_most = LL_MAX[kind if system.nodes == 1 else vendor][column]
+    channel = graph.intra if system.nodes <= 2 else graph.inter
+    if algorithm in ("nvls", "nvls_tree"):
+        channel = _nvls_channel(system, collective, algorithm, graph)
+    bus = graph.channels * channel
+    if algorithm == "ring" and protocol == "LL":
+        bus = min(ll_most, bus * 0.5)
+    elif algorithm == "ring" and protocol == "LL128":
+        bus = min(bus * 0.92, graph.channels * CHANNEL_RING_LL128[kind])
+    elif algorithm == "tree":
+        bus = min(bus * 0.92, graph.channels * CHANNEL_TREE[kind][column])
+        if protocol == "LL":
+            bus = min(bus / 3.8, ll_most)
+        elif protocol == "LL128":
+            share = 7 / 9 if system.nodes == 1 else 120 / 128
+            bus = min(bus * share, graph.channels * CHANNEL_TREE_LL128[kind][column])
+        if graph.pattern == 3:
+            bus *= 0.85
+    elif algorithm == "pat":
+        bus *= 0.75
+    if algorithm != "ring" and collective in ("allgather", "reduce_scatter"):
+        return bus
+    if algorithm in ("ring", "nvls", "nvls_tree"):
+        return bus * system.ranks / _steps(collective, system.ranks)
+    return bus * 0.5
+
+
+def _nvls_channel(system: System, collective: str, algorithm: str, graph: Graph) -> float:
+    """GB/s of a channel in which the switch adds; one channel's worth goes into control."""
+    kind = system.architecture
+    intra = graph.intra * NVLS_EFFICIENCY[kind] * (graph.channels - 1) / graph.channels
+    each = system.ranks / system.nodes
+    intra *= 2 if collective == "allreduce" else (each - 1) / each
+    tree = algorithm == "nvls_tree"
+    inter = graph.inter * (2 if tree and system.nodes <= 2 else 1)
+    return min(intra, inter, *([CHANNEL_NVLS_TREE[kind][system.column]] if tree else []))
+
+
+def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: Graph) -> float:
+    each, simple = system.ranks / system.nodes, PROTOCOLS[p] == "Simple"
+    inside = "nvlink" if graph.nvlink else "pci"
+    base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
+    # With one rank a node nothing hides the network, as in a tree.
+    inter = HOP_US["net"]["tree" if each == 1 else algorithm][p]
+    inter += graph.latency_us * (2 if simple else 1)
+    between = (system.nodes).bit_length() - 1
+    if algorithm == "ring":
+        return base + _ring_us(system, collective, p, graph, intra, inter)
+    if algorithm == "tree":
+        return base + 2 * ((system.ranks // system.nodes - 1) * intra + between * inter)
+    if algorithm == "nvls":
+        return intra
+    if algorithm == "nvls_tree":
+        return base + intra + 2 * between * inter
+    return base + between * inter / 3.5 + system.ranks * 2.8
+
+
+def _ring_us(
+    system: System, collective: str, p: int, graph: Graph, intra: float, inter: float
+) -> float:
+    steps, simple = _steps(collective, system.ranks), PROTOCOLS[p] == "Simple"
+    if collective in ("broadcast", "reduce"):
+        kind = "net" if system.nodes > 1 else "nvlink" if graph.nvlink else "pci"
+        if graph.same_channels:
+            return HOP_US[kind]["ring"][p]
+        return steps * HOP_US[kind]["tree" if simple else "ring"][p]
+    post = 0.0
+    if system.nodes > 1:
+        post = POST_US.get(system.cpu, 1.0) * (3 if simple else 1)
+    between = 0
+    if system.nodes > 1:
+        between = (2 if collective == "allreduce" else 1) * (system.nodes - 1)
+    return (steps - between) * max(intra, post) + between * inter
+
+
+def predict(system: System, collective: str, nbytes: int) -> tuple[float, Choice] | None:
+    """Seconds of the fastest choice, and which it is; None where there is none.
+
+    ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `choices` does.
+    """
+    timed = [(_seconds(system, collective, c, nbytes), c) for c in choices(system, collective)]
+    return min(timed, default=None, key=lambda pair: pair[0])
+
+
+def _seconds(system: System, collective: str, choice: Choice, nbytes: int) -> float:
+    latency, bandwidth = choice.latency, choice.bandwidth
+    if collective == "allreduce":
+        # NCCL's counter: 0 for 64 to 127 bytes; below that the correction does not apply.
+        number = (nbytes >> 6).bit_length() - 1
+        tree = choice.algorithm == "tree" and 0 <= number < 23
+        tall = choice.algorithm == "nvls_tree" and 0 <= number < 24 and system.sm >= 100
+        if tree or tall:
+            bandwidth *= TREE_SHARE[choice.protocol][number]
+        ring = (choice.algorithm, choice.protocol) == ("ring", "Simple") and system.nodes > 1
+        if ring and nbytes / (system.graphs["ring"].channels * system.ranks) >= 64:
+            latency *= 1.9 if system.sm < 80 else 1.4
+    return latency + nbytes / bandwidth

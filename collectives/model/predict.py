@@ -1,0 +1,244 @@
+"""The time of a schedule from the costs of links: columnar, for many sizes at once.
+
+A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its steps
+in order and nothing but its own messages holds it up: there is no barrier. A message moves once both
+its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
+costs its whole time, each further one what it adds (`Link.further`), in the schedule's order.
+Additions belong to the receiving port. What a rank has written in this collective costs more to send than
+what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.lower`
+does away with most of them. Links are not shared; what many pairs at once do to each other is in the
+costs when they were measured so, and is otherwise the simulator's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.model.costs import Link
+from collectives.model.machine import Machine
+from collectives.moves import Buffer, Moves
+from collectives.schedule import Schedule
+from collectives.spec import Collective, Unit
+
+__all__ = ["Priced", "seconds"]
+
+Numbers = NDArray[np.float64]
+Index = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+# More ranks x chunks than this are not kept one by one.
+_MOST_CHUNKS = 1 << 22
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A machine with a link for each of its classes; ``start`` as in `Costs`."""
+
+    machine: Machine
+    links: Sequence[Link]
+    start: float = 0.0
+
+
+def seconds(
+    schedule: Schedule,
+    spec: Collective,
+    priced: Priced,
+    sizes: Sequence[int],
+    *,
+    itemsize: int = 4,
+) -> Numbers:
+    """Predicted seconds of a schedule at each size of the collective, shape (sizes,).
+
+    ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
+    whole elements. Parts of all-to-all-v are taken as equal.
+    """
+    chunks, caches = _Chunks(schedule, spec, sizes, itemsize), _Caches(schedule)
+    # One column as long as all ranks are equally far.
+    ready: Numbers = np.zeros((len(sizes), 1))
+    for step in schedule.steps:
+        m = step.moves().remote()
+        if not len(m):
+            continue
+        level = _level(m, schedule.nranks, chunks, caches, priced) if ready.shape[1] == 1 else None
+        if level is None:
+            wide = np.broadcast_to(ready, (len(sizes), schedule.nranks))
+            ready = _after(m.joined(), schedule.packed, chunks, caches, priced, wide)
+            if ready.max() == ready.min() or (ready == ready[:, :1]).all():
+                ready = ready[:, :1]
+        else:
+            ready = ready + level
+        caches.note(m)
+    return np.asarray(priced.start + ready.max(axis=1))
+
+
+class _Chunks:
+    """How many bytes a schedule's chunks are, at each of several sizes of the collective."""
+
+    def __init__(
+        self, schedule: Schedule, spec: Collective, sizes: Sequence[int], itemsize: int
+    ) -> None:
+        n = schedule.nranks
+        each = [spec.size(n, size, itemsize).elements for size in sizes]
+        if spec.unit is Unit.NOTHING:
+            each = [1] * len(sizes)
+        self._itemsize = itemsize
+        self._elements = np.array(each, float)[:, None]
+        self._split = max(1, schedule.nchunks // max(1, spec.parts(n)))
+        self.equal = all(one % self._split == 0 for one in each)
+
+    def bytes(self, m: Moves) -> Numbers:
+        """Bytes of moves, shape (sizes, moves); parts are shared by chunks as `Layout.bounds` does."""
+        if self.equal:
+            return self.same(m.count)
+        return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize
+
+    def same(self, count: NDArray[np.int32]) -> Numbers:
+        """Bytes of so many chunks where all chunks are equal, shape (sizes, counts)."""
+        return np.asarray(count * (self._elements / self._split) * self._itemsize)
+
+    def _bound(self, chunk: NDArray[np.int32]) -> Numbers:
+        """Where a chunk begins, in elements."""
+        part, piece = np.divmod(chunk.astype(np.int64), self._split)
+        return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
+
+
+class _Caches:
+    """What of a rank's data is fresh, as it was written in this collective, and what others read.
+
+    By rank and chunk for schedules in vector form; for others, and where that would be too much to
+    keep, by rank alone, with ``in`` never written.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        n, nchunks = schedule.nranks, max(1, schedule.nchunks)
+        self._vector = schedule.vector
+        self._each = schedule.vector and n * nchunks <= _MOST_CHUNKS
+        shape = (n, nchunks if self._each else 1)
+        self._written, self._sent = np.zeros(shape, bool), np.zeros(shape, bool)
+        for step in schedule.steps:
+            m = step.moves().remote()
+            again = m.where(self.fresh(m))
+            self._mark(self._sent, again, again.src, 3)
+            self.note(m)
+        self._written = np.zeros(shape, bool)
+
+    def _mark(self, table: Flags, m: Moves, rank: NDArray[np.int32], row: int) -> None:
+        if self._each:
+            unit = m.unit()
+            table[np.repeat(rank, m.count), unit.table[row]] = True
+        else:
+            table[rank, 0] = True
+
+    def fresh(self, m: Moves) -> Flags:
+        """For every move whether the first chunk that it reads was written."""
+        if self._each:
+            return np.asarray(self._written[m.src, m.src_chunk])
+        known = self._written[m.src, 0]
+        return np.asarray(known if self._vector else known & (m.src_buffer != Buffer.IN))
+
+    def shared(self, m: Moves) -> Flags:
+        """For every move whether the first chunk that it writes is one that others read afterwards.
+
+        Since collectives are repeated, it must be taken from their caches before it can be written.
+        Out of place: what a rank sends before it has written it lies in ``in``, and stays there.
+        """
+        if self._each:
+            return np.asarray(self._sent[m.dst, m.dst_chunk])
+        return np.asarray(self._sent[m.dst, 0])
+
+    def note(self, m: Moves) -> None:
+        """The step is done."""
+        self._mark(self._written, m, m.dst, 5)
+
+
+def _level(
+    m: Moves, nranks: int, chunks: _Chunks, caches: _Caches, priced: Priced
+) -> Numbers | None:
+    """Seconds of a step in which every rank sends and receives one message, all alike; else None.
+
+    Such are the steps of rings, and what makes them cheap to follow for thousands of ranks.
+    """
+    src, dst = m.src, m.dst
+    if len(m) != nranks or not chunks.equal or (m.count != m.count[0]).any():
+        return None
+    if (np.bincount(src, minlength=nranks) != 1).any():
+        return None
+    if (np.bincount(dst, minlength=nranks) != 1).any() or (m.reduce != m.reduce[0]).any():
+        return None
+    kinds = priced.machine.links(src.astype(np.int64), dst.astype(np.int64))
+    fresh, shared = caches.fresh(m), caches.shared(m)
+    if any((flags != flags[0]).any() for flags in (kinds, fresh, shared)):
+        return None
+    link, nbytes = priced.links[int(kinds[0])], chunks.same(m.count[:1])
+    alone = link.alone(nbytes, np.ones(1, bool), fresh[:1])
+    return alone + link.added(nbytes, shared[:1]) if m.reduce[0] else alone
+
+
+def _after(
+    m: Moves, packed: bool, chunks: _Chunks, caches: _Caches, priced: Priced, ready: Numbers
+) -> Numbers:
+    """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
+    src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)
+    nbytes = chunks.bytes(m)
+    adds, fresh, shared = m.reduce, caches.fresh(m), caches.shared(m)
+    if packed:
+        first = np.flatnonzero(np.diff(src, prepend=-1) | np.diff(dst, prepend=-1))
+        nbytes = np.add.reduceat(nbytes, first, axis=1)
+        src, dst = src[first], dst[first]
+        adds, fresh, shared = (np.logical_or.reduceat(x, first) for x in (adds, fresh, shared))
+    n = ready.shape[1]
+    out, into = np.bincount(src, minlength=n), np.bincount(dst, minlength=n)
+    both = (into[src] > 0) | (out[dst] > 0)
+    alone, further, added = _costs(priced, src, dst, nbytes, both, adds, fresh, shared)
+    begin = np.maximum(ready[:, src], ready[:, dst])
+    done: Numbers = ready.copy()
+    for end, count, cost in ((src, out, further), (dst, into, further + added)):
+        if count.max() == 1:
+            done[:, end] = np.maximum(done[:, end], begin + alone + cost - further)
+        else:
+            _queue(end, begin, alone - further, cost, done)
+    return done
+
+
+def _costs(
+    priced: Priced,
+    src: Index,
+    dst: Index,
+    nbytes: Numbers,
+    both: Flags,
+    adds: Flags,
+    fresh: Flags,
+    shared: Flags,
+) -> tuple[Numbers, Numbers, Numbers]:
+    """Seconds of messages alone, as further ones, and of their additions: each (sizes, messages)."""
+    kinds = priced.machine.links(src, dst)
+    found = np.zeros((3, *nbytes.shape))
+    for kind in np.unique(kinds):
+        at = np.flatnonzero(kinds == kind)
+        link, some = priced.links[int(kind)], nbytes[:, at]
+        found[0][:, at] = link.alone(some, both[at], fresh[at])
+        found[1][:, at] = link.further(some, both[at], fresh[at])
+        if adds[at].any():
+            found[2][:, at] = np.where(adds[at], link.added(some, shared[at]), 0.0)
+    return found[0], found[1], found[2]
+
+
+def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbers) -> None:
+    """Ports with several messages: each is served when it can begin and those before it are done."""
+    order = np.argsort(end, kind="stable")
+    ranks = end[order]
+    first = np.flatnonzero(np.diff(ranks, prepend=-1))
+    served = cost[:, order]
+    # From each message to its port's last: the sum of what they take.
+    total = np.cumsum(served[:, ::-1], axis=1)[:, ::-1]
+    last = np.append(first[1:], len(ranks))
+    behind = np.where(last < len(ranks), total[:, np.minimum(last, len(ranks) - 1)], 0.0)
+    length = np.diff(np.append(first, len(ranks)))
+    rest = total - np.repeat(behind, length, axis=1)
+    finish = np.maximum.reduceat(begin[:, order] + rest, first, axis=1)
+    finish += np.maximum.reduceat(lead[:, order], first, axis=1)
+    port = ranks[first]
+    done[:, port] = np.maximum(done[:, port], finish)

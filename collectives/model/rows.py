@@ -1,0 +1,87 @@
+"""Predictions by the words of a measured row: collective, algorithm, ranks, size, type, root."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collectives.catalogue import draft, from_file, parse, spec
+from collectives.dtypes import dtype
+from collectives.errors import BusbarError
+from collectives.model.fitfile import Fit
+from collectives.model.given import priced_by_fit
+from collectives.model.predict import Priced, seconds
+from collectives.schedule import Schedule
+
+__all__ = ["Predictor"]
+
+_NONE = ("", "library")
+Parameters = tuple[tuple[str, object], ...]
+
+
+class Predictor:
+    """Predictions of one fit; schedules and machines are made once."""
+
+    def __init__(self, fit: Fit) -> None:
+        self.fit = fit
+        self._priced: dict[int, tuple[Priced, list[str]]] = {}
+        self._schedules: dict[tuple[str, str, int, int, Parameters], Schedule | None] = {}
+
+    def machine(self, nranks: int) -> tuple[Priced, list[str]]:
+        """The machine with costs for so many ranks, and lines that say where those are from."""
+        if nranks not in self._priced:
+            self._priced[nranks] = priced_by_fit(self.fit.for_ranks(nranks), nranks)
+        return self._priced[nranks]
+
+    def seconds(
+        self,
+        collective: str,
+        algorithm: str,
+        nranks: int,
+        sizes: Sequence[int],
+        *,
+        dtype: str = "float",
+        root: int = 0,
+        parameters: Parameters = (),
+    ) -> list[float | None]:
+        """Seconds at each size; None where there is no schedule of that name for these ranks.
+
+        ``algorithm`` is a row's label, perhaps with parameters as in ``chain:segments=4``. A file's
+        schedule (``x.xml``) is not looked for.
+        """
+        schedule = self._schedule(collective, algorithm, nranks, root, parameters)
+        if schedule is None:
+            return [None] * len(sizes)
+        priced = self.machine(nranks)[0]
+        found = seconds(schedule, spec(collective), priced, sizes, itemsize=_itemsize(dtype))
+        return [float(one) for one in found]
+
+    def _schedule(
+        self, collective: str, label: str, nranks: int, root: int, parameters: Parameters
+    ) -> Schedule | None:
+        key = (collective, label, nranks, root, parameters)
+        if key not in self._schedules:
+            self._schedules[key] = _draft(*key)
+        return self._schedules[key]
+
+
+def _draft(
+    collective: str, label: str, nranks: int, root: int, parameters: Parameters
+) -> Schedule | None:
+    if label in _NONE or from_file(label):
+        return None
+    try:
+        name, given = parse(label)
+        given = {**dict(parameters), **given}
+        given.pop("root", None)
+        return draft(collective, name, nranks, root=root, **given)
+    except BusbarError:
+        return None
+
+
+def _itemsize(name: str) -> int:
+    try:
+        return int(np.dtype(dtype(name)).itemsize)
+    except BusbarError:
+        return 4

@@ -1,0 +1,171 @@
+"""Algorithms side by side: counts, predicted times at many sizes, the best, and where that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.bounds import bound
+from collectives.catalogue import draft, from_file, spec
+from collectives.cost import Cost, cost
+from collectives.errors import Unsupported
+from collectives.model.predict import Priced, seconds
+from collectives.schedule import Schedule
+from collectives.spec import Collective
+
+__all__ = ["Candidate", "Crossover", "crossovers", "least", "moves_about", "sweep"]
+
+Numbers = NDArray[np.float64]
+#: A schedule of more moves than this is left out: it would take long and many gigabytes.
+MOST_MOVES = 12_000_000
+_SAMPLES = (64, 128)
+# Predictions nearer than this are the same sum in another order.
+_EQUAL = 1e-9
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An algorithm on so many ranks; ``seconds``: predicted, shape (sizes,), None without costs."""
+
+    name: str
+    schedule: Schedule
+    cost: Cost
+    seconds: Numbers | None = None
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """From ``size`` bytes on, ``better`` is predicted to be faster than ``than``."""
+
+    size: int
+    than: str
+    better: str
+
+
+def moves_about(collective: str, name: str, nranks: int) -> float:
+    """About how many moves a schedule has, without building it where it would be large.
+
+    Beyond some hundred ranks, by the growth from 64 to 128. Raises Unsupported as `draft` does.
+    """
+
+    def count(n: int) -> int:
+        return sum(len(step.moves()) for step in draft(collective, name, n).steps)
+
+    if nranks <= 2 * _SAMPLES[-1] or from_file(name):
+        return 0.0
+    small, large = [max(1, count(n)) for n in _SAMPLES]
+    return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))
+
+
+def sweep(
+    collective: str,
+    names: Sequence[str],
+    nranks: int,
+    *,
+    root: int = 0,
+    priced: Priced | None = None,
+    sizes: Sequence[int] = (),
+    given: Mapping[str, object] | None = None,
+    strict: bool = False,
+) -> tuple[list[Candidate], dict[str, str]]:
+    """The algorithms that serve so many ranks, and for each of the others why it does not.
+
+    ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on with
+    the other names.
+    """
+    found: list[Candidate] = []
+    refused: dict[str, str] = {}
+    parameters: dict[str, object] = dict(given or {})
+    what = spec(collective)
+    for name in names:
+        try:
+            schedule = draft(collective, name, nranks, root=root, **parameters)
+            # A parameter such as a grid may fit this rank count alone.
+            about = 0.0 if parameters else moves_about(collective, name, nranks)
+            if about > MOST_MOVES:
+                raise Unsupported(
+                    f"{name} on {nranks} ranks has about {about:.1e} moves; at most"
+                    f" {MOST_MOVES:.1e} are looked at"
+                )
+        except Unsupported as error:
+            if strict:
+                raise
+            refused[name] = str(error)
+            continue
+        counts = cost(schedule, what)
+        times = None
+        if priced is not None:
+            times = seconds(schedule, what, priced, sizes)
+        found.append(Candidate(name, schedule, counts, times))
+    return found, refused
+
+
+def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) -> Numbers | None:
+    """Seconds that no algorithm can beat at each size on these links, None where there is no bound.
+
+    The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest rate
+    (Chan et al. 2007), on the machine's best links; additions are left out.
+    """
+    bounds, what = bound(collective, nranks), spec(collective)
+    if bounds is None:
+        return None
+    used = [priced.links[i] for i in _used(priced, nranks)]
+    small = min(float(link.trip(1)) for link in used)
+    n = np.asarray([_total(what, nranks, size) for size in sizes], float)
+    volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
+    # The least seconds per byte that any range has, however the volume is cut into messages.
+    fastest = min(min(link.trip.beta) for link in used)
+    return np.maximum(bounds.rounds * small, volume * fastest)
+
+
+def _total(what: Collective, nranks: int, size: int) -> int:
+    return what.size(nranks, size, 1).elements * what.total(nranks)
+
+
+def _used(priced: Priced, nranks: int) -> list[int]:
+    k = len(priced.machine.table)
+    inside = priced.machine.table[: min(k, nranks), : min(k, nranks)]
+    found = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
+    return sorted(found | ({priced.machine.across} if nranks > k else set()))
+
+
+def crossovers(
+    collective: str, candidates: Sequence[Candidate], priced: Priced, sizes: Sequence[int]
+) -> list[Crossover]:
+    """Where the best of the candidates changes from one of the sizes to the next.
+
+    Within about 2 % of the size; of two that are equal the one before stays the best.
+    """
+    timed = [c for c in candidates if c.seconds is not None]
+    if not timed:
+        return []
+    table = np.array([c.seconds for c in timed])
+    found: list[Crossover] = []
+    best = int(table[:, 0].argmin())
+    for i in range(1, len(sizes)):
+        better = int(table[:, i].argmin())
+        if table[better, i] < table[best, i] * (1 - _EQUAL):
+            pair = timed[best], timed[better]
+            size = _where(collective, *pair, priced, sizes[i - 1], sizes[i])
+            found.append(Crossover(size, pair[0].name, pair[1].name))
+            best = better
+    return found
+
+
+def _where(
+    collective: str, one: Candidate, other: Candidate, priced: Priced, low: int, high: int
+) -> int:
+    """The first size above ``low``, up to ``high``, at which the other is faster."""
+    what = spec(collective)
+    while high - low > max(4, low // 50):
+        grid = np.unique(np.geomspace(low, high, 17).astype(np.int64))
+        a, b = (seconds(c.schedule, what, priced, grid.tolist()) for c in (one, other))
+        ahead = np.flatnonzero(b < a * (1 - _EQUAL))
+        ahead = ahead[ahead > 0]
+        at = int(ahead[0]) if len(ahead) else len(grid) - 1
+        low, high = int(grid[at - 1]), int(grid[at])
+    return high

@@ -1,0 +1,175 @@
+"""Step after step for all ranks at once, as long as no two steps meet on a link.
+
+A step's times follow from when the ranks enter it, and only from their differences: a step that
+comes again with the same differences takes what it took. Where messages of different steps are on
+one link at one time this does not hold: the engine finds that out and gives up, with the last step
+before which everything had ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
+from collectives.simulate.fluid import EXACT, finishes
+
+__all__ = ["Cut", "lockstep"]
+
+Numbers = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+
+_MOST_KEPT = 1 << 26  # bytes of clocks that are remembered
+
+
+class Cut(NamedTuple):
+    """A step before which everything had ended, and the clocks there; no step: all is done."""
+
+    step: int
+    clocks: Clocks
+
+
+class _Move(NamedTuple):
+    """What a step does to clocks that differ as they did.
+
+    The earliest moves on by ``shift``, the differences become ``later``. A class's chain comes from
+    class ``before`` and gains ``parts``. Links are busy from ``first`` to ``last``.
+    """
+
+    shift: float
+    later: Amounts
+    before: Numbers
+    parts: Amounts
+    first: Amounts
+    last: Amounts
+
+
+@dataclass
+class _Lockstep:
+    problem: Problem
+
+    def __post_init__(self) -> None:
+        self.known: dict[tuple[int, bytes], _Move] = {}
+        self.kept = 0
+        self.together: dict[int, Amounts] = {}
+        times = [(t.wire + t.stage.latency).min(initial=np.inf) for t in self.problem.stages]
+        self.grain = EXACT * min((float(t) for t in times if 0 < t < np.inf), default=1.0)
+
+    def move(self, number: int, later: Amounts) -> _Move:
+        """The step of a stage from clocks that differ by ``later``."""
+        key = (number, later.tobytes())
+        found = self.known.get(key)
+        if found is None:
+            found = self._move(number, later)
+            self.kept += 8 * len(later) * (3 + len(PARTS)) + 16 * len(self.problem.rate)
+            if self.kept > _MOST_KEPT:
+                self.known, self.kept = {}, 0
+            self.known[key] = found
+        return found
+
+    def _move(self, number: int, later: Amounts) -> _Move:
+        timed = self.problem.stages[number]
+        stage = timed.stage
+        posted = later + timed.post
+        sender_last = posted[stage.src] >= posted[stage.dst]
+        origin = np.where(sender_last, stage.src, stage.dst)
+        begin = posted[origin] + stage.latency
+        end = self._ends(number, timed, begin)
+        done, before, row = _arrivals(timed, posted, end)
+        parts = np.zeros((len(later), len(PARTS)))
+        parts[:, 0] = timed.post
+        got = row >= 0
+        r = row[got]
+        before[got] = origin[r]
+        parts[got, 0] = timed.post[origin[r]]
+        parts[got, 1] = stage.latency[r]
+        parts[got, 2] = timed.wire[r]
+        parts[got, 3] = end[r] - begin[r] - timed.wire[r]
+        parts[got, 4] = done[got] - end[r]
+        done = done + timed.local
+        parts[:, 4] += timed.local
+        first, last = self._busy(timed, begin, end)
+        shift = float(done.min())
+        # What adding up floats may be off must not hide that two steps are alike.
+        later = np.round((done - shift) / self.grain) * self.grain
+        return _Move(shift, later, before, parts, first, last)
+
+    def _ends(self, number: int, timed: Timed, begin: Amounts) -> Amounts:
+        stage = timed.stage
+        if stage.alone or not len(begin):
+            return begin + timed.wire
+        if (begin == begin[0]).all():
+            if number not in self.together:
+                self.together[number] = self._flow(timed, np.zeros_like(begin))
+            return begin + self.together[number]
+        start = float(begin.min())
+        return self._flow(timed, begin - start) + start
+
+    def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
+        s = timed.stage
+        return finishes(begin, timed.nbytes, s.cap, s.links, s.load, self.problem.rate)
+
+    def _busy(self, timed: Timed, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
+        nlinks = len(self.problem.rate)
+        first, last = np.full(nlinks + 1, np.inf), np.full(nlinks + 1, -np.inf)
+        links = timed.stage.links
+        if links.shape[1]:
+            np.minimum.at(first, links.ravel(), np.repeat(begin, links.shape[1]))
+            np.maximum.at(last, links.ravel(), np.repeat(end, links.shape[1]))
+        return first[:-1], last[:-1]
+
+
+def _arrivals(timed: Timed, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
+    """When every class has all messages and has added them; a chain's class; the row it waited for.
+
+    Additions of a rank follow one another in the order in which messages arrive. Row −1: none.
+    """
+    done, before = posted.copy(), np.arange(len(posted))
+    row = np.full(len(posted), -1)
+    rank, rows, adds = timed.ends
+    if not len(rank):
+        return done, before, row
+    ready = end[rows]
+    if timed.adds.any():
+        order = np.lexsort((ready, rank))
+        rows, adds, ready = rows[order], adds[order], ready[order]
+        # From a message's arrival on, it and all later ones are still to be added.
+        ahead = np.cumsum(adds)
+        last = np.append(timed.starts[1:], len(rank)) - 1
+        rest = np.repeat(ahead[last], np.diff(np.append(timed.starts, len(rank)))) - ahead + adds
+        ready = ready + np.where(adds > 0, rest, 0.0)
+    most = np.maximum.reduceat(ready, timed.starts)
+    who = rank[timed.starts]
+    # The first row of a class that it had to wait for.
+    hit = ready == np.repeat(most, np.diff(np.append(timed.starts, len(rank))))
+    place = np.where(hit, np.arange(len(rank)), len(rank))
+    row[who] = rows[np.minimum.reduceat(place, timed.starts)]
+    done[who] = most
+    return done, before, row
+
+
+def lockstep(problem: Problem) -> Cut:
+    """Carry out as many steps as can be; see `Cut`."""
+    engine = _Lockstep(problem)
+    base, later = 0.0, np.zeros(problem.nranks)
+    parts = Clocks.begin(problem.nranks).parts
+    busy = np.full(len(problem.rate), -np.inf)
+    latest = -np.inf
+    cut = Cut(0, Clocks.begin(problem.nranks))
+    for number, stage in enumerate(problem.steps.tolist()):
+        if len(busy) and base >= latest:
+            cut = Cut(number, Clocks(base + later, parts.copy()))
+        move = engine.move(stage, later)
+        if len(busy):
+            early = move.first + base < busy - EXACT * np.abs(busy)
+            if early.any():
+                return cut
+            busy = np.maximum(busy, move.last + base)
+            latest = float(busy.max())
+        parts = parts[move.before] + move.parts
+        base += move.shift
+        later = move.later
+    return Cut(len(problem.steps), Clocks(base + later, parts))

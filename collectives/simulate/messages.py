@@ -1,0 +1,114 @@
+"""A schedule as messages: what every step sends from rank to rank, equal steps told once.
+
+Knows no machine and no bytes: amounts are in chunks of the schedule's vector.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.moves import Moves
+from collectives.schedule import Schedule
+
+__all__ = ["Pattern", "Traffic", "traffic_of"]
+
+Numbers = NDArray[np.int64]
+Amounts = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """The messages of a step as columns.
+
+    ``times`` equal messages of ``chunks`` chunks go from ``src`` to ``dst``, which adds ``added``
+    chunks of each. ``local``: chunks that each of ``local_ranks`` adds to its own.
+    """
+
+    src: Numbers
+    dst: Numbers
+    chunks: Amounts
+    added: Amounts
+    times: Numbers
+    local_ranks: Numbers
+    local: Amounts
+
+    def digest(self) -> bytes:
+        """The same for equal patterns."""
+        found = hashlib.blake2b(digest_size=16)
+        for column in vars(self).values():
+            found.update(len(column).to_bytes(8, "little"))
+            found.update(np.ascontiguousarray(column).tobytes())
+        return found.digest()
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The different patterns of a schedule's steps, and which one every step has."""
+
+    nranks: int
+    patterns: tuple[Pattern, ...]
+    steps: Numbers
+
+
+def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
+    """The different keys, ascending, and the sum of every weight over the equal ones."""
+    keys, which = np.unique(key, return_inverse=True)
+    return keys, [np.asarray(np.bincount(which, w, len(keys)), float) for w in weights]
+
+
+def _pattern(m: Moves, nranks: int, packed: bool) -> tuple[Pattern, bool]:
+    """A step's messages; and whether some pair of ranks exchanges more than one."""
+    away = m.remote()
+    inside = m.where((m.src == m.dst) & m.reduce)
+    local, (adds,) = _grouped(inside.dst.astype(np.int64), inside.count.astype(float))
+    pair = away.src.astype(np.int64) * nranks + away.dst
+    ordered = np.sort(pair)
+    several = bool((ordered[1:] == ordered[:-1]).any())
+    if several and packed:
+        count = away.count.astype(float)
+        pair, (chunks, added) = _grouped(pair, count, count * away.reduce)
+        src, dst = np.divmod(pair, nranks)
+        return Pattern(src, dst, chunks, added, np.ones_like(src), local, adds), True
+    if several:
+        away = away.joined()
+    columns = [away.src, away.dst, away.count, away.reduce]
+    times = np.ones(len(away), np.int64)
+    if several:
+        # Equal messages of a pair share alike all the way: one line stands for them.
+        table, times = np.unique(np.stack(columns), axis=1, return_counts=True)
+        columns = list(table)
+    src, dst, number, reduce = (column.astype(np.int64) for column in columns)
+    amount = number.astype(float)
+    return Pattern(src, dst, amount, amount * reduce, times, local, adds), several
+
+
+def traffic_of(schedule: Schedule) -> Traffic:
+    """The messages of a schedule, in vector form or placed.
+
+    Slots that lie side by side at both ends travel as one message, as do all of a pair in a packed
+    schedule. Steps in which nothing is sent or added are left out.
+    """
+    known: dict[bytes, int] = {}
+    tags: dict[Hashable, int] = {}
+    patterns: list[Pattern] = []
+    steps: list[int] = []
+    for step in schedule.steps:
+        if step.alike is not None and step.alike in tags:
+            steps.append(tags[step.alike])
+            continue
+        pattern, several = _pattern(step.moves(), schedule.nranks, schedule.packed)
+        if not (len(pattern.src) or len(pattern.local)):
+            continue
+        number = known.setdefault(pattern.digest(), len(patterns))
+        if number == len(patterns):
+            patterns.append(pattern)
+        # Where a pair exchanges several, which of them join depends on the chunks' numbers.
+        if step.alike is not None and not several:
+            tags[step.alike] = number
+        steps.append(number)
+    return Traffic(schedule.nranks, tuple(patterns), np.array(steps, np.int64))

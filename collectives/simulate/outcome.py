@@ -1,0 +1,130 @@
+"""Simulate a schedule on a machine: the door to this room."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.errors import Unsupported
+from collectives.schedule import Schedule
+from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
+from collectives.simulate.flows import flows_of
+from collectives.simulate.free import free
+from collectives.simulate.lockstep import lockstep
+from collectives.simulate.machines.machine import Machine
+from collectives.simulate.messages import traffic_of
+from collectives.simulate.stages import stages_of
+from collectives.simulate.symmetry import classes_of
+from collectives.spec import Collective, Unit
+
+__all__ = ["Busy", "Outcome", "Simulation", "busiest", "chunk_bytes", "simulate"]
+
+Amounts = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a simulation found.
+
+    ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
+    each link of the machine carries. ``parts``: seconds along the chain of messages that the last
+    rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
+    of the slowest link of the way, ``sharing`` (what a message took longer, because links were
+    shared), ``adding``; together they are ``seconds``.
+    """
+
+    seconds: float
+    ranks: Amounts
+    link_bytes: Amounts
+    parts: dict[str, float]
+
+
+def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> float:
+    """Bytes of a chunk, of a collective of ``nbytes`` as its size is counted; fractions stay.
+
+    A token of a collective that moves nothing (a barrier) is one byte.
+    """
+    parts = spec.parts(nranks)
+    if spec.unit is Unit.NOTHING:
+        return parts / max(1, nchunks)
+    return nbytes / spec.total(nranks) * parts / max(1, nchunks)
+
+
+class Simulation:
+    """A schedule on a machine, with everything that does not depend on its size done once.
+
+    Raises Unsupported where the machine has no place for a rank.
+    """
+
+    def __init__(self, schedule: Schedule, spec: Collective, machine: Machine) -> None:
+        if schedule.nranks > machine.nranks:
+            raise Unsupported(
+                f"{machine.name} has places for {machine.nranks} ranks, not for {schedule.nranks}"
+            )
+        self._schedule, self._spec, self._machine = schedule, spec, machine
+        traffic = traffic_of(schedule)
+        flows = flows_of(traffic, machine)
+        self.classes = classes_of(flows, traffic)
+        local = []
+        for pattern in traffic.patterns:
+            local.append(np.zeros(schedule.nranks))
+            local[-1][pattern.local_ranks] = pattern.local
+        self._stages, self._rate = stages_of(flows, self.classes, tuple(local))
+        self._steps, self._carried = traffic.steps, flows.carried
+
+    def run(self, nbytes: float, *, steps_at_once: bool = True) -> Outcome:
+        """With a size as nccl-tests counts it, in bytes.
+
+        ``steps_at_once`` False takes the slower of the two engines alone. Raises Unsupported for
+        no bytes.
+        """
+        if not nbytes > 0:
+            raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
+        schedule, machine = self._schedule, self._machine
+        chunk = chunk_bytes(self._spec, schedule.nranks, schedule.nchunks, nbytes)
+        stages = [Timed.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
+        nranks = int(self.classes.rank.max(initial=-1)) + 1
+        problem = Problem(stages, self._steps, self._rate, nranks)
+        first, clocks = 0, Clocks.begin(nranks)
+        if steps_at_once:
+            first, clocks = lockstep(problem)
+        if first < len(self._steps):
+            clocks = free(problem, first, clocks)
+        last = int(clocks.now.argmax())
+        return Outcome(
+            float(clocks.now[last]),
+            clocks.now[self.classes.rank],
+            self._carried * chunk,
+            dict(zip(PARTS, clocks.parts[last].tolist(), strict=True)),
+        )
+
+
+def simulate(schedule: Schedule, spec: Collective, machine: Machine, nbytes: float) -> Outcome:
+    """A schedule of a collective on a machine, rank i in place i. Raises as `Simulation` does."""
+    return Simulation(schedule, spec, machine).run(nbytes)
+
+
+class Busy(NamedTuple):
+    """Links that carry as much at one rate: the first of them, how many, bytes, share of the time."""
+
+    link: int
+    alike: int
+    nbytes: float
+    busy: float
+
+
+def busiest(machine: Machine, found: Outcome, most: int) -> list[Busy]:
+    """The groups of links that are busy for the greatest share of the time, at most so many."""
+    seconds = found.link_bytes / machine.links.rate
+    key = np.round(seconds / max(found.seconds, np.finfo(float).tiny), 12)
+    pairs = np.stack([key, machine.links.rate])
+    groups, first, count = np.unique(pairs, axis=1, return_index=True, return_counts=True)
+    order = np.lexsort((first, -groups[0]))[:most]
+    return [
+        Busy(int(first[i]), int(count[i]), float(found.link_bytes[first[i]]), float(groups[0, i]))
+        for i in order
+        if groups[0, i] > 0
+    ]

@@ -1,0 +1,126 @@
+"""Ranks, links and messages that cannot be told apart, found by colour refinement.
+
+Everything begins with the colour of what it is. A message then takes on the colours of its ranks and
+links, a rank and a link those of its messages, each as a multiset, until no colour splits any more.
+Things of one colour then see the same of the machine and the schedule, however far they look, so
+whatever happens to one of them happens to all at the same time: the simulation needs one of each.
+
+Colours are 64-bit hashes, multisets are sums of them. Where refinement does not end in few colours
+everything gets its own, which is always right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.simulate.flows import Flows
+from collectives.simulate.messages import Traffic
+
+__all__ = ["Classes", "classes_of"]
+
+Numbers = NDArray[np.int64]
+Colours = NDArray[np.uint64]
+
+_BLOCK = 1 << 18
+_MOST_ROUNDS = 4096
+
+
+class Classes(NamedTuple):
+    """The class of every rank, link and message, numbered from 0; links as in `Flows.links`."""
+
+    rank: Numbers
+    link: Numbers
+    message: Numbers
+
+
+def _mix(x: Colours) -> Colours:
+    """A hash of every number (the finaliser of SplitMix64, Steele, Lea, Flood 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: Colours = x ^ (x >> np.uint64(31))
+    return mixed
+
+
+def _with(x: Colours, y: Colours) -> Colours:
+    return _mix(x * np.uint64(0x9E3779B97F4A7C15) + y)
+
+
+def _bits(values: NDArray[np.float64]) -> Colours:
+    return _mix(values.view(np.uint64))
+
+
+def _own(flows: Flows) -> Colours:
+    """What a message is by itself."""
+    colour = _mix(flows.pattern().astype(np.uint64))
+    for column in (flows.chunks, flows.added, flows.latency, flows.cap):
+        colour = _with(colour, _bits(np.ascontiguousarray(column)))
+    return _with(colour, flows.times.astype(np.uint64))
+
+
+def _start(traffic: Traffic) -> Colours:
+    """What a rank is by itself: what it adds inside, pattern by pattern."""
+    colour = np.zeros(traffic.nranks, np.uint64)
+    for number, pattern in enumerate(traffic.patterns):
+        if len(pattern.local_ranks):
+            tag = np.full(len(pattern.local), number, np.uint64)
+            colour[pattern.local_ranks] += _with(_mix(tag + np.uint64(1)), _bits(pattern.local))
+    return colour
+
+
+def _different(colours: Colours) -> int:
+    return len(np.unique(colours))
+
+
+class _Refinement:
+    def __init__(self, flows: Flows, traffic: Traffic) -> None:
+        self.flows = flows
+        self.own = _own(flows)
+        self.rank = _start(traffic)
+        self.link = _bits(flows.rate)
+        self.message = self.own
+
+    def round(self) -> None:
+        """Everything takes on the colours of what it touches."""
+        flows = self.flows
+        ranks = [np.zeros_like(self.rank) for _ in range(2)]
+        links = np.zeros(len(self.link) + 1, np.uint64)
+        seen = np.append(_mix(self.link + np.uint64(7)), np.uint64(0))
+        for at in range(0, len(flows), _BLOCK):
+            block = slice(at, at + _BLOCK)
+            src, dst, way = flows.src[block], flows.dst[block], flows.links[block]
+            colour = _with(_with(self.own[block], self.rank[src]), self.rank[dst])
+            colour = _with(colour, seen[way].sum(axis=1, dtype=np.uint64))
+            np.add.at(ranks[0], src, colour)
+            np.add.at(ranks[1], dst, colour)
+            if way.shape[1]:
+                np.add.at(links, way.ravel(), np.repeat(colour, way.shape[1]))
+            self._keep(block, colour)
+        self.rank = _with(_with(self.rank, ranks[0]), ranks[1])
+        self.link = _with(self.link, links[:-1])
+
+    def _keep(self, block: slice, colour: Colours) -> None:
+        if self.message is self.own:
+            self.message = self.own.copy()
+        self.message[block] = colour
+
+
+def _numbered(colours: Colours) -> Numbers:
+    return np.unique(colours, return_inverse=True)[1].astype(np.int64)
+
+
+def classes_of(flows: Flows, traffic: Traffic) -> Classes:
+    """The classes of a schedule's ranks, links and messages on a machine."""
+    work = _Refinement(flows, traffic)
+    before = (-1, -1)
+    for _ in range(_MOST_ROUNDS):
+        work.round()
+        now = _different(work.rank), _different(work.link)
+        if now == before:
+            return Classes(_numbered(work.rank), _numbered(work.link), _numbered(work.message))
+        if 2 * now[0] > traffic.nranks > 8:
+            break
+        before = now
+    return Classes(np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows)))

@@ -1,0 +1,252 @@
+"""GPUs of one host in each other's memory: the GPU twin of `shm`, with our own kernels.
+
+`collectives.shared` works out who waits for whom; the passes run in the CUDA executor
+(``native/cuda``), which reads and writes every rank's buffers where they lie and waits for words
+in memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.gpu.action import StreamAction
+from collectives.gpu.device import Device
+from collectives.gpu.ipc_bind import Binding
+from collectives.gpu.ipc_fire import EXECUTORS, Watch, WatchedLane, program, steps
+from collectives.gpu.ipc_kernels import BLOCKS, THREADS, Kernels, compile_kernels
+from collectives.gpu.ipc_memory import PAGE, Memory
+from collectives.gpu.ipc_table import STATUS, WORD, Addresses, control_bytes, table
+from collectives.layout import Elements
+from collectives.moves import Buffer
+from collectives.ops import Op
+from collectives.program import Program
+from collectives.shared.flow import flow
+from collectives.shared.tasks import Place
+from collectives.spec import Collective
+from collectives.transport import Action, Buffers
+from collectives.world import Json, World
+from collectives.worlds.inproc import InprocWorld
+
+__all__ = ["IpcTransport"]
+
+# Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
+MOST_RANKS = 64
+
+
+class IpcTransport:
+    """See `Transport` for the methods; `prepare` is called by all ranks together.
+
+    ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.gpu.ipc_fire`). ``graph``: fire
+    captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
+    ``notes``: what a reader of the figures must know. Raises Unsupported when the ranks are on
+    several nodes, Unavailable when a rank cannot map another's memory.
+    """
+
+    name = "ipc"
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        *,
+        executor: str = "program",
+        graph: bool = True,
+        deadline: float = 60.0,
+    ) -> None:
+        if executor not in EXECUTORS:
+            raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
+        if len(set(world.nodes)) > 1:
+            raise Unsupported(
+                f"the ipc transport serves one node, not {len(set(world.nodes))};"
+                " use --transport nccl"
+            )
+        if world.size > MOST_RANKS:
+            raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
+        self.world, self.device, self.deadline = world, device, deadline
+        self.executor, self.graph = executor, graph
+        device.use()
+        self.memory = Memory(device)
+        self._kernels: dict[tuple[str, str], Kernels] = {}
+        # A word a rank, whether it is gone, and one that this rank's first failure claims.
+        self._life = self.memory.allocate(WORD * (world.size + 1))
+        self._life[:] = 0
+        self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
+        self._status[:] = 0
+        device.synchronize()
+        everyone = world.gather(self._introduce())
+        self.gpus = _numbered(device, [one["uuid"] for one in everyone])
+        self.shared = len({one["pid"] for one in everyone}) > 1
+        self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
+        self.notes = _notes(everyone)
+        self._watch = Watch(
+            world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
+        )
+        self.lane = WatchedLane(device, world, self._watch, deadline)
+        self._tell, self._held = self._introduced()
+        self._closed = False
+        world.barrier()
+
+    def _introduced(self) -> tuple[list[int], list[object]]:
+        """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
+        world, tell, held = self.world, [0] * self.world.size, []
+        key, _ = self.memory.locate(self._life)
+        everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
+        for rank, where in enumerate(everyone):
+            if rank != world.rank:
+                at, kept = self.memory.attach(rank, key, where)
+                tell[rank] = at + WORD * world.rank
+                held.append(kept)
+        return tell, held
+
+    def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
+        """Every rank's value; ``kept`` gains what keeps the allocations that all of them name alive.
+
+        Of other processes' memory that is the mapping itself.
+        """
+        if not self.shared and isinstance(self.world, InprocWorld):
+            kept.append(self.world.exchange([self.memory.keeper(key) for key in keys]))
+        return self.world.gather(value)
+
+    def _introduce(self) -> Json:
+        return {
+            "pid": os.getpid(),
+            "uuid": self.device.uuid,
+            "multiprocessors": self.device.multiprocessors,
+            "mps": _mps(),
+        }
+
+    def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
+        """What a plan of this rank refers to; ``words``: of the plan, on every rank."""
+        life = self._life.address
+        claim = life + WORD * self.world.size
+        return Addresses(words, self._tell, life, claim, int(self._status.ctypes.data), place)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory of this rank's GPU that all ranks of the node reach: a `DeviceArray`."""
+        if not nbytes:
+            return self.device.wrap(0, 0, None)
+        return self.memory.allocate(nbytes)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Late messages that are put aside, and the words of a plan."""
+        late = [sum(r.span.size for r in step.receives if r.late) for step in program.steps]
+        return max(late, default=0) * itemsize + 2 * PAGE
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`. All ranks call this together; an average is divided here."""
+        bound = Binding(self, program, buffers, op)
+        itemsize = buffers[Buffer.OUT].dtype.itemsize
+        moved = program.sent() * itemsize, program.received() * itemsize
+        return StreamAction(
+            self.lane, [bound.calls], moved, meet=[], graph=self.graph, held=bound.kept
+        )
+
+    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
+        """The executor for a type and an operation, compiled and warm when first asked for."""
+        key = dtype.name, "" if op is None else op.ufunc.__name__
+        if key not in self._kernels:
+            self._kernels[key] = compile_kernels(self.device, dtype, op)
+            self._warm(self._kernels[key], dtype)
+        return self._kernels[key]
+
+    def _warm(self, kernels: Kernels, dtype: np.dtype[Any]) -> None:
+        """Launch every kernel once with nothing to do.
+
+        A kernel's first launch may have to load it, which waits for the device to be idle: it never
+        would be while another rank's kernel waits for this one.
+        """
+        control = self.allocate(control_bytes(1, 1))
+        control[:] = 0
+        alone = replace(self.addresses([control.address], _nowhere), tell=[0])
+        words = table(flow([], 1), 0, 1, dtype.itemsize, alone, 0, self.deadline)
+        plan = self.allocate(words.nbytes)
+        plan.view(np.uint64)[:] = words
+        nothing = (np.uint64(plan.address), np.uint64(0))
+        self.lane.enqueue(
+            [
+                *program(kernels, plan.address, 1),
+                *steps(kernels, plan.address, (), 1, lambda work: []),
+                lambda: kernels.move((1,), (THREADS,), nothing),
+                self.lane.kernels.divide(control[:0].view(dtype), 1),
+            ]
+        )
+        self.lane.wait()
+
+    def library(
+        self,
+        spec: Collective,
+        buffers: Buffers,
+        op: Op | None,
+        *,
+        elements: Elements,
+        root: int,
+        in_place: bool,
+    ) -> Action:
+        """There is no library here: raises Unsupported."""
+        raise Unsupported(
+            "the ipc transport has no library collective to compare with; NCCL's is had through"
+            " the nccl transport"
+        )
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock; plans time themselves by events (`times`)."""
+        return time.perf_counter
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one end with an error."""
+        if self._closed:
+            return
+        self._closed = True
+        self.lane.stream.synchronize()
+        left = np.ones(1, np.uint64)
+        for at in filter(None, self._tell):
+            self.device.wrap(at, WORD, None).view(np.uint64)[:] = left
+        self._watch.close()
+        self._held.clear()
+
+
+def _nowhere(place: Place) -> int:
+    raise AssertionError(f"a plan of nothing names {place}")
+
+
+def _mps() -> bool:
+    """Whether a Multi-Process Service is there, which lets kernels of several processes run at once."""
+    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  (NVIDIA's)
+    return (Path(pipes) / "control").exists()
+
+
+def _notes(everyone: list[Json]) -> list[str]:
+    """What must be said of ranks that share a GPU."""
+    places = {(one["uuid"], one["pid"]) for one in everyone}
+    shared = [uuid for uuid, n in Counter(uuid for uuid, _ in places).items() if n > 1]
+    if not shared or all(one["mps"] for one in everyone):
+        return []
+    return [
+        f"several processes share {shared[0]} without MPS: they are time-sliced, so that every wait"
+        " takes milliseconds; right results, times that mean nothing (use threads of one process)"
+    ]
+
+
+def _resident(everyone: list[Json], uuid: str) -> int:
+    """Blocks that every rank on a GPU can have resident at once."""
+    ranks = [one for one in everyone if one["uuid"] == uuid]
+    room = BLOCKS * min(int(one["multiprocessors"]) for one in ranks)
+    if room < len(ranks):
+        raise Unsupported(f"{len(ranks)} ranks on one GPU that has room for {room} blocks")
+    return room // len(ranks)
+
+
+def _numbered(device: Device, uuids: list[str]) -> list[int]:
+    """This process's number of each rank's GPU; -1 for one that it does not see."""
+    count = int(device.xp.cuda.runtime.getDeviceCount())
+    mine = {Device(device.xp, i).uuid: i for i in range(count)}
+    return [mine.get(uuid, -1) for uuid in uuids]

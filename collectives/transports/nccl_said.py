@@ -1,0 +1,97 @@
+"""What NCCL says that it chose: algorithm, protocol, channels, from its own debug output.
+
+NCCL reads its NCCL_DEBUG variables once, before its first communicator. They are set for that
+moment only, and not at all where the user has set them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = ["Log", "NoLog", "listening", "parse"]
+
+# Since 2.24: AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}
+_CHOICE = re.compile(
+    r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}"
+)
+_NAMES = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
+_MOST = 1 << 20  # of a log nobody needs more than this much at once
+
+
+def parse(text: str) -> dict[str, str | int]:
+    """The last choice that a piece of NCCL's output reports, empty where there is none."""
+    found = _CHOICE.findall(text)
+    if not found:
+        return {}
+    _, _, algorithm, protocol, low, high = found[-1]
+    return {
+        "algorithm": algorithm.lower(),
+        "protocol": protocol.lower(),
+        "channels": int(high) - int(low) + 1,
+    }
+
+
+class NoLog:
+    """Stands for a log where NCCL does not say anything to us."""
+
+    def skip(self) -> None:
+        """Nothing to skip."""
+
+    def chosen(self) -> dict[str, str | int]:
+        """Nothing is known."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Log:
+    """A file that NCCL writes to; read from where the last reading ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._at = path, 0
+
+    def skip(self) -> None:
+        """Whatever has been said so far is of no interest."""
+        with suppress(OSError):
+            self._at = self.path.stat().st_size
+
+    def chosen(self) -> dict[str, str | int]:
+        """What NCCL said last since `skip`; empty where it said nothing."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._at)
+                text = file.read(_MOST)
+        except OSError:
+            return {}
+        self._at += len(text)
+        return parse(text.decode(errors="replace"))
+
+    def close(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):
+            self.path.unlink()
+
+
+@contextmanager
+def listening(wanted: bool, env: MutableMapping[str, str] = os.environ) -> Iterator[Log | NoLog]:
+    """Have NCCL write its tuning to a file of ours, if it makes its first communicator inside.
+
+    Gives a log that hears nothing where that is not ``wanted`` or the user has set NCCL_DEBUG.
+    """
+    if not wanted or any(name in env for name in _NAMES):
+        yield NoLog()
+        return
+    handle, name = tempfile.mkstemp(prefix="busbar-nccl-", suffix=".log")
+    os.close(handle)
+    env.update(zip(_NAMES, ("INFO", "TUNING", name), strict=True))
+    try:
+        yield Log(Path(name))
+    finally:
+        for variable in _NAMES:
+            del env[variable]

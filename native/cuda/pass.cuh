@@ -1,0 +1,118 @@
+// One pass: every target becomes the reduction of all sources, in one reading of each.
+#pragma once
+
+#include "elements.cuh"
+#include "plan.cuh"
+
+namespace busbar {
+
+// 16-byte accesses in flight per source and thread. Small elements are one register each while
+// they are joined, so fewer of their packs fit.
+template <class F>
+constexpr int kDepth = F::size < 4 ? F::size : 4;
+constexpr int kCopyDepth = 4;
+
+// `depth` packs that lie `step` bytes apart. All sources are read before any target is written.
+template <class F, int op, int depth>
+BUSBAR_DEVICE void reduce_packs(const Places& to, const Places& from, u64 at, u64 step) {
+    Lanes<F> sum[depth];
+    BUSBAR_UNROLL
+    for (int d = 0; d < depth; ++d) sum[d] = Lanes<F>::of(load_pack(from[0] + at + d * step));
+    BUSBAR_ROLLED
+    for (u64 s = 1; s < from.n; ++s) {
+        const u64 source = from[s] + at;
+        Pack read[depth];
+        BUSBAR_UNROLL
+        for (int d = 0; d < depth; ++d) read[d] = load_pack(source + d * step);
+        BUSBAR_UNROLL
+        for (int d = 0; d < depth; ++d) sum[d].template add<op>(Lanes<F>::of(read[d]));
+    }
+    Pack result[depth];
+    BUSBAR_UNROLL
+    for (int d = 0; d < depth; ++d) result[d] = sum[d].packed();
+    BUSBAR_ROLLED
+    for (u64 t = 0; t < to.n; ++t) {
+        const u64 target = to[t] + at;
+        BUSBAR_UNROLL
+        for (int d = 0; d < depth; ++d) store_pack(target + d * step, result[d]);
+    }
+}
+
+template <int depth>
+BUSBAR_DEVICE void copy_packs(const Places& to, const Places& from, u64 at, u64 step) {
+    Pack read[depth];
+    BUSBAR_UNROLL
+    for (int d = 0; d < depth; ++d) read[d] = load_pack(from[0] + at + d * step);
+    BUSBAR_ROLLED
+    for (u64 t = 0; t < to.n; ++t) {
+        const u64 target = to[t] + at;
+        BUSBAR_UNROLL
+        for (int d = 0; d < depth; ++d) store_pack(target + d * step, read[d]);
+    }
+}
+
+template <class F, int op>
+BUSBAR_DEVICE void one_element(const Places& to, const Places& from, u64 at) {
+    u64 bits = load_one<F::size>(from[0] + at);
+    if (from.n > 1) {
+        typename F::Wide sum = F::widen(static_cast<decltype(F::narrow(sum))>(bits));
+        BUSBAR_ROLLED
+        for (u64 s = 1; s < from.n; ++s) {
+            const auto other = static_cast<decltype(F::narrow(sum))>(load_one<F::size>(from[s] + at));
+            sum = join<op>(sum, F::widen(other));
+        }
+        bits = F::narrow(sum);
+    }
+    for (u64 t = 0; t < to.n; ++t) store_one<F::size>(to[t] + at, bits);
+}
+
+// Bytes by which all places lie behind a multiple of 16, or 16 where they do not agree.
+BUSBAR_DEVICE u64 skew(const Places& to, const Places& from) {
+    const u64 first = to[0] & 15;
+    for (u64 t = 1; t < to.n; ++t)
+        if ((to[t] & 15) != first) return 16;
+    for (u64 s = 0; s < from.n; ++s)
+        if ((from[s] & 15) != first) return 16;
+    return first;
+}
+
+template <class F, int op>
+BUSBAR_DEVICE void pass(const Places& to, const Places& from, u64 count, const Team& team) {
+    const u64 size = F::size, me = team.member(), n = team.members();
+    const u64 off = skew(to, from);
+    // Single elements up to a multiple of 16 bytes, packs, and single elements again.
+    u64 head = off == 16 ? count : (16 - off) % 16 / size;
+    if (head > count) head = count;
+    const u64 packs = (count - head) * size / 16;
+    for (u64 i = me; i < head; i += n) one_element<F, op>(to, from, i * size);
+    const u64 begin = head * size, step = n * 16;
+    u64 i = me;
+    if (from.n > 1) {
+        constexpr int depth = kDepth<F>;
+        for (; i + (depth - 1) * n < packs; i += depth * n)
+            reduce_packs<F, op, depth>(to, from, begin + i * 16, step);
+        for (; i < packs; i += n) reduce_packs<F, op, 1>(to, from, begin + i * 16, step);
+    } else {
+        for (; i + (kCopyDepth - 1) * n < packs; i += kCopyDepth * n)
+            copy_packs<kCopyDepth>(to, from, begin + i * 16, step);
+        for (; i < packs; i += n) copy_packs<1>(to, from, begin + i * 16, step);
+    }
+    for (u64 j = head + packs * 16 / size + me; j < count; j += n)
+        one_element<F, op>(to, from, j * size);
+}
+
+// The team's part of a record's pass: parts are whole packs, counted from the pass's begin, so that
+// a team finds the same elements in every pass of that size.
+template <class F, int op>
+BUSBAR_DEVICE void pass_part(const Record& record, const Team& team) {
+    constexpr u64 per = 16 / F::size;
+    const u64 count = record.count(), teams = team.teams();
+    const u64 part = ((count + teams - 1) / teams + per - 1) / per * per;
+    const u64 from = part * team.number();
+    if (from >= count) return;
+    const Places to = record.targets(from * F::size, team.number());
+    const Places sources = record.sources(from * F::size, team.number());
+    pass<F, op>(to, sources, count - from < part ? count - from : part, team);
+}
+
+}  // namespace busbar

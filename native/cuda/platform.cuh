@@ -1,0 +1,89 @@
+// What the executor asks of the machine: a team of threads, words with system-wide order, a clock.
+//
+// Two machines: a GPU, where a team is a block, and the host, where threads stand in for a block's
+// so that the same executor can be tested without a GPU. No header is needed on a GPU, for the
+// run-time compiler comes without any.
+#pragma once
+
+#if defined(__CUDACC__)
+
+#define BUSBAR_DEVICE __device__ __forceinline__
+#define BUSBAR_UNROLL _Pragma("unroll")
+#define BUSBAR_ROLLED _Pragma("unroll 1")
+
+namespace busbar {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+struct alignas(16) Pack {  // 16 bytes: what one access moves
+    u32 word[4];
+};
+
+// All that a plan names is global memory: this GPU's, a peer's, or pinned memory of the host.
+BUSBAR_DEVICE u64 global(u64 at) {
+    u64 found;
+    asm("cvta.to.global.u64 %0, %1;" : "=l"(found) : "l"(at));
+    return found;
+}
+BUSBAR_DEVICE Pack load_pack(u64 at) {
+    // Never through the read-only path: other GPUs write these bytes while this kernel runs.
+    Pack p;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+                 : "l"(global(at)));
+    return p;
+}
+BUSBAR_DEVICE void store_pack(u64 at, const Pack& p) {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(at)), "r"(p.word[0]),
+                 "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+                 : "memory");
+}
+BUSBAR_DEVICE float as_float(u32 u) { return __uint_as_float(u); }
+BUSBAR_DEVICE u32 as_bits(float f) { return __float_as_uint(f); }
+BUSBAR_DEVICE double as_double(u64 u) { return __longlong_as_double(static_cast<long long>(u)); }
+BUSBAR_DEVICE u64 as_bits(double d) { return static_cast<u64>(__double_as_longlong(d)); }
+BUSBAR_DEVICE float half_to_float(u32 h) {
+    float f;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(static_cast<unsigned short>(h)));
+    return f;
+}
+BUSBAR_DEVICE u32 float_to_half(float f) {
+    unsigned short h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(f));
+    return h;
+}
+
+// Words that ranks wait on.
+BUSBAR_DEVICE u64 load_acquire(u64 at) {
+    u64 v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(at)) : "memory");
+    return v;
+}
+BUSBAR_DEVICE void store_release(u64 at, u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(global(at)), "l"(v) : "memory");
+}
+// Whether this caller is the first to set a word of this GPU's memory.
+BUSBAR_DEVICE bool claim(u64 at) { return atomicCAS(reinterpret_cast<u64*>(at), 0ull, 1ull) == 0; }
+BUSBAR_DEVICE u64 nanoseconds() {
+    u64 t;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+    return t;
+}
+BUSBAR_DEVICE void relax() {}
+
+struct Team {  // a block
+    BUSBAR_DEVICE u32 member() const { return threadIdx.x; }
+    BUSBAR_DEVICE u32 members() const { return blockDim.x; }
+    BUSBAR_DEVICE u32 number() const { return blockIdx.x; }
+    BUSBAR_DEVICE u32 teams() const { return gridDim.x; }
+    // Everyone is here, and what each wrote is seen by all; whether anyone said yes.
+    BUSBAR_DEVICE bool any(bool mine) const { return __syncthreads_or(mine) != 0; }
+    BUSBAR_DEVICE void together() const { __syncthreads(); }
+};
+
+}  // namespace busbar
+
+#else
+#include "platform_host.hpp"
+#endif

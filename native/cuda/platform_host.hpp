@@ -1,0 +1,97 @@
+// The host as the executor's machine: for tests of its logic, not for speed (see platform.cuh).
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include <atomic>
+#include <barrier>
+#include <cstring>
+
+#define BUSBAR_DEVICE inline
+#define BUSBAR_UNROLL
+#define BUSBAR_ROLLED
+
+namespace busbar {
+
+using u32 = unsigned int;
+using u64 = unsigned long long;
+
+struct alignas(16) Pack {
+    u32 word[4];
+};
+
+template <class To, class From>
+To reinterpret(const From& from) {
+    static_assert(sizeof(To) == sizeof(From));
+    To to;
+    std::memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+inline Pack load_pack(u64 at) { return *reinterpret_cast<const Pack*>(at); }
+inline void store_pack(u64 at, const Pack& p) { *reinterpret_cast<Pack*>(at) = p; }
+inline float as_float(u32 u) { return reinterpret<float>(u); }
+inline u32 as_bits(float f) { return reinterpret<u32>(f); }
+inline double as_double(u64 u) { return reinterpret<double>(u); }
+inline u64 as_bits(double d) { return reinterpret<u64>(d); }
+
+inline float half_to_float(u32 h) {
+    const u32 magnitude = (h & 0x7fffu) << 13;
+    const float scaled = as_float(magnitude) * as_float(0x77800000u);
+    const u32 u = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : as_bits(scaled);
+    return as_float(u | ((h & 0x8000u) << 16));
+}
+inline u32 float_to_half(float f) {
+    const u32 u = as_bits(f), sign = (u >> 16) & 0x8000u, m = u & 0x7fffffffu;
+    if (m > 0x7f800000u) return sign | 0x7e00u | ((m >> 13) & 0x3ffu);
+    if (m >= 0x47800000u) return sign | 0x7c00u;
+    if (m < 0x38800000u) return sign | (as_bits(as_float(m) + as_float(0x3f000000u)) - 0x3f000000u);
+    return sign | ((m + 0xc8000fffu + ((m >> 13) & 1u)) >> 13);
+}
+
+inline std::atomic_ref<u64> word(u64 at) { return std::atomic_ref<u64>(*reinterpret_cast<u64*>(at)); }
+inline u64 load_acquire(u64 at) { return word(at).load(std::memory_order_acquire); }
+inline void store_release(u64 at, u64 v) { word(at).store(v, std::memory_order_release); }
+inline bool claim(u64 at) {
+    u64 none = 0;
+    return word(at).compare_exchange_strong(none, 1);
+}
+inline u64 nanoseconds() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<u64>(t.tv_sec) * 1'000'000'000u + static_cast<u64>(t.tv_nsec);
+}
+inline void relax() { sched_yield(); }
+
+struct Meeting {  // what the threads that stand in for one block share
+    explicit Meeting(u32 members) : gate(members) {}
+    std::barrier<> gate;
+    std::atomic<bool> said = false;
+};
+
+class Team {
+public:
+    Team(Meeting& meeting, u32 member, u32 members, u32 number, u32 teams)
+        : meeting_(meeting), member_(member), members_(members), number_(number), teams_(teams) {}
+    u32 member() const { return member_; }
+    u32 members() const { return members_; }
+    u32 number() const { return number_; }
+    u32 teams() const { return teams_; }
+    void together() const { meeting_.gate.arrive_and_wait(); }
+    bool any(bool mine) const {
+        if (mine) meeting_.said = true;
+        together();
+        const bool found = meeting_.said;
+        together();
+        if (member_ == 0) meeting_.said = false;
+        together();
+        return found;
+    }
+
+private:
+    Meeting& meeting_;
+    u32 member_, members_, number_, teams_;
+};
+
+}  // namespace busbar

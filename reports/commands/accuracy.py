@@ -1,0 +1,112 @@
+"""Median and 95th percentile of the relative error of predictions, on runs that the fit has not seen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.commands.output import add_ranks, ascii_only, console, note, read_noting
+from reports.errors import ReportError
+from reports.readers.rows import Row
+
+if TYPE_CHECKING:
+    from collectives.model.fitfile import Fit
+    from reports.accuracy import Point
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    option = parser.add_argument
+    option("files", nargs="+", type=Path, metavar="RUN")
+    option("--fit", type=Path, metavar="FILE", help="a file of python -m collectives fit")
+    text = "NCCL's log of its graphs: library rows are held against NCCL's published model"
+    option("--nccl-log", type=Path, metavar="FILE", help=text)
+    option("--sm", type=int, default=90, help="compute capability with --nccl-log (default 90)")
+    option("--nodes", type=int, default=1, help="nodes with --nccl-log (default 1)")
+    option("--format", choices=("table", "md", "csv"), default="table", help="default table")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the table; 2 when there is nothing that the fit could be held against."""
+    from reports import accuracy
+    from reports.predicted import open_fit, sources
+
+    if options.fit is None and options.nccl_log is None:
+        raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
+    fit = None if options.fit is None else open_fit(options.fit)
+    points: list[Point] = []
+    rows: list[Row] = []
+    for path in options.files:
+        if fit is not None and fit.sources & sources(path):
+            raise ReportError(f"{path}: {fit.name} was fitted on it; accuracy needs other data")
+        rows += [r for r in read_noting(path, options.ranks).rows if r.time_s]
+    rows = accuracy.pooled(rows)
+    if fit is not None:
+        points += _by_fit(rows, fit)
+    if options.nccl_log is not None:
+        points += _by_nccl(rows, options)
+    if not points:
+        raise ReportError("no measured row has a prediction")
+    found = accuracy.errors(points)
+    if options.format == "csv":
+        sys.stdout.write(accuracy.as_csv(points))
+    elif options.format == "md":
+        sys.stdout.write(accuracy.as_markdown(found))
+    else:
+        terminal = console()
+        what = ", ".join(dict.fromkeys(_setting(p.row) for p in points))
+        terminal.print(f"{what}: relative error of predictions, median/p95 in %", style="bold")
+        for table in accuracy.table(found, terminal.width, ascii_only()):
+            terminal.print(table)
+        terminal.print("columns: decades of the size in bytes; ratio: median of predicted/measured")
+    return 0
+
+
+def _setting(row: Row) -> str:
+    words = (row.collective, row.transport, f"{row.ranks} ranks" if row.ranks else "")
+    return " ".join(word for word in words if word)
+
+
+def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
+    """The rows that the fit's transport carried, with predictions; says what is left out."""
+    from reports.accuracy import Point
+    from reports.predicted import predictions
+
+    transports = {costs.transport for costs in fit.costs}
+    mine = [r for r in rows if r.transport in transports or not r.transport]
+    other = len([r for r in rows if r.algorithm != "library"]) - len(
+        [r for r in mine if r.algorithm != "library"]
+    )
+    if other:
+        names = ", ".join(sorted(transports))
+        note(f"{other} rows of another transport than the fit's ({names}) are left out")
+    measured = {costs.ranks for costs in fit.costs}
+    for ranks in sorted({r.ranks for r in mine if r.ranks} - measured):
+        for line in fit.for_ranks(ranks).notes[-1:]:
+            note(f"{ranks} ranks: the fit was {line}")
+    found = predictions(mine, fit)
+    return [
+        Point(r, r.time_s, time)
+        for r, time in zip(mine, found, strict=True)
+        if r.time_s and time is not None
+    ]
+
+
+def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[Point]:
+    from reports.accuracy import Point
+    from reports.predicted import nccl_seconds, nccl_system
+
+    points = []
+    for r in rows:
+        if r.ranks and r.time_s and r.algorithm in ("", "library"):
+            system = nccl_system(options.nccl_log, options.sm, r.ranks, options.nodes)
+            time = nccl_seconds(r, system)
+            if time is not None:
+                points.append(Point(r, r.time_s, time))
+    return points

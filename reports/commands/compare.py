@@ -1,0 +1,137 @@
+"""NEW against BASE: faster, slower or indistinguishable."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.commands.expecting import add_expect, expect
+from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.ruling import add_rules, print_rules
+from reports.errors import ReportError
+
+if TYPE_CHECKING:
+    from reports.compare import Comparison, Difference
+    from reports.quality import Rule
+    from reports.readers.rows import Row
+
+__all__ = ["add", "add_comparison", "compared", "rules_of", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    parser.add_argument("base", type=Path, metavar="BASE")
+    parser.add_argument("new", type=Path, metavar="NEW")
+    text = "exit 1 when a row is slower by more than this, such as 5%%"
+    parser.add_argument("--fail-slower", metavar="SHARE", help=text)
+    parser.add_argument("--format", choices=("table", "md"), default="table")
+    text = "exit 1 when BASE has rows that NEW has not"
+    parser.add_argument("--fail-missing", action="store_true", help=text)
+    add_comparison(parser)
+    add_rules(parser)
+    add_expect(parser)
+
+
+def add_comparison(parser: argparse.ArgumentParser) -> None:
+    """The options that say how two runs are compared."""
+    text = "least difference that counts (default 1%%)"
+    parser.add_argument("--noise", default="1%", metavar="SHARE", help=text)
+    text = "compare although machine or mapping differ"
+    parser.add_argument("--anyway", action="store_true", help=text)
+
+
+def compared(
+    base: Sequence[Row], new: Sequence[Row], options: argparse.Namespace
+) -> tuple[list[Comparison], list[Difference]]:
+    """Every shared row's word, and what the runs do not share, which is said on stderr too.
+
+    Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
+    """
+    from reports.compare import compare, differences, join
+    from reports.expect import parse_share
+
+    noise = parse_share(options.noise)
+    found = differences(base, new)
+    forbidding = [d for d in found if d.forbids]
+    if forbidding and not options.anyway:
+        what = "; ".join(map(str, forbidding))
+        raise ReportError(f"BASE and NEW are not the same setting: {what} (--anyway compares them)")
+    for difference in found:
+        note(f"differs: {difference}")
+    joined, lost, added = join(base, new)
+    for rows, name in ((lost, "BASE"), (added, "NEW")):
+        if rows:
+            note(f"{len(rows)} rows are only in {name}")
+    return compare(joined, noise), found
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
+    from reports.expect import parse_rate, parse_share
+
+    fail = None if options.fail_slower is None else parse_share(options.fail_slower)
+    limit = None if options.limit is None else parse_rate(options.limit)
+    base, new = (read_noting(path, options.ranks).rows for path in (options.base, options.new))
+    comparisons, differing = compared(base, new, options)
+    rules = rules_of(base, new, comparisons, limit)
+    if options.format == "md":
+        from reports.markdown import comparison_markdown
+
+        sys.stdout.write(comparison_markdown(comparisons, differing, rules))
+    else:
+        _print(comparisons, rules, options)
+    if any(c.word == "untested" for c in comparisons):
+        note("untested: single figures have no interval; keep raw times to have a test")
+    missing = _missing(base, new) if options.fail_missing else 0
+    return max(_gate(comparisons, fail), missing, expect(options, new))
+
+
+def rules_of(
+    base: Sequence[Row],
+    new: Sequence[Row],
+    comparisons: Sequence[Comparison],
+    limit: float | None = None,
+) -> tuple[Rule, ...]:
+    """The twelve rules held against a comparison."""
+    from reports.quality import checklist
+
+    return checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
+
+
+def _print(
+    comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
+) -> None:
+    from reports.show import comparison_tables, counts_of
+
+    terminal = console()
+    for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
+        print_table(terminal, shown)
+    print(counts_of(comparisons))
+    print_rules(terminal, rules, options)
+
+
+def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
+    """1 when BASE measured what NEW did not: a test that was not run has not been passed."""
+    from reports.compare import join
+
+    lost = len(join(base, new)[1])
+    if lost:
+        print(f"FAILED: {lost} rows of BASE are missing in NEW")
+    return 1 if lost else 0
+
+
+def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
+    """1 when a row is past ``--fail-slower`` or has wrong elements; without the option, 0."""
+    if fail is None:
+        return 0
+    slow = [c for c in comparisons if c.word in ("slower", "untested") and c.ratio > 1 + fail]
+    wrong = [c for c in comparisons if c.row.new.wrong]
+    if slow:
+        print(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")
+    if wrong:
+        print(f"FAILED: {len(wrong)} rows of NEW have wrong elements")
+    return 1 if slow or wrong else 0

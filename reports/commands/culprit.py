@@ -1,0 +1,67 @@
+"""The rank, GPU, node or link that is slow, with the evidence."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.commands.output import add_ranks, console, note, read_noting
+from reports.errors import ReportError
+from reports.readers.rows import Row
+
+if TYPE_CHECKING:
+    from reports.culprit import Suspect
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    text = "records measured with --per-rank"
+    parser.add_argument("files", nargs="*", type=Path, metavar="RUN", help=text)
+    text = "a measured matrix: python -m topology measure -o FILE"
+    parser.add_argument(
+        "--matrix", action="append", default=[], type=Path, metavar="FILE", help=text
+    )
+    text = "least difference that counts (default 10%%)"
+    parser.add_argument("--margin", default="10%", metavar="SHARE", help=text)
+    parser.add_argument("--fail", action="store_true", help="exit 1 when something is slow")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print who is slow; with ``--fail`` 1 when anybody surely is."""
+    from reports.culprit import culprits
+    from reports.expect import parse_share
+    from reports.machine import read_pairs
+
+    margin = parse_share(options.margin)
+    rows = list[Row]()
+    for path in options.files:
+        rows += read_noting(path, options.ranks).rows
+    matrices = [pairs for path in options.matrix for pairs in read_pairs(path)]
+    if not matrices and not any(r.per_rank_s for r in rows):
+        raise ReportError(
+            "no times of single ranks: measure with --per-rank, or give --matrix FILE"
+        )
+    found = culprits(rows, matrices, margin)
+    _print(found.suspects)
+    if not found.suspects:
+        print("nobody stands out")
+    for line in found.notes:
+        note(line)
+    return 1 if options.fail and any(s.sure for s in found.suspects) else 0
+
+
+def _print(suspects: Sequence[Suspect]) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    terminal = console()
+    for suspect in suspects:
+        head = "CULPRIT" if suspect.sure else "perhaps"
+        terminal.print(f"{head} {suspect.name}", style="bold", markup=False)
+        for line in suspect.evidence:
+            terminal.print(Padding(Text(line), (0, 0, 0, 2)))

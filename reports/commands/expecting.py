@@ -1,0 +1,57 @@
+"""The options ``--expect``, ``--expect-file`` and ``--limit``, and what comes of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.readers.rows import Row
+
+__all__ = ["add_expect", "expect"]
+
+
+def add_expect(parser: argparse.ArgumentParser) -> None:
+    """Declare the three options."""
+    text = "threshold, such as 'allreduce,>=64M: busbw >= 0.8*limit'; exit 1 when it is not kept"
+    parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
+    text = "a YAML file with such rules"
+    parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)
+    text = "what limit stands for in rules, such as 480GB/s"
+    parser.add_argument("--limit", metavar="RATE", help=text)
+
+
+def expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
+    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
+    from reports.expect import check, from_file, parse, parse_rate
+
+    rules, limit = [parse(text) for text in options.expect], None
+    if options.expect_file is not None:
+        more, limit = from_file(options.expect_file)
+        rules += more
+    if options.limit is not None:
+        limit = parse_rate(options.limit)
+    if not rules:
+        return 0
+    failures = check(rules, rows, limit)
+    for failure in (f for f in failures if f.row is None):
+        print(f"FAILED {failure.text}")
+    for node in dict.fromkeys(f.nodes for f in failures if f.row):
+        mine = [f for f in failures if f.row and f.nodes == node]
+        print(f"FAILED on {node}:")
+        for failure in mine:
+            print(f"  {failure.text}")
+        _who([f.row for f in mine if f.row])
+    if not failures:
+        print(f"all {len(rules)} expectations kept")
+    return 1 if failures else 0
+
+
+def _who(rows: Sequence[Row]) -> None:
+    """Of several nodes, which one it was, where the ranks' own times tell."""
+    if any(r.per_rank_s for r in rows):
+        from reports.culprit import culprits
+
+        for suspect in culprits(list({id(r): r for r in rows}.values())).suspects:
+            if suspect.sure:
+                print(f"  slow there: {suspect.name}: {suspect.evidence[0]}")

@@ -1,0 +1,85 @@
+"""Many runs in their order, and where the times changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from reports.commands.compare import add_comparison
+from reports.commands.output import add_ranks, ascii_only, console, print_table, read_noting
+from reports.commands.ruling import add_rules, print_rules
+from reports.errors import ReportError
+
+if TYPE_CHECKING:
+    from reports.history import History
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    text = "a run each, oldest first; a folder of records is one run"
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help=text)
+    text = "exit 1 when the latest change of a row is slower by more than this, such as 5%%"
+    parser.add_argument("--fail-slower", metavar="SHARE", help=text)
+    parser.add_argument("--format", choices=("table", "csv"), default="table")
+    add_comparison(parser)
+    add_rules(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print series and changes; 1 past ``--fail-slower``."""
+    from reports.changes import LEAST
+    from reports.expect import parse_share
+    from reports.history import history
+    from reports.history_show import history_csv
+    from reports.quality import checklist
+
+    noise = parse_share(options.noise)
+    fail = None if options.fail_slower is None else parse_share(options.fail_slower)
+    runs = [(str(path), read_noting(path, options.ranks).rows) for path in options.files]
+    found = history(runs, noise)
+    forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
+    if forbidding and not options.anyway:
+        n, difference = forbidding[0]
+        more = f" and {len(forbidding) - 1} differences more" if len(forbidding) > 1 else ""
+        where = f"{found.runs[n]} is not the same setting as {found.runs[n - 1]}"
+        raise ReportError(f"{where}: {difference}{more} (--anyway goes on)")
+    if options.format == "csv":
+        sys.stdout.write(history_csv(found))
+    else:
+        _print(found)
+        words = ["untested" if len(s.points) < 2 * LEAST else "tested" for s in found.series]
+        rules = checklist([s.row for s in found.series], words=words)
+        print_rules(console(), rules, options)
+    return _gate(found, fail, sys.stderr if options.format == "csv" else sys.stdout)
+
+
+def _print(found: History) -> None:
+    from reports.history_show import history_tables, told
+
+    terminal = console()
+    for shown in history_tables(found, terminal.width, ascii_only()):
+        print_table(terminal, shown)
+    lines = told(found)
+    for line in lines:
+        terminal.print(line, markup=False)
+    if not lines:
+        print(f"no change in {len(found.series)} rows over {len(found.runs)} runs")
+
+
+def _gate(found: History, fail: float | None, out: TextIO) -> int:
+    """1 when the latest change, or what is out of the ordinary since, is slower by more."""
+    if fail is None:
+        return 0
+    slow = [s for s in found.series if s.cuts and s.cuts[-1].ratio > 1 + fail]
+    open_ = [s for s in found.series if s.alarm is not None and s.alarm.ratio > 1 + fail]
+    for rows, what in ((slow, "since their latest change"), (open_, "in the last runs")):
+        if rows:
+            print(
+                f"FAILED: {len(rows)} rows are slower by more than {100 * fail:g}% {what}", file=out
+            )
+    return 1 if slow or open_ else 0

@@ -1,0 +1,42 @@
+"""One page for the browser, of one run or several."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reports.commands.output import add_machine, add_ranks, read_noting
+from reports.errors import ReportError
+from reports.readers.rows import Row
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the page, .html")
+    add_machine(parser)
+    parser.add_argument("--title", default="", help="heading of the page")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page and print its name."""
+    from reports.expect import parse_rate
+    from reports.files import write
+    from reports.machine import read_machine
+    from reports.page import page
+
+    if options.out.suffix not in (".html", ".htm"):
+        raise ReportError(f"{options.out}: name the page with .html at its end")
+    limit = None if options.limit is None else parse_rate(options.limit)
+    machine = read_machine(options.topology) if options.topology else None
+    rows, notes = list[Row](), list[str]()
+    for path in options.files:
+        found = read_noting(path, options.ranks)
+        rows += found.rows
+        notes += map(str, found.notes)
+    write(options.out, page(rows, machine, limit, options.title, notes))
+    print(options.out)
+    return 0

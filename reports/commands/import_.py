@@ -1,0 +1,59 @@
+"""Read logs of nccl-tests, OSU, IMB or Busbar."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.errors import ReportError
+from reports.readers.rows import Row
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--format", choices=("table", "csv", "json", "jsonl"), default="table")
+    parser.add_argument(
+        "--out", type=Path, help="write here; its ending says .csv, .json or .jsonl"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """The rows of all files in one form; 2 when a file had none, after reading the others."""
+    from reports.imported import WRITERS
+
+    form = options.format
+    if options.out is not None:
+        form = options.out.suffix.removeprefix(".")
+        if form not in WRITERS:
+            raise ReportError(
+                f"{options.out}: no format for that ending; use .csv, .json or .jsonl"
+            )
+    status, rows = 0, list[Row]()
+    for path in options.files:
+        try:
+            found = read_noting(path, options.ranks)
+        except ReportError as error:  # the other files are still worth reading
+            note(str(error))
+            status = error.exit_status
+            continue
+        rows += found.rows
+        if form == "table":
+            from reports.show import import_table
+
+            terminal = console()
+            print_table(terminal, import_table(found.rows, terminal.width, ascii_only()))
+    if form in WRITERS and rows:
+        data = WRITERS[form](rows)
+        if options.out is None:
+            sys.stdout.write(data)
+        else:
+            from reports.files import write
+
+            write(options.out, data.encode())
+    return status

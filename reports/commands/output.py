@@ -1,0 +1,82 @@
+"""What commands share: reading with notes, and printing. Results on stdout, notes on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reports.errors import ReportError
+from reports.reading import read
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from reports.readers.rows import Reading
+    from reports.show import Shown
+
+__all__ = [
+    "add_machine",
+    "add_ranks",
+    "ascii_only",
+    "console",
+    "note",
+    "print_table",
+    "read_noting",
+]
+
+_MOST_NOTES = 20
+
+
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """The option ``--ranks``, for every command that reads logs."""
+    parser.add_argument("--ranks", type=int, help="rank count, where a log does not say")
+
+
+def add_machine(parser: argparse.ArgumentParser) -> None:
+    """The options of what is drawn beside the rows: a bound, and the machine."""
+    text = "bound on busbw where the rows have none of their own, such as 480GB/s"
+    parser.add_argument("--limit", metavar="RATE", help=text)
+    text = "map or measured matrices of the machine: what python -m topology reads or saved"
+    parser.add_argument(
+        "--topology", action="append", default=[], type=Path, metavar="FILE", help=text
+    )
+
+
+def read_noting(path: Path, ranks: int | None) -> Reading:
+    """A file, with its notes said on stderr, the first twenty of them. Raises ReportError."""
+    if ranks is not None and ranks < 1:
+        raise ReportError(f"--ranks {ranks}: at least 1")
+    found = read(path, ranks)
+    for one in found.notes[:_MOST_NOTES]:
+        note(str(one))
+    if len(found.notes) > _MOST_NOTES:
+        note(f"{path}: {len(found.notes) - _MOST_NOTES} notes more")
+    return found
+
+
+def note(text: str) -> None:
+    """A line on stderr."""
+    print(f"reports: {text}", file=sys.stderr)
+
+
+def console() -> Console:
+    """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
+    from rich.console import Console
+
+    return Console(highlight=False, emoji=False, soft_wrap=False)
+
+
+def print_table(terminal: Console, shown: Shown) -> None:
+    """A table with its heading and its footnote."""
+    terminal.print(shown.heading, style="bold", markup=False, soft_wrap=True)
+    terminal.print(shown.table)
+    if shown.footnote:
+        terminal.print(shown.footnote, style="dim", markup=False)
+        terminal.print()
+
+
+def ascii_only() -> bool:
+    """Whether stdout cannot show block characters."""
+    return not (sys.stdout.encoding or "ascii").lower().startswith("utf")

@@ -1,0 +1,42 @@
+"""Figures: busbw, latency, distribution of iterations, scaling, P x P heat maps."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reports.commands.output import add_machine, add_ranks, read_noting
+from reports.errors import ReportError
+from reports.readers.rows import Row
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    parser.add_argument(
+        "--out", type=Path, default=Path(), metavar="DIR", help="folder (default .)"
+    )
+    parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
+    add_machine(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the figures and print their names."""
+    from reports.expect import parse_rate
+    from reports.files import write
+    from reports.machine import read_machine
+    from reports.plot import figures
+
+    limit = None if options.limit is None else parse_rate(options.limit)
+    if not options.out.is_dir():
+        raise ReportError(f"{options.out}: there is no such folder")
+    machine = read_machine(options.topology) if options.topology else None
+    rows = [r for path in options.files for r in read_noting(path, options.ranks).rows]
+    for name, data in figures(list[Row](rows), options.format, limit, machine).items():
+        target = options.out / f"{name}.{options.format}"
+        write(target, data)
+        print(target)
+    return 0

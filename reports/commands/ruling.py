@@ -1,0 +1,44 @@
+"""What reports print of the twelve rules: a line, or with ``--rules`` every verdict with its reason."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from reports.commands.output import ascii_only
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from reports.quality import Rule
+
+__all__ = ["add_rules", "print_rules"]
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    """Declare the option."""
+    text = "print each of Hoefler and Belli's rules with the reason for its verdict"
+    parser.add_argument("--rules", action="store_true", help=text)
+
+
+def print_rules(terminal: Console, rules: Sequence[Rule], options: argparse.Namespace) -> None:
+    """Print the verdicts on what was just reported."""
+    from reports.quality import in_one_line
+
+    if not options.rules:
+        terminal.print(in_one_line(rules), style="dim", markup=False)
+        return
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    style = box.ASCII if ascii_only() else box.SIMPLE_HEAD
+    table = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", justify="right")
+    table.add_column("rule of Hoefler and Belli (SC'15)", ratio=1)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", ratio=1)
+    for rule in rules:
+        table.add_row(str(rule.number), escape(rule.title), rule.state, escape(rule.why))
+    terminal.print(table)

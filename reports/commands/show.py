@@ -1,0 +1,47 @@
+"""Tables with intervals and distributions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reports.commands.expecting import add_expect, expect
+from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.ruling import add_rules, print_rules
+from reports.readers.rows import Row
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    add_ranks(parser)
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_rules(parser)
+    add_expect(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each file's tables; 1 when an expectation is not kept."""
+    from reports.cautions import warnings_of
+    from reports.expect import parse_rate
+    from reports.folding import folded
+    from reports.quality import checklist
+    from reports.show import tables
+
+    terminal, rows = console(), list[Row]()
+    for path in options.files:
+        every = read_noting(path, options.ranks).rows
+        found = folded(every)
+        rows += found
+        for table in tables(found, terminal.width, ascii_only()):
+            print_table(terminal, table)
+        if len(found) < len(every):
+            note(
+                f"{path}: {len(every)} rows, shown as {len(found)}: iterations of the same together"
+            )
+        for warning in warnings_of(found):
+            note(f"{path}: {warning}")
+    limit = None if options.limit is None else parse_rate(options.limit)
+    print_rules(terminal, checklist(rows, limit=limit), options)
+    return expect(options, rows)

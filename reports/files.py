@@ -1,0 +1,106 @@
+"""Files that are whole at every moment: replaced at once, or grown by one write at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from reports.errors import ReportError
+
+__all__ = ["StoreError", "append", "check", "replace", "special", "write"]
+
+
+class StoreError(ReportError):
+    """A result file cannot be written; the message names it and the reason."""
+
+    def __init__(self, message: str, exit_status: int = 2) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all. Raises StoreError."""
+    try:
+        replace(path, data)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def check(path: Path) -> None:
+    """Raise StoreError at once where a file could not be written after hours of measuring."""
+    folder = path.parent
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; name a file in it")
+    if not folder.is_dir():
+        raise StoreError(f"{path}: there is no folder {folder}")
+    try:
+        if special(path):
+            with path.open("ab"):
+                return
+        probe = _neighbour(path)
+        probe.write_bytes(b"\n")
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def special(path: Path) -> bool:
+    """A pipe, a terminal, /dev/full: written to, never replaced."""
+    return path.exists() and not path.is_file()
+
+
+def _neighbour(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def append(file: int, data: bytes, wait: bool = True) -> None:
+    """Append all of the data and ``wait`` for the disk. Raises OSError; the file is then as it was."""
+    size = os.fstat(file).st_size
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        if wait:
+            _sync(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, size)
+        raise
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Give a file new content, at once and on disk. Raises OSError; the file is then as it was."""
+    if special(path):
+        path.write_bytes(data)
+        return
+    part = _neighbour(path)
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _sync(file: int) -> None:
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a pipe has no disk to wait for
+            raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """A name is on disk when its folder is."""
+    with contextlib.suppress(OSError):  # not every file system can
+        file = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,0 +1,146 @@
+"""The page as a whole: its head, the order of its parts, the scripts and what they may do.
+
+The Content-Security-Policy names each script by its hash and allows nothing else: no network, no
+other script, no frame, no form. Styles are allowed inline because plotly sets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from reports.errors import ReportError
+from reports.machine import Machine
+from reports.page.machine_part import machine_part, matrix_data
+from reports.page.markup import hash_of, json_script, section, text
+from reports.page.method import findings_part, method_part, tiles
+from reports.page.payload import payload, reduced, run_names
+from reports.readers.rows import Row
+
+__all__ = ["page"]
+
+_SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
+_PLOTS = (
+    ("busbw", "Bus bandwidth against size", "Band: 95 % interval of the median."),
+    (
+        "latency",
+        "Time against size",
+        "Both axes are logarithmic. Band: 95 % interval of the median.",
+    ),
+    ("iterations", "Distribution of the iterations", "Share of iterations at or below a time."),
+    ("scaling", "Scaling with the number of ranks", "At one size, chosen above."),
+)
+
+
+def page(
+    rows: Sequence[Row],
+    machine: Machine | None = None,
+    limit: float | None = None,
+    title: str = "",
+    notes: Sequence[str] = (),
+) -> bytes:
+    """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
+
+    Raises ReportError when plotly is not installed or no row has a figure.
+    """
+    if not any(r.time_s or r.busbw_bytes_per_s for r in rows):
+        raise ReportError("no row has a time or a rate to show")
+    kept, said = reduced(rows)
+    names = run_names(kept)
+    title = title or ", ".join(dict.fromkeys(r.collective or "unnamed" for r in kept))
+    data = {"matrices": matrix_data(machine), **payload(kept, limit), "reduced": said}
+    scripts = (_plotly(), _own())
+    policy = (
+        f"default-src 'none'; script-src {' '.join(map(hash_of, scripts))}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    body = (
+        _header(title, kept, said),
+        '<main id="main">',
+        section("summary", "Best figures", tiles(kept)),
+        findings_part(kept, machine, notes),
+        _measurements(),
+        machine_part(machine),
+        method_part(kept, names, limit),
+        "</main>",
+        "<footer><p>Made by Busbar. This file needs no network and sends nothing.</p></footer>",
+        json_script("data", data),
+        *(f"<script>{script}</script>" for script in scripts),
+    )
+    head = (
+        '<meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{text(policy)}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        '<meta name="referrer" content="no-referrer">',
+        '<link rel="icon" href="data:,">',
+        f"<title>{text(title)} - Busbar</title>",
+        f"<style>{_asset('page.css')}</style>",
+    )
+    parts = ('<!DOCTYPE html>\n<html lang="en">\n<head>', *head, "</head>\n<body>", *body)
+    return "\n".join((*parts, "</body>\n</html>\n")).encode()
+
+
+def _header(title: str, rows: Sequence[Row], said: str) -> str:
+    runs = len({id(r.run) for r in rows})
+    hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
+    words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
+    words += [f"{len(hosts)} node{'s' if len(hosts) != 1 else ''}"] if hosts else []
+    words += list(dict.fromkeys(r.run.library for r in rows if r.run.library))[:3]
+    links = (("summary", "Best"), ("findings", "Findings"), ("measurements", "Measurements"))
+    more = "".join(f'<li><a href="#{id}">{name}</a></li>' for id, name in links)
+    return (
+        '<a class="skip" href="#main">Skip to the content</a>\n'
+        f"<header><h1>{text(title)}</h1><p>{text(', '.join(words))}</p>"
+        + (f'<p class="note">{text(said)}.</p>' if said else "")
+        + f'<nav aria-label="Parts of this page"><ul>{more}'
+        '<li><a href="#rows">Table</a></li><li><a href="#method">Method</a></li></ul></nav></header>'
+    )
+
+
+def _measurements() -> str:
+    figures = "".join(
+        f'<figure class="plot" id="{name}" hidden><h3>{heading}</h3>'
+        f'<div class="canvas" role="group"></div><figcaption>{caption} <span class="said"></span>'
+        "</figcaption><details><summary>Numbers</summary>"
+        '<div class="scroll" tabindex="0" role="region"></div></details></figure>'
+        for name, heading, caption in _PLOTS
+    )
+    return section(
+        "measurements",
+        "Measurements",
+        "<noscript><p>Plots and the table need JavaScript; the same figures are printed by "
+        "<code>python -m reports show</code>.</p></noscript>",
+        '<form id="filters" aria-label="Filter"></form>',
+        '<p id="count" role="status"></p>',
+        f'<div class="plots">{figures}</div>',
+        '<h3 id="rows">Table</h3>',
+        '<div class="scroll" tabindex="0" role="region" aria-labelledby="rows">'
+        '<table id="table"><caption>All rows that the filter keeps; a heading sorts</caption>'
+        "<thead></thead><tbody></tbody></table></div>",
+        '<p><button type="button" id="more" hidden>Show more rows</button></p>',
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("reports.page").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _own() -> str:
+    """Our scripts as one, in a scope of their own."""
+    return "(() => {\n'use strict';\n" + "\n".join(map(_asset, _SCRIPTS)) + "\n})();"
+
+
+def _plotly() -> str:
+    """Plotly's script. Raises ReportError when it is not installed."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise ReportError("plotly is not installed; pip install 'busbar[reports]'") from None
+    script: str = get_plotlyjs()
+    if "</script" in script.lower():  # it would end the element; no release has it
+        raise ReportError("this plotly cannot be put into a page; install another version")
+    return script

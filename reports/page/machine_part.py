@@ -1,0 +1,151 @@
+"""The machine in a page: the picture of its links as SVG, and the measured matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reports.machine import Machine, Matrix
+from reports.page.markup import details, section, table, text
+
+__all__ = ["machine_part", "matrix_data"]
+
+_X, _Y, _MARGIN, _BOX = 104.0, 62.0, 58.0, (96.0, 34.0)
+_KINDS = {
+    "nvlink": "NVLink",
+    "c2c": "C2C",
+    "pcie": "PCIe",
+    "cpu": "between CPUs",
+    "network": "network",
+}
+_MOST_CELLS = 64 * 64
+
+
+def machine_part(machine: Machine | None) -> str:
+    """The section; nothing without a machine."""
+    if machine is None:
+        return ""
+    parts = [] if machine.drawing is None else [_picture(machine)]
+    if machine.matrices:
+        parts.append(f'<div class="plots">{"".join(map(_matrix, machine.matrices))}</div>')
+    return section("machine", "The machine", *parts)
+
+
+def matrix_data(machine: Machine | None) -> list[dict[str, Any]]:
+    """The matrices for the script that draws them."""
+    return [
+        {
+            "name": m.name,
+            "unit": m.unit,
+            "better": "more" if m.more_is_better else "less",
+            "ids": m.ids,
+            "values": [
+                [None if c is None else float(f"{c[0]:.5g}") for c in row] for row in m.cells
+            ],
+            "hover": [[_cell_text(m, a, b) for b in range(len(m.ids))] for a in range(len(m.ids))],
+        }
+        for m in (machine.matrices if machine else ())
+    ]
+
+
+def _cell_text(m: Matrix, a: int, b: int) -> str:
+    cell = m.cells[a][b]
+    if cell is None:
+        return f"{text(m.ids[a])} to {text(m.ids[b])}: not measured"
+    slow = "<br>slow for a pair of its class" if (a, b) in m.slow else ""
+    low, high = cell[1:]
+    return (
+        f"{text(m.ids[a])} to {text(m.ids[b])}: {cell[0]:.4g} {m.unit}"
+        f"<br>95 %: {low:.4g} to {high:.4g}{slow}"
+    )
+
+
+def _matrix(m: Matrix) -> str:
+    values = [
+        (cell[0], a, b) for a, row in enumerate(m.cells) for b, cell in enumerate(row) if cell
+    ]
+    least, most = min(values), max(values)
+    said = (
+        f"{m.title}: {least[0]:.4g} {m.unit} ({m.ids[least[1]]} to {m.ids[least[2]]}) to "
+        f"{most[0]:.4g} {m.unit} ({m.ids[most[1]]} to {m.ids[most[2]]})"
+    )
+    slow = [f"{m.ids[a]} to {m.ids[b]}" for a, b in sorted(m.slow)]
+    said += (
+        f"; slow for their class: {', '.join(slow)}."
+        if slow
+        else "; no pair is slow for its class."
+    )
+    numbers = ""
+    if len(m.ids) ** 2 <= _MOST_CELLS:
+        rows = (
+            [
+                m.ids[a],
+                *(
+                    "" if c is None else f"{c[0]:.4g}{'*' if (a, b) in m.slow else ''}"
+                    for b, c in enumerate(row)
+                ),
+            ]
+            for a, row in enumerate(m.cells)
+        )
+        caption = f"{m.title} ({m.unit}); * slow for its class"
+        numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
+    return (
+        f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
+        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" aria-label="{text(said)}"></div>'
+        f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
+    )
+
+
+def _picture(machine: Machine) -> str:
+    drawing = machine.drawing
+    assert drawing is not None
+    xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
+    ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
+    left, top = min(xs), max(ys)
+    width = (max(xs) - left) * _X + 2 * _MARGIN
+    height = (top - min(ys)) * _Y + 2 * _MARGIN - 40
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x - left) * _X + _MARGIN, (top - y) * _Y + _MARGIN - 20
+
+    lines = []
+    for e in drawing.edges:
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in e.points))
+        lines.append(
+            f'<g class="link {_class(e.kind)}"><title>{text(e.hover)}</title>'
+            f'<polyline points="{points}" stroke-width="{e.width:.1f}"/></g>'
+        )
+    boxes = []
+    for n in drawing.nodes:
+        x, y = at(n.x, n.y)
+        wide, high = _BOX
+        label = n.label if len(n.label) <= 14 else n.label[:13] + "…"
+        boxes.append(
+            f'<g class="box {_class(n.kind)}"><title>{text(chr(10).join(n.hover))}</title>'
+            f'<rect x="{x - wide / 2:.1f}" y="{y - high / 2:.1f}" width="{wide}" height="{high}" rx="6"/>'
+            f'<text x="{x:.1f}" y="{y + 4:.1f}">{text(label)}</text></g>'
+        )
+    kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
+    legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
+    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(machine.sources)}"
+    devices = table(
+        "Devices", ["device", "facts"], ((n.id, "; ".join(n.hover[1:])) for n in drawing.nodes)
+    )
+    links = table("Links", ["link", "what"], (_halves(e.hover) for e in drawing.edges))
+    return (
+        f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of links">{legend}</ul>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
+        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(lines)}{"".join(boxes)}</svg></div>'
+        f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
+        f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"
+    )
+
+
+def _halves(hover: str) -> tuple[str, str]:
+    link, _, what = hover.partition(": ")
+    return link, what
+
+
+def _class(kind: str) -> str:
+    """A kind as the name of a class: letters only, whatever a map calls it."""
+    return "".join(c for c in kind if c.isascii() and c.isalpha())

@@ -1,0 +1,68 @@
+"""Pieces of HTML from text. Everything that comes from a file passes ``text`` on its way."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["details", "hash_of", "items", "json_script", "section", "table", "text"]
+
+
+def text(value: object) -> str:
+    """A value as text of an element or of a quoted attribute."""
+    return html.escape(str(value), quote=True)
+
+
+def section(id: str, heading: str, *content: str) -> str:
+    """A part of the page under a heading; nothing when there is no content."""
+    inner = "\n".join(c for c in content if c)
+    if not inner:
+        return ""
+    return (
+        f'<section aria-labelledby="{id}">\n<h2 id="{id}">{text(heading)}</h2>\n{inner}\n</section>'
+    )
+
+
+def items(lines: Iterable[str]) -> str:
+    """A list of lines of HTML; nothing when there are none."""
+    inner = "".join(f"<li>{line}</li>" for line in lines)
+    return f"<ul>{inner}</ul>" if inner else ""
+
+
+def details(summary: str, inner: str) -> str:
+    """Something to open."""
+    return f"<details><summary>{text(summary)}</summary>\n{inner}\n</details>"
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of texts with its first column as row headers, in a box that scrolls by itself."""
+    heads = "".join(f'<th scope="col">{text(h)}</th>' for h in head)
+    lines = (
+        f'<tr><th scope="row">{text(row[0])}</th>'
+        + "".join(f"<td>{text(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(caption)}"><table>'
+        f"<caption>{text(caption)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{''.join(lines)}</tbody></table></div>"
+    )
+
+
+def json_script(id: str, value: Any) -> str:
+    """Data for a script. No text in it can end the element, open a comment or break a line."""
+    data = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for mark in "<>&\u2028\u2029":
+        data = data.replace(mark, f"\\u{ord(mark):04x}")
+    return f'<script type="application/json" id="{id}">{data}</script>'
+
+
+def hash_of(script: str) -> str:
+    """What a Content-Security-Policy calls an inline script by."""
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

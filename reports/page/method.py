@@ -1,0 +1,146 @@
+"""How a run was measured, and what is to be said of it: findings, environment, method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reports.cautions import warnings_of
+from reports.culprit import Suspect, culprits
+from reports.machine import Machine
+from reports.page.markup import details, items, section, table, text
+from reports.quality import checklist
+from reports.readers.rows import Row, Run
+from reports.shown import rate, seconds, size_text
+
+__all__ = ["findings_part", "method_part", "tiles"]
+
+_MOST_TILES = 8
+_MOST_FINDINGS = 50
+_METHOD = (
+    "A time is the figure of the log: for Busbar's records the median of the iterations, each the "
+    "slowest rank's unless the environment says otherwise; for nccl-tests, OSU and IMB their mean.",
+    "Intervals hold the median with 95 % confidence, by order statistics (Le Boudec; Hoefler, Belli "
+    "2015); without raw times there is none.",
+    "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
+    "PERFORMANCE.md), so that it can be held against the rate of a link.",
+    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
+    "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
+    "A bound is the least time that the memory ceiling measured in the run allows (docs/"
+    "measuring-limit.md) or, where none was measured, the rate given with --limit.",
+)
+
+
+def tiles(rows: Sequence[Row]) -> str:
+    """The answer first: for each thing measured, the best rate and the least time, with their rows."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for r in rows:
+        if r.time_s or r.busbw_bytes_per_s:
+            groups.setdefault((r.collective, r.dtype, r.op, r.ranks), []).append(r)
+    made = []
+    for (collective, dtype, op, ranks), group in list(groups.items())[:_MOST_TILES]:
+        words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
+        rated = [r for r in group if r.busbw_bytes_per_s]
+        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is all.
+        sized = [r for r in group if r.size or r.message] or group
+        timed = [r for r in sized if r.time_s]
+        lines = []
+        if rated:
+            best = max(rated, key=lambda r: r.busbw_bytes_per_s or 0)
+            lines.append((f"{rate(best.busbw_bytes_per_s)} GB/s", "highest busbw", best))
+        if timed:
+            least = min(timed, key=lambda r: r.time_s or 0)
+            lines.append((seconds(least.time_s), "least time", least))
+        inner = "".join(
+            f"<p><strong>{text(figure)}</strong> {what}<br><small>{text(_where(r))}</small></p>"
+            for figure, what, r in lines
+        )
+        made.append(
+            f'<li class="tile"><h3>{text(", ".join(w for w in words if w))}</h3>{inner}</li>'
+        )
+    more = (
+        f"<p>{len(groups) - _MOST_TILES} more are in the table.</p>"
+        if len(groups) > _MOST_TILES
+        else ""
+    )
+    return f'<ul class="tiles">{"".join(made)}</ul>{more}'
+
+
+def _where(r: Row) -> str:
+    size = size_text(r.size if r.size is not None else r.message)
+    place = "in-place" if r.placement == "in" else "out-of-place"
+    return ", ".join(w for w in (r.algorithm or r.run.library, size, place) if w)
+
+
+def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[str]) -> str:
+    """What a reader must know before believing the figures, worst first; and what was not read."""
+    found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
+    found += [text(w) for w in warnings_of(rows)]
+    for f in machine.findings if machine else ():
+        where = ", ".join(f.subjects)
+        found.append(
+            f"<strong>{text(f.summary)}</strong> ({text(where)}): {text(f.evidence)}. {text(f.remedy)}."
+        )
+    shown = items(found[:_MOST_FINDINGS]) or "<p>Nothing stands out in the rows of this page.</p>"
+    unread = items(text(n) for n in notes[:_MOST_FINDINGS])
+    more = details(f"{len(notes)} notes of the readers", unread) if notes else ""
+    return section("findings", "Findings", shown, more)
+
+
+def _suspect(s: Suspect) -> str:
+    head = "Slow" if s.sure else "Perhaps slow"
+    return f"<strong>{head}: {text(s.name)}</strong>. {text('; '.join(s.evidence))}"
+
+
+def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:
+    """The environment of each run, the method, and the twelve rules as kept or not."""
+    runs = {id(r.run): r.run for r in rows}
+    listed = list(runs.items())[:_MOST_FINDINGS]
+    facts = {names[key]: _facts(run) for key, run in listed}
+    keys = list(dict.fromkeys(k for f in facts.values() for k in f))
+    lines = ([key, *(f.get(key, "") for f in facts.values())] for key in keys)
+    more = f"<p>{len(runs) - len(listed)} more, not shown.</p>" if len(runs) > len(listed) else ""
+    return section(
+        "method",
+        "How it was measured",
+        table("Environment", ["", *facts], lines),
+        more,
+        items(text(line) for line in _METHOD),
+        _rules(rows, limit),
+    )
+
+
+def _rules(rows: Sequence[Row], limit: float | None) -> str:
+    rules = checklist(rows, limit=limit)
+    lines = ([f"{r.number}. {r.title}", r.state, r.why] for r in rules)
+    kept = sum(r.state == "kept" for r in rules)
+    broken = sum(r.state == "not kept" for r in rules)
+    caption = (
+        f"Hoefler and Belli's twelve rules for reporting performance (SC'15): {kept} kept, "
+        f"{broken} not kept"
+    )
+    return table(caption, ["rule", "state", "why"], lines)
+
+
+def _facts(run: Run) -> dict[str, str]:
+    known: dict[str, Any] = {"file": run.source, "format": run.format, "program": run.program}
+    known |= {"version": run.version, "library": run.library, "hosts": run.hosts}
+    known |= {"devices": run.devices, **_flat(run.environment)}
+    return {name: shown for name, value in known.items() if (shown := _words(value))}
+
+
+def _flat(environment: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}: ")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _words(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        words = list(map(str, value))
+        return ", ".join(words[:16]) + (f" and {len(words) - 16} more" if len(words) > 16 else "")
+    return "" if value is None else str(value)

@@ -1,0 +1,180 @@
+"""The data of a page: columns of numbers a row, and the series that rows belong to. Plain JSON.
+
+Everything stays in the page as long as it has at most ``MOST_ROWS`` rows; what the browser draws
+at once is bounded there. Distributions get a budget of values that large runs share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from reports.readers.rows import Row
+from reports.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
+from reports.shown import sparkline
+
+__all__ = ["MOST_ROWS", "payload", "reduced"]
+
+MOST_ROWS = 100_000
+_MOST_FITS = 500
+_VALUES = 300_000
+_MOST_QUANTILES = 101
+_LEAST_QUANTILES = 11
+_DIMENSIONS = ("collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement")
+_FIGURES = {
+    "time": "time_s",
+    "low": "low_s",
+    "high": "high_s",
+    "min": "min_s",
+    "max": "max_s",
+    "p99": "p99_s",
+    "algbw": "algbw_bytes_per_s",
+    "busbw": "busbw_bytes_per_s",
+    "cv": "cv",
+    "wrong": "wrong",
+    "n": "iterations",
+    "energy": "energy_per_op_j",
+    "clock": "clock_memory_hz",
+}
+_Key = tuple[str | int | None, ...]
+
+
+def run_names(rows: Sequence[Row]) -> dict[int, str]:
+    """A short name for each run of the input, by its identity: the file, and the table's number."""
+    runs = list({id(r.run): r.run for r in rows}.values())
+    several = {s for s in (r.source for r in runs) if sum(r.source == s for r in runs) > 1}
+    tails = {s: _tail(s, [r.source for r in runs]) for s in dict.fromkeys(r.source for r in runs)}
+    return {
+        id(r): f"{tails[r.source]} #{r.number}" if r.source in several else tails[r.source]
+        for r in runs
+    }
+
+
+def _tail(source: str, all_: Sequence[str]) -> str:
+    """As few last parts of a path as tell it from the others."""
+    parts = source.split("/")
+    for n in range(1, len(parts)):
+        tail = "/".join(parts[-n:])
+        if sum(s == tail or s.endswith("/" + tail) for s in set(all_)) == 1:
+            return tail
+    return source
+
+
+def _key(r: Row, runs: dict[int, str]) -> _Key:
+    words = {name: getattr(r, name) for name in _DIMENSIONS}
+    if words["root"] == -1:  # some logs write that there is none, others nothing
+        words["root"] = None
+    return (*words.values(), runs[id(r.run)])
+
+
+def reduced(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """At most ``MOST_ROWS`` rows, and what was done to get there ("" if nothing).
+
+    Rows that measured one thing become one with the median of their times and no interval, since
+    iterations of different rows are no sample of one; then only the first rows are kept.
+    """
+    if len(rows) <= MOST_ROWS:
+        return list(rows), ""
+    runs = run_names(rows)
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for r in rows:
+        groups.setdefault((*_key(r, runs), r.size, r.message), []).append(r)
+    merged = [group[0] if len(group) == 1 else _merged(group) for group in groups.values()]
+    said = f"{len(rows):,} rows: those that measured one thing are shown as one, with their median"
+    if len(merged) > MOST_ROWS:
+        said += f"; of the {len(merged):,} that this gives the first {MOST_ROWS:,} are in this page"
+    return merged[:MOST_ROWS], said
+
+
+def _merged(group: Sequence[Row]) -> Row:
+    def middle(name: str) -> Any:
+        values = [v for r in group if (v := getattr(r, name)) is not None]
+        return median(values) if values else None
+
+    wrong = [r.wrong for r in group if r.wrong is not None]
+    lows = [r.min_s for r in group if r.min_s is not None]
+    highs = [r.max_s for r in group if r.max_s is not None]
+    return replace(
+        group[0],
+        **{name: middle(name) for name in ("time_s", "algbw_bytes_per_s", "busbw_bytes_per_s")},
+        low_s=None,
+        high_s=None,
+        p99_s=None,
+        cv=None,
+        min_s=min(lows, default=None),
+        max_s=max(highs, default=None),
+        limit_s=middle("limit_s"),
+        wrong=sum(wrong) if wrong else None,
+        iterations=sum(r.iterations or 0 for r in group) or None,
+        times_s=(),
+        per_rank_s=(),
+    )
+
+
+def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
+    """The page's data; ``limit`` in bytes per second bounds busbw where a row has no bound itself."""
+    runs = run_names(rows)
+    keys = [_key(r, runs) for r in rows]
+    numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}
+    members: list[list[Row]] = [[] for _ in numbers]
+    for r, key in zip(rows, keys, strict=True):
+        members[numbers[key]].append(r)
+    names = colours(algorithm_of(r) for r in rows)
+    fits = [fitted(m) if len(numbers) <= _MOST_FITS else None for m in members]
+    series = [
+        {
+            **dict(zip((*_DIMENSIONS, "run"), key, strict=True)),
+            "name": algorithm_of(m[0]),
+            "colour": names[algorithm_of(m[0])],
+            "fit": None if fit is None else _fit(fit),
+        }
+        for key, m, fit in zip(numbers, members, fits, strict=True)
+    ]
+    sizes = [r.size if r.size is not None else r.message for r in rows]
+    columns = {name: [_short(getattr(r, place)) for r in rows] for name, place in _FIGURES.items()}
+    samples, left_out = _samples(rows)
+    return {
+        "colours": COLOURS,
+        "series": series,
+        "of": [numbers[key] for key in keys],
+        "size": sizes,
+        **columns,
+        "bound": [_short(bound_of(r, limit)) for r in rows],
+        "spark": [sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
+        "skipped": [r.skipped for r in rows],
+        "samples": samples,
+        "samplesLeftOut": left_out,
+    }
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    return {"text": fit.text, "sizes": fit.sizes, "times": [_short(t) for t in fit.times]}
+
+
+def _short(value: float | None) -> float | None:
+    """Six digits: what a screen shows and more, in half the bytes."""
+    return value if value is None or isinstance(value, int) else float(f"{value:.6g}")
+
+
+def _samples(rows: Sequence[Row]) -> tuple[list[list[float | None] | None], int]:
+    """Each row's sorted iterations, or quantiles of them; how many rows get none for lack of room.
+
+    The largest sizes come first: there the distribution is what bandwidth depends on.
+    """
+    having = [n for n, r in enumerate(rows) if len(r.times_s) > 1]
+    each = min(_MOST_QUANTILES, max(_LEAST_QUANTILES, _VALUES // max(1, len(having))))
+    room = _VALUES // each
+    chosen = sorted(having, key=lambda n: -(rows[n].size or 0))[:room]
+    found: list[list[float | None] | None] = [None] * len(rows)
+    for n in chosen:
+        ordered = sorted(rows[n].times_s)
+        last = len(ordered) - 1
+        places = (
+            range(len(ordered))
+            if last < each
+            else (round(q * last / (each - 1)) for q in range(each))
+        )
+        found[n] = [_short(ordered[p]) for p in places]
+    return found, len(having) - len(chosen)

@@ -1,0 +1,239 @@
+// The figures: what each draws, what it says in words, and its numbers as a table.
+
+const GB = 1e9;
+
+function sizeAxis(sizes) {
+  const shown = distinct(sizes).sort(ascending), step = Math.ceil(shown.length / 9);
+  const ticks = shown.filter((_, n) => n % step === 0);
+  return { type: 'log', title: { text: 'size (bytes)' }, tickvals: ticks, ticktext: ticks.map(sizeText) };
+}
+
+function timeAxis(times) {
+  const low = Math.min(...times), high = Math.max(...times), ticks = [];
+  const steps = high / low < 30 ? [1, 2, 5] : [1]; // a decade alone would leave one tick, or none
+  for (let decade = Math.floor(Math.log10(low)); decade <= Math.ceil(Math.log10(high)); decade++)
+    ticks.push(...steps.map(step => +(step * 10 ** decade).toPrecision(2)));
+  const text = ticks.map(t => seconds(t).replace(/\.0+ /, ' '));
+  return { type: 'log', title: { text: 'time' }, tickvals: ticks, ticktext: text };
+}
+
+const factorOf = rows => middle(rows.map(n => (data.busbw[n] * data.time[n]) / data.size[n]));
+
+const FIGURES = {
+  busbw(rows) {
+    const { all, drawn } = lines(rows), traces = [], table = [];
+    const fixed = n => data.busbw[n] * data.time[n]; // busbw times time: what a time is turned into
+    const end = name => n => (data[name][n] ? fixed(n) / data[name][n] / GB : null);
+    for (const line of drawn) {
+      const found = points(line.rows, n => data.size[n], n => data.busbw[n] / GB, end('high'), end('low'));
+      if (!found.length) continue;
+      traces.push(...band(line, found),
+        scatter(line, found, p => hoverOf(p, `${sizeText(p.x)}: ${digits(p.y)} GB/s`)));
+      const fit = data.series[line.series].fit, timed = line.rows.filter(n => data.time[n] && data.busbw[n] && data.size[n]);
+      if (state.fits && fit && timed.length) {
+        const factor = factorOf(timed);
+        traces.push(thin(line, fit.sizes.map((s, i) => [s, (factor * s) / fit.times[i] / GB]), 'dot', `fit of ${line.label}: ${fit.text}`));
+      }
+      table.push([line, found]);
+    }
+    if (state.bounds) traces.push(...boundLines(rows, false));
+    return traces.length && {
+      traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))),
+      y: { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' },
+      show: y => `${digits(y)} GB/s`, head: 'size', row: sizeText, best: Math.max, word: 'highest',
+    };
+  },
+
+  latency(rows) {
+    const { all, drawn } = lines(rows), traces = [], table = [];
+    for (const line of drawn) {
+      const found = points(line.rows, n => data.size[n], n => data.time[n], n => data.low[n], n => data.high[n]);
+      if (!found.length) continue;
+      traces.push(...band(line, found),
+        scatter(line, found, p => hoverOf(p, `${sizeText(p.x)}: ${seconds(p.y)}`)));
+      const fit = data.series[line.series].fit;
+      if (state.fits && fit) traces.push(thin(line, fit.sizes.map((s, i) => [s, fit.times[i]]), 'dot', `fit of ${line.label}: ${fit.text}`));
+      table.push([line, found]);
+    }
+    if (state.bounds) traces.push(...boundLines(rows, true));
+    const times = table.flatMap(([, f]) => f.map(p => p.y));
+    return traces.length && {
+      traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))), y: timeAxis(times),
+      show: seconds, head: 'size', row: sizeText, best: Math.min, word: 'least',
+    };
+  },
+
+  iterations(rows) {
+    const having = rows.filter(n => data.samples[n]);
+    const at = state.at ?? commonest(having);
+    const { all, drawn } = lines(having.filter(n => data.size[n] === at)), traces = [], table = [];
+    const longest = most(drawn.flatMap(l => l.rows.map(n => data.samples[n].at(-1))));
+    const [scale, unit] = longest === null || longest >= 1 ? [1, 's'] : longest >= 1e-3 ? [1e3, 'ms'] : [1e6, 'us'];
+    const shortest = least(drawn.flatMap(l => l.rows.map(n => data.samples[n][0])));
+    const spread = shortest > 0 && longest > 20 * shortest ? 'log' : 'linear';
+    for (const line of drawn) {
+      const times = line.rows.flatMap(n => data.samples[n]).sort((a, b) => a - b);
+      const found = [times[0], ...times].map((t, i) => ({ x: t, y: i / times.length, rows: line.rows }));
+      traces.push({
+        ...scatter(line, found, p => `${percent(p.y)} of iterations at or below ${seconds(p.x)}`),
+        x: found.map(p => p.x * scale), mode: 'lines', line: { color: line.colour, dash: line.dash, width: 2, shape: 'hv' },
+      });
+      const quantile = q => times[Math.max(0, Math.ceil(q * times.length) - 1)];
+      table.push([line, [0, 0.25, 0.5, 0.75, 0.95, 1].map(q => ({ x: q, y: quantile(q) }))]);
+    }
+    const left = data.samplesLeftOut ? ` For lack of room ${data.samplesLeftOut} rows have no distribution here.` : '';
+    return traces.length && {
+      traces, table, all, drawn, x: { title: { text: `time of an iteration at ${sizeText(at)} (${unit})` }, type: spread },
+      y: { title: { text: 'share of iterations' }, tickformat: '.0%', range: [0, 1.02] },
+      note: `Size: ${sizeText(at)}.${left}`, show: seconds, head: 'share',
+      row: q => (q === 0 ? 'least' : q === 1 ? 'most' : `${100 * q} %`), best: Math.min, word: 'least',
+    };
+  },
+
+  // The choice of a rank count does not count here, since all are wanted.
+  scaling(_) {
+    if (!varying.includes('ranks')) return null;
+    const rows = keptRows('ranks').filter(n => data.series[data.of[n]].ranks);
+    const at = state.at ?? commonest(rows);
+    const chosen = rows.filter(n => data.size[n] === at), rated = chosen.some(n => data.busbw[n]);
+    const same = new Map(); // series that differ in ranks only (and in the file) are one line
+    const key = s => {
+      const words = JSON.stringify([data.series[s].name, ...varying.filter(d => d !== 'ranks' && d !== 'run').map(d => data.series[s][d])]);
+      if (!same.has(words)) same.set(words, s);
+      return same.get(words);
+    };
+    const { all, drawn } = lines(chosen, ['ranks', 'run'], key), traces = [], table = [];
+    for (const line of drawn) {
+      const value = rated ? n => data.busbw[n] / GB : n => data.time[n];
+      const end = name => n => (rated ? (data[name === 'low' ? 'high' : 'low'][n] ? (data.busbw[n] * data.time[n]) / data[name === 'low' ? 'high' : 'low'][n] / GB : null) : data[name][n]);
+      const found = points(line.rows, n => data.series[data.of[n]].ranks, value, end('low'), end('high'));
+      if (!found.length) continue;
+      traces.push(...band(line, found), scatter(line, found, p => hoverOf(p, `${p.x} ranks: ${rated ? `${digits(p.y)} GB/s` : seconds(p.y)}`)));
+      table.push([line, found]);
+    }
+    const counts = distinct(table.flatMap(([, f]) => f.map(p => p.x))).sort(ascending);
+    return counts.length > 1 && {
+      traces, table, all, drawn, x: { type: 'log', title: { text: 'ranks' }, tickvals: counts, ticktext: counts.map(String) },
+      y: rated ? { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' } : timeAxis(table.flatMap(([, f]) => f.map(p => p.y))),
+      note: `Size: ${sizeText(at)}.`, show: rated ? y => `${digits(y)} GB/s` : seconds, head: 'ranks', row: String,
+      best: rated ? Math.max : Math.min, word: rated ? 'highest' : 'least',
+    };
+  },
+};
+
+// One line for each bound that the kept rows have: sizes against rates, or against times.
+function boundLines(rows, asTime) {
+  const found = new Map();
+  for (const n of rows) {
+    const s = data.series[data.of[n]], size = data.size[n];
+    if (!data.bound[n] || !(size > 0)) continue;
+    const key = [s.collective, `${s.ranks} ranks`, PLACEMENT[s.placement]].join(', ');
+    const value = asTime ? (data.busbw[n] * data.time[n]) / data.bound[n] : data.bound[n] / GB;
+    if (!found.has(key)) found.set(key, new Map());
+    const known = found.get(key).get(size) ?? value;
+    found.get(key).set(size, asTime ? Math.min(known, value) : Math.max(known, value));
+  }
+  const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);
+  return [...found].map(([key, at]) => {
+    const pairs = [...at].sort((a, b) => a[0] - b[0]);
+    const name = plain(found.size > 1 ? `bound: ${key}` : 'bound');
+    return {
+      ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), name, showlegend: true,
+      hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
+    };
+  });
+}
+
+// The size that most rows have; of several the largest.
+function commonest(rows) {
+  const counts = new Map();
+  for (const n of rows) counts.set(data.size[n], (counts.get(data.size[n]) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1] || b[0] - a[0])[0]?.[0] ?? null;
+}
+
+function layout(more) {
+  const axis = { color: style('--ink'), gridcolor: style('--rule'), zerolinecolor: style('--rule'), linecolor: style('--rule'), automargin: true };
+  const narrow = innerWidth < 600;
+  return {
+    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', autosize: true,
+    font: { family: 'system-ui, sans-serif', size: narrow ? 11 : 13, color: style('--ink') },
+    margin: { l: 8, r: 12, t: 34, b: 8, pad: 2 },
+    modebar: { bgcolor: 'rgba(0,0,0,0)', color: style('--quiet'), activecolor: style('--accent') }, hovermode: 'closest', showlegend: true,
+    legend: { orientation: 'h', y: -0.22, yanchor: 'top', x: 0 },
+    hoverlabel: { bgcolor: style('--raised'), bordercolor: style('--rule'), font: { color: style('--ink') }, align: 'left' },
+    dragmode: matchMedia('(pointer: coarse)').matches ? false : 'zoom',
+    ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
+  };
+}
+// Named one by one: of the buttons that plotly shows by itself one would send the figure away.
+const CONFIG = {
+  displaylogo: false,
+  modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'zoomIn2d', 'zoomOut2d', 'resetScale2d']],
+};
+
+function describe(figure) {
+  const said = figure.table.slice(0, 8).map(([line, found]) => {
+    const value = figure.best(...found.map(p => p.y)), p = found.find(q => q.y === value);
+    return `${line.label}: ${figure.word} ${figure.show(value)} at ${figure.row(p.x)}`;
+  });
+  const more = figure.table.length > 8 ? ` and ${figure.table.length - 8} more` : '';
+  return `${said.join('; ')}${more}.`;
+}
+
+// All figures are decided on before any is drawn: how wide one is depends on which others show.
+function drawFigures(rows) {
+  const made = Object.entries(FIGURES).map(([name, make]) => [document.getElementById(name), make(rows), name]);
+  for (const [box, figure] of made) box.hidden = !figure;
+  for (const [box, figure, name] of made) if (figure) drawFigure(box, figure, name);
+}
+
+// A figure follows its box, whatever changed that.
+const fitting = new ResizeObserver(entries => {
+  for (const { target } of entries) if (target.data && target.clientWidth) Plotly.Plots.resize(target);
+});
+
+function draw(canvas, traces, shape) {
+  Plotly.react(canvas, traces, layout(shape), CONFIG);
+  fitting.observe(canvas);
+}
+
+function drawFigure(box, figure, name) {
+  const canvas = box.querySelector('.canvas');
+  canvas.setAttribute('aria-label', `${box.querySelector('h3').textContent}. ${describe(figure)}`);
+  const notes = [figure.note ?? ''];
+  if (figure.all > figure.drawn.length) notes.push(`${figure.drawn.length} of ${figure.all} series are drawn; the filter chooses.`);
+  const merged = figure.table.some(([, found]) => found.some(p => p.rows && p.rows.length > 1 && name !== 'iterations'));
+  if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
+  if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
+  box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
+  draw(canvas, figure.traces, { xaxis: figure.x, yaxis: figure.y });
+  const more = box.querySelector('details');
+  more.ontoggle = () => { if (more.open) numbers(more, figure); };
+  if (more.open) numbers(more, figure);
+}
+
+// The numbers of a figure: a row an x, a column a series.
+function numbers(box, figure) {
+  const xs = distinct(figure.table.flatMap(([, found]) => found.map(p => p.x))).sort(ascending);
+  const at = figure.table.map(([, found]) => new Map(found.map(p => [p.x, p.y])));
+  const head = element('tr', {}, ...[figure.head, ...figure.table.map(([line]) => line.label)].map(text => element('th', { scope: 'col' }, text)));
+  const body = xs.map(x => element('tr', {}, element('th', { scope: 'row' }, figure.row(x)),
+    ...at.map(values => element('td', {}, values.has(x) ? figure.show(values.get(x)) : ''))));
+  const title = box.closest('figure').querySelector('h3').textContent, scroll = box.querySelector('.scroll');
+  scroll.setAttribute('aria-label', `${title}: numbers`);
+  scroll.replaceChildren(element('table', {}, element('caption', {}, title), element('thead', {}, head), element('tbody', {}, ...body)));
+}
+
+function drawMatrices() {
+  for (const matrix of data.matrices) {
+    const names = matrix.ids.map(plain);
+    draw(document.getElementById(`matrix-${matrix.name}`), [{
+      type: 'heatmap', z: matrix.values, x: names, y: names, hoverinfo: 'text', text: matrix.hover, xgap: 1, ygap: 1,
+      colorscale: 'Viridis', reversescale: matrix.better === 'less', hoverongaps: false,
+      colorbar: { title: { text: matrix.unit }, thickness: 12, outlinewidth: 0 },
+    }], {
+      showlegend: false, xaxis: { type: 'category', title: { text: 'to' }, showgrid: false },
+      yaxis: { type: 'category', autorange: 'reversed', title: { text: 'from' }, showgrid: false },
+    });
+  }
+}

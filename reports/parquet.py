@@ -1,0 +1,120 @@
+"""Records as Parquet: every column of ``reports.load``, and what runs say once as metadata.
+
+An export for other tools (DuckDB, Spark, R), and the form that loads soonest. What it does not have
+are the records' parameters and GPUs; the JSON lines are the record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from reports.errors import ReportError
+from reports.readers import own
+from reports.readers.columns import Coded, Rows, Times
+from reports.readers.rows import Run
+from reports.record import FORMAT, Result
+
+__all__ = ["MAGIC", "library", "read", "to_parquet"]
+
+MAGIC = b"PAR1"
+_KEY = b"busbar"
+_RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
+_CODED = (
+    "collective", "algorithm", "transport", "placement", "dtype", "op", "statistic", "stopped", "skipped",
+    "schedule", "timing", "across",
+)  # fmt: skip
+_WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
+_FLOATS = (
+    "time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv", "algbw_bytes_per_s",
+    "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j", "bus_factor",
+    "alg_factor",
+)  # fmt: skip
+
+
+def library() -> ModuleType:
+    """Pyarrow. Raises ReportError where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        text = "pyarrow is not installed, which Parquet needs; pip install 'busbar[reports]'"
+        raise ReportError(text) from None
+    return pyarrow  # type: ignore[no-any-return]
+
+
+def to_parquet(results: Sequence[Result]) -> bytes:
+    """A row a placement. Raises ReportError without pyarrow."""
+    pa, rows = library(), own.rows(results)
+    columns, runs = rows.columns, rows.columns["run"]
+    made = {"run": pa.array(runs.codes, pa.int32())}
+    for name in _CODED:
+        codes = pa.array(columns[name].codes, pa.int32())
+        labels = pa.array(list(columns[name].labels), pa.string())
+        made[name] = pa.DictionaryArray.from_arrays(codes, labels)
+    made |= {name: pa.array(columns[name], pa.int64()) for name in _WHOLE}
+    made |= {name: pa.array(columns[name], pa.float64(), from_pandas=True) for name in _FLOATS}
+    made["wrong"] = pa.array(list(columns["wrong"]), pa.int64())
+    edges = pa.array(rows.times.edges, pa.int64())
+    made["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
+    made["per_rank_s"] = pa.array(columns["per_rank_s"], pa.list_(pa.list_(pa.float64())))
+    said = {
+        "format": FORMAT,
+        "runs": [{name: getattr(run, name) for name in _RUN} for run in runs.labels],
+    }
+    table = pa.table(made).replace_schema_metadata({_KEY: json.dumps(said)})
+    file = io.BytesIO()
+    pa.parquet.write_table(table, file)
+    return file.getvalue()
+
+
+def read(source: str, data: bytes) -> Rows:
+    """The rows of such a file. Raises ReportError when it is damaged, or not one of ours."""
+    pa = library()
+    try:
+        table = pa.parquet.read_table(pa.BufferReader(data))
+        said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
+        if not isinstance(said, dict) or said.get("format") not in range(1, FORMAT + 1):
+            raise ValueError("no format that this version reads")
+        return _rows(pa, table.combine_chunks(), [_run(source, one) for one in said["runs"]])
+    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
+        text = f"{source}: no Parquet file that Busbar wrote, or damaged ({str(error)[:80]})"
+        raise ReportError(text) from None
+
+
+def _run(source: str, said: dict[str, Any]) -> Run:
+    fields = {name: said[name] for name in _RUN}
+    tuples = {name: tuple(map(str, fields[name])) for name in ("hosts", "devices")}
+    return Run(source=source, **{**fields, **tuples})
+
+
+def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
+    def column(name: str) -> Any:
+        found = table.column(name)
+        return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+    def coded(name: str) -> Coded:
+        found = column(name)
+        if not pa.types.is_dictionary(found.type):
+            found = found.dictionary_encode()
+        return Coded(found.indices.to_numpy().astype(np.intp), found.dictionary.to_pylist())
+
+    codes = column("run").to_numpy().astype(np.intp)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
+        raise ValueError("a run that is not there")
+    columns: dict[str, Any] = {"run": Coded(codes, runs)}
+    columns |= {name: coded(name) for name in _CODED}
+    columns |= {name: column(name).to_numpy() for name in _WHOLE}
+    columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
+    wrong, lists = column("wrong"), column("times_s")
+    columns["wrong"] = wrong.to_pylist() if wrong.null_count else wrong.to_numpy()
+    per_rank = column("per_rank_s").to_pylist()
+    columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
+    lengths = pa.compute.list_value_length(lists).to_numpy()
+    edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    return Rows(columns, Times(lists.flatten().to_numpy(), edges))

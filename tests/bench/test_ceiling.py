@@ -1,0 +1,183 @@
+"""The limit that memory sets: probed once a size and placement, shown beside the rows, never in them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import ceiling
+from bench.ceiling import LEAST_BYTES, MOST_BYTES, Ceilings
+from collectives.catalogue import spec
+from collectives.errors import Unsupported
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.shared.ceiling import Ceiling
+from collectives.transport import Array
+from collectives.world import World
+from collectives.worlds.inproc import run
+from reports.nccl_table import Banner, header, row
+from reports.readers.own import results
+from reports.record import Result, Sample
+from reports.summary import summary
+from tests.conftest import Mpi, Run, on_threads, under
+
+RANKS = 3
+RATES = Ceiling(read=4.0, write=2.0, copy=1.0, update=8.0)
+
+
+class _Probed:
+    """A memory whose rates are known; it writes down what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    def ceiling(self, source: Array, target: Array, n: int = 5) -> Ceiling:
+        self.asked.append((source.nbytes, target.nbytes, n))
+        return RATES
+
+
+def _limits(collective: str, *cases: tuple[int, bool]) -> tuple[list[list[float | None]], _Probed]:
+    """The limits that every rank gives for (bytes a part, in place), and what rank 0 probed."""
+    what, probed = spec(collective), [_Probed() for _ in range(RANKS)]
+
+    def body(world: World) -> list[float | None]:
+        ceilings = Ceilings(world, probed[world.rank])
+        layout = Layout(what, RANKS, what.parts(RANKS))
+        found = []
+        for elements, in_place in cases:
+            n = [layout.elements(world.rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
+            buffers = [np.zeros(size, np.uint8) for size in n]
+            found.append(ceilings.limit(layout, elements, in_place, *buffers))
+        return found
+
+    return list(run(RANKS, body, deadline=30)), probed[0]
+
+
+def test_the_limit_is_what_must_move_at_the_measured_rates() -> None:
+    """Rule: every rank has the same limit: bytes that must move over the rate for them."""
+    each = 1 << 20
+    parts = spec("allreduce").parts(RANKS)
+    everyone, _ = _limits("allreduce", (each, False), (each, True))
+    copied, updated = RANKS * parts * each / RATES.copy, RANKS * parts * each / RATES.update
+    assert everyone == [[copied, updated]] * RANKS
+
+
+def test_a_size_and_placement_is_probed_once() -> None:
+    """Rule: what one algorithm's row has probed serves the others; in place is another memory."""
+    _, probed = _limits("allreduce", *[(1 << 18, place) for place in (False, True, False, True)])
+    firsts = [asked for asked in probed.asked if asked[2] == 1]
+    assert len(firsts) == 2, "once out-of-place and once in-place"
+
+
+def test_small_sizes_have_no_limit() -> None:
+    """Rule: where signals and not bytes take the time, nothing is probed and no share is shown."""
+    everyone, probed = _limits("allgather", (LEAST_BYTES // RANKS // RANKS - 1, False))
+    assert everyone == [[None]] * RANKS and not probed.asked
+
+
+def test_ranks_with_one_buffer_take_part() -> None:
+    """Rule: all ranks sweep equally many bytes, also where only the root has an input."""
+    everyone, probed = _limits("broadcast", (1 << 20, False))
+    assert everyone[0][0] is not None and everyone == [everyone[0]] * RANKS
+    assert len({asked[:2] for asked in probed.asked}) == 1
+    assert probed.asked[0][0] == probed.asked[0][1] == 1 << 19
+
+
+def test_a_probe_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: however large a row, the ranks together sweep so many bytes and no more."""
+    monkeypatch.setattr(ceiling, "MOST_BYTES", 1 << 16)
+    _, probed = _limits("allreduce", (1 << 20, False))
+    assert probed.asked[0][0] == (1 << 16) // RANKS // 8 * 8 < MOST_BYTES
+
+
+@pytest.mark.parametrize(("once", "sweeps"), [(0.01, [1, 5]), (0.4, [1, 2]), (5.0, [1])])
+def test_a_probe_keeps_to_its_time(
+    monkeypatch: pytest.MonkeyPatch, once: float, sweeps: list[int]
+) -> None:
+    """Rule: as many sweeps as fit in the budget by the time that the first took, five at the most."""
+    clock = iter(np.arange(100) * once)
+    monkeypatch.setattr(ceiling.time, "perf_counter", lambda: next(clock))
+    probed = _Probed()
+
+    def body(world: World) -> float | None:
+        layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
+        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
+        return Ceilings(world, probed).limit(layout, 1 << 20, False, buffer, buffer)
+
+    assert run(1, body, deadline=30)[0] is not None
+    assert [n for _, _, n in probed.asked] == sweeps
+
+
+def _refused(_: Array, __: Array, n: int = 5) -> Ceiling:
+    raise Unsupported("no memory ceiling: the executor is numpy")
+
+
+def _one(make: Callable[[World], Ceilings]) -> tuple[float | None, str]:
+    def body(world: World) -> tuple[float | None, str]:
+        ceilings = make(world)
+        layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
+        buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
+        return ceilings.limit(layout, 1 << 20, False, buffer, buffer), ceilings.why
+
+    return run(1, body, deadline=30)[0]
+
+
+def test_no_limit_where_nobody_can_or_may_tell() -> None:
+    """Rule: --limit none probes nothing; a transport that cannot says why, once."""
+    able, unable = _Probed(), _Probed()
+    unable.ceiling = _refused  # type: ignore[method-assign]
+    assert _one(lambda world: Ceilings(world, able, wanted=False)) == (None, "") and not able.asked
+    assert _one(lambda world: Ceilings(world, object())) == (None, "")
+    assert _one(lambda world: Ceilings(world, unable)) == (
+        None,
+        "no memory ceiling: the executor is numpy",
+    )
+
+
+def _result(limit: float | None) -> Result:
+    half = Sample(times=(2e-3,) * 6, iterations=6, wrong=0, limit=limit)
+    names = ("allreduce", "ring", "shm", 2, 1 << 20, 1 << 18, "float", "sum", -1, 1.0)
+    return Result(*names, out=half, in_place=half)  # type: ignore[arg-type]
+
+
+def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> None:
+    """Rule: nccl-tests' columns stay where they are; ours are comments, or right of the last one."""
+    known, unknown = _result(1.5e-3), _result(None)
+    assert "\n#      1048576       75" in "\n".join(summary([known]))
+    assert not any("limit" in line for line in summary([unknown]))
+    assert row(known, limit=True) == row(known) + "      75      75"
+    assert row(unknown, limit=True) == row(known) + "     N/A     N/A"
+    assert row(known) == row(unknown)
+    banner = Banner("p", "v", 1, 2, 2, True, 1, 5, True, [])
+    for mine, theirs in zip(header(banner, limit=True), header(banner), strict=True):
+        assert mine.startswith(theirs.rstrip())
+
+
+@pytest.mark.timeout(120)
+def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: on shm the records of schedules and library carry the limit; --limit none leaves it out."""
+    argv = ["-b", "256K", "-e", "256K", "-n", "6", "--transport", "shm", "-A", "ring,library"]
+    for limit, known in (("column", True), ("none", False)):
+        out = tmp_path / f"{limit}.jsonl"
+        options = ["--limit", limit, "--out", str(out)]
+        done = run(*under(mpich, 2, "-m", "bench.allreduce", *argv, *options))
+        if "no memory ceiling" in done.stderr:
+            pytest.skip("no native extension here")
+        assert done.returncode == 0, done.stderr
+        halves = [half for r in results(out.read_text()) for half in (r.out, r.in_place)]
+        assert len(halves) == 4 and all(
+            (half.limit is not None) == known for half in halves if half
+        )
+        assert ("limit%" in done.stdout) == known and ("limit that" in done.stdout) == known
+
+
+def test_other_transports_have_no_limit(tmp_path: Path) -> None:
+    """Rule: where the transport knows no ceiling, record and table say nothing of one."""
+    out = tmp_path / "r.jsonl"
+    status, text, _ = on_threads(
+        "allreduce", *["--ranks", "2", "-b", "1M", "-e", "1M", "-n", "2", "--out", str(out)]
+    )
+    assert status == 0 and "limit" not in text
+    assert "limit" not in json.loads(out.read_text().splitlines()[1])["out"]

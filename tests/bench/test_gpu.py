@@ -1,0 +1,229 @@
+"""Whole runs on GPUs that are not there: which GPU, what is refused, what tables and records say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import devices
+from collectives.errors import Unavailable
+from collectives.gpu.load import count_gpus
+from collectives.transports.nccl_said import parse
+from tests.conftest import in_process
+from tests.gpu_standin import Cupy, Machine, Nccl
+
+SMALL = ["-b", "1K", "-e", "2K", "-n", "3"]
+Here = Callable[..., Machine]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    """``here(gpus=…)``: as if this machine had so many GPUs, CuPy and NCCL."""
+
+    def made(**given: Any) -> Machine:
+        machine = Machine(**given)
+        cupy, nccl = Cupy(machine), Nccl(machine)
+        monkeypatch.setattr(devices, "load_cupy", lambda: cupy)
+        monkeypatch.setattr(devices, "load_nccl", lambda: nccl)
+        monkeypatch.setattr(devices, "driver_here", lambda: True)
+        for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_MAX_CTAS", "NCCL_HOSTID"):
+            monkeypatch.delenv(name, raising=False)
+        return machine
+
+    return made
+
+
+def _records(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The environment that a file begins with, and its rows."""
+    first, *rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return first["environment"], rows
+
+
+def _rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
+
+
+def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
+    """Rule: auto takes the GPUs; ours and NCCL's rows are right, on the GPUs by number."""
+    here(gpus=4)
+    file = tmp_path / "run.jsonl"
+    status, out, err = in_process("allreduce", "--threads", "4", *SMALL, "--out", str(file))
+    assert status == 0, err
+    rows = _rows(out)
+    assert len(rows) == 10 and all(row[8] == row[12] == "0" for row in rows)
+    for name in ("ring", "tree", "torus", "ps", "library"):
+        assert f"allreduce {name} (nccl)" in out
+    assert "NCCL 2.32.3" in out and "device  3 [0000:0a:00] Stand-in GPU" in out
+    environment, _ = _records(file)
+    assert environment["mapping"]["gpu"] == [f"0000:{7 + n:02x}:00.0" for n in range(4)]
+    facts = environment["transport"]
+    assert facts["nccl"] == "2.32.3" and facts["cupy"] == "14.2.0" and len(set(facts["uuids"])) == 4
+
+
+def test_collectives_through_the_whole_benchmark(here: Here) -> None:
+    """Rule: what is filled, measured and proven on a GPU is right, 16- and 8-bit floats included."""
+    here(gpus=3)
+    small = ["--threads", "3", "-b", "1K", "-e", "1K", "-n", "1"]
+    for name in ("allreduce", "alltoallv", "reduce_scatter", "broadcast"):
+        status, out, err = in_process(name, *small, "-d", "bfloat16,f8e5m2")
+        assert status == 0, out + err
+        rows = _rows(out)
+        assert len(rows) >= 4 and all(row[8] == "0" for row in rows)
+
+
+def test_average_of_the_library_may_round(here: Here) -> None:
+    """Rule: an average by the library is right within two units in the last place, ours exactly."""
+    here(gpus=3)
+    more = ["-o", "avg", "-d", "half,float", "-A", "ring,library"]
+    status, out, err = in_process("allreduce", "--threads", "3", *SMALL, *more)
+    assert status == 0, out + err
+
+
+def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
+    """Rule: --gpus 3,1 gives rank 0 GPU 3 and rank 1 GPU 1; a GPU that is not there is refused."""
+    here(gpus=4)
+    file = tmp_path / "run.jsonl"
+    in_process("allreduce", "--threads", "2", "--gpus", "3,1", *SMALL, "--out", str(file))
+    environment, _ = _records(file)
+    assert environment["mapping"]["gpu"] == ["0000:0a:00.0", "0000:08:00.0"]
+    status, out, err = in_process("allreduce", "--threads", "2", "--gpus", "3,7", *SMALL)
+    assert (status, out) == (
+        2,
+        "",
+    ) and err == "busbar: --gpus: no GPU 7; this node shows 4: 0 to 3\n"
+
+
+def test_two_ranks_on_one_gpu_are_refused_with_advice(here: Here) -> None:
+    """Rule: ranks share a GPU only where that was asked for; the refusal says how."""
+    here(gpus=1)
+    run = ("allreduce", "--threads", "2", "--transport", "nccl", *SMALL)
+    status, out, err = in_process(*run)
+    assert (status, out) == (2, "")
+    assert err.count("\n") == 1 and "ranks 0, 1 would share" in err and "--oversubscribe-gpu" in err
+
+
+def test_oversubscribed_the_table_says_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --oversubscribe-gpu sets what this NCCL needs, and the table says who shares."""
+    machine = here(gpus=1)
+    machine.shared_gpus = True
+    run = ("allreduce", "--threads", "4", "--oversubscribe-gpu", *SMALL)
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert "# ranks 0, 1, 2, 3 share GPU" in out
+    assert os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] == "1" and os.environ["NCCL_MAX_CTAS"] == "16"
+    machine.version = 22900
+    status, _, err = in_process(*run)
+    assert status == 2 and "since 2.30" in err
+
+
+def test_auto_goes_on_without_enough_gpus_and_says_why(here: Here) -> None:
+    """Rule: auto with fewer GPUs than ranks runs on the host, with a note."""
+    here(gpus=1)
+    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, "-A", "ring")
+    assert status == 0 and "ring (inproc)" in out
+    assert err.startswith("busbar: not on GPUs: ranks 0, 1 would share one GPU")
+
+
+def test_no_gpu_is_one_line_and_status_3(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: --transport nccl without a GPU: one line on what was found, exit status 3."""
+    machine = here(gpus=0)
+    run = ("allreduce", "--threads", "2", "--transport", "nccl", *SMALL)
+    status, out, err = in_process(*run)
+    assert (status, out) == (3, "")
+    assert re.fullmatch(r"busbar: no GPU can be used here: .*no CUDA-capable device.*\n", err)
+    with pytest.raises(Unavailable, match="no CUDA-capable"):
+        count_gpus(Cupy(machine))
+
+
+def test_no_cupy_is_one_line_and_status_3() -> None:
+    """Rule: --transport nccl without CuPy, or without a driver, under no launcher: the same."""
+    for more in ((), ("--threads", "2")):
+        status, out, err = in_process("allreduce", "--transport", "nccl", *more, *SMALL)
+        assert (status, out) == (3, "") and err.count("\n") == 1 and err.startswith("busbar: ")
+
+
+def test_what_does_not_fit_on_a_gpu_is_skipped(here: Here) -> None:
+    """Rule: memory is planned for before it is taken, NCCL's own counted, GPU by GPU."""
+    here(gpus=2, total=3 << 30)
+    big = ["-b", "2G", "-e", "2G", "-A", "ring", "-n", "1"]
+    status, out, err = in_process("allreduce", "--threads", "2", *big)
+    assert status == 0, err
+    assert re.search(
+        r"# skipped out-of-place at 2147483648 B: 1 rank x .* on GPU 0000:07:00.0 of node 0, which",
+        out,
+    )
+
+
+def test_what_the_library_chose_is_shown_and_kept(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: NCCL's choice stands under the library's rows and in their records; its log is ours."""
+    machine = here(gpus=2)
+    file = tmp_path / "run.jsonl"
+    run = ("allreduce", "--threads", "2", *SMALL, "-A", "ring,library", "--out", str(file))
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert out.count("# in-place: algorithm ring  protocol ll  channels 4") == 2
+    rows = _records(file)[1]
+    assert [bool(row.get("parameters", {}).get("said")) for row in rows] == [False] * 2 + [True] * 2
+    assert machine.log is not None and not Path(machine.log).exists()
+    assert not {"NCCL_DEBUG", "NCCL_DEBUG_FILE"} & set(os.environ)
+    # A user's own wishes for NCCL's output are left alone.
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    assert "algorithm ring" not in in_process(*run)[1]
+
+
+def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
+    """Rule: --graph compare shows, and records, what eager firings and replays take."""
+    here(gpus=2)
+    file = tmp_path / "run.jsonl"
+    run = ("allreduce", "--threads", "2", "--graph", "compare", *SMALL, "--out", str(file))
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert re.search(r"^# out-of-place: eager_us [\d.]+  graph_us [\d.]+$", out, re.M)
+    said = _records(file)[1][0]["parameters"]["said"]
+    assert set(said["out"]) == set(said["in"]) == {"eager_us", "graph_us"}
+
+
+def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
+    """Rule: graphs are used where capture works; where not, all ranks go on without, saying so."""
+    machine = here(gpus=2)
+    machine.captures = False
+    status, _, err = in_process("allreduce", "--threads", "2", *SMALL)
+    assert status == 0, err
+    assert "graph" not in machine.launched
+
+
+def test_every_group_of_a_split_has_its_table(here: Here, tmp_path: Path) -> None:
+    """Rule: --split groups run at once, each through a communicator split off; all are reported."""
+    here(gpus=4)
+    file = tmp_path / "run.jsonl"
+    more = ["-A", "ring,library", "--out", str(file)]
+    run = ("allreduce", "--threads", "4", "--split", "mod:2", *SMALL, *more)
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert [line for line in out.splitlines() if line.startswith("# group")] == [
+        *["# group 0 of 2: ranks 0 2"] * 2,
+        *["# group 1 of 2: ranks 1 3"] * 2,
+    ]
+    assert len(_rows(out)) == 8 and all(row[8] == row[12] == "0" for row in _rows(out))
+    for number in (0, 1):
+        environment, records = _records(tmp_path / f"run.group{number}.jsonl")
+        assert environment["group"]["number"] == number and len(records) == 4
+
+
+def test_what_nccl_says_it_chose() -> None:
+    """Rule: algorithm, protocol and channels are read from NCCL's own lines, the last one's."""
+    text = (
+        "host:1:1 [0] NCCL INFO AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..0}\n"
+        "host:1:1 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128"
+        " channel{Lo..Hi}={0..23} cgaClusterSize 4\nnoise\n"
+    )
+    assert parse(text) == {"algorithm": "ring", "protocol": "ll128", "channels": 24}
+    assert parse("nothing") == {}

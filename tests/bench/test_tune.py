@@ -1,0 +1,411 @@
+"""Tuning: what is chosen, what is written for others, and that they take it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.tuning import nccl, openmpi
+from bench.tuning.decide import decide, tied
+from bench.tuning.rules import Candidate, Range, Rules, dump, load, parse
+from collectives.errors import Unsupported
+from collectives.model.costs import Costs, Link
+from collectives.model.fitfile import dump as dump_fit
+from tests.conftest import Mpi, Run, on_threads, under
+
+A, B, LIBRARY = (Candidate(name, "mpi") for name in ("ring", "tree", "library"))
+
+
+def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:
+    """Times as a machine gives them: skewed, and with rounds that differ by a per cent or so."""
+    random = np.random.default_rng(seed)
+    shifts = random.normal(1, 0.01, n)
+    return [(middle * s * (1 + random.gamma(2, 0.02, each))).tolist() for s in shifts]
+
+
+def rules(ranges: tuple[Range, ...], ranks: int = 4, collective: str = "allreduce") -> Rules:
+    """Rules with everything that does not matter here filled in."""
+    low = ranges[0].low
+    return Rules(
+        collective,
+        ranks,
+        1,
+        "float",
+        "mpi/library",
+        "measured",
+        LIBRARY,
+        0.02,
+        low,
+        1 << 30,
+        ranges,
+    )
+
+
+class TestDecide:
+    """What is preferred to what."""
+
+    def test_noise_never_beats_the_default(self) -> None:
+        """Candidates that do not differ leave the default chosen, whatever the draw."""
+        for seed in range(60):
+            times = {c: rounds(3 * seed + i, 1.0) for i, c in enumerate((A, B, LIBRARY))}
+            assert decide({1024: times}, LIBRARY, 0.02)[0].choice == LIBRARY, f"seed {seed}"
+
+    def test_what_is_surely_faster_is_taken(self) -> None:
+        """A candidate a third faster replaces the default at its sizes and only there."""
+        slow, fast = rounds(1, 1.5), rounds(2, 1.0)
+        same = rounds(3, 1.0)
+        found = decide(
+            {1 << 10: {A: slow, LIBRARY: fast}, 1 << 20: {A: same, LIBRARY: rounds(4, 1.5)}},
+            LIBRARY,
+            0.02,
+        )
+        assert [(one.low, one.choice) for one in found] == [(1 << 10, LIBRARY), (1 << 20, A)]
+        assert found[1].default_seconds is not None
+        assert found[1].default_seconds > found[1].seconds
+
+    def test_choices_do_not_flip_between_equals(self) -> None:
+        """Where two are equally fast and beat the default, the one chosen before stays."""
+        sizes = {
+            1 << n: {
+                A: rounds(10 + n, 1.0 if n else 0.5),
+                B: rounds(40 + n, 1.0),
+                LIBRARY: rounds(70 + n, 3.0),
+            }
+            for n in range(12)
+        }
+        assert [one.choice for one in decide(sizes, LIBRARY, 0.02)] == [A]
+
+    def test_a_size_without_the_default_still_gets_a_choice(self) -> None:
+        """A default that failed at a size does not stand in the way of what was measured."""
+        assert decide({8: {A: rounds(1, 1.0)}}, LIBRARY, 0.02) == (
+            Range(8, A, pytest.approx(1.04, rel=0.1)),
+        )
+
+    def test_single_values_are_compared_as_they_are(self) -> None:
+        """Predictions have no spread: the margin alone says what is a tie."""
+        assert tied({A: [[1.0]], B: [[1.04]], LIBRARY: [[1.06]]}, 0.05) == (A, B)
+
+    @given(
+        st.dictionaries(
+            st.integers(0, 1 << 30),
+            st.dictionaries(
+                st.sampled_from([A, B, LIBRARY]), st.floats(1e-7, 10), min_size=1, max_size=3
+            ),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    def test_every_size_gets_a_measured_choice_that_is_near_the_best(
+        self, seconds: dict[int, dict[Candidate, float]]
+    ) -> None:
+        """Ranges rise, no neighbours are alike, and no size gets what is slower than allowed."""
+        sizes = {n: {c: [[t]] for c, t in times.items()} for n, times in seconds.items()}
+        found = decide(sizes, LIBRARY, 0.05)
+        assert [one.low for one in found] == sorted({one.low for one in found})
+        assert all(a.choice != b.choice for a, b in pairwise(found))
+        made = rules(found)
+        for n, times in seconds.items():
+            chosen = times[made.at(n).choice]
+            assert chosen <= 1.05 * min(times.values()) * (1 + 1e-9)
+
+
+_ranges = st.lists(
+    st.tuples(
+        st.integers(0, 1 << 30),
+        st.sampled_from(["library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"])]),
+    ),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda pair: pair[0],
+).map(lambda pairs: tuple(Range(n, Candidate(a, "mpi"), 1e-6, 2e-6) for n, a in sorted(pairs)))
+
+
+class TestFiles:
+    """What is written for others, read back as they read it."""
+
+    @given(_ranges)
+    def test_our_file_reads_back(self, ranges: tuple[Range, ...]) -> None:
+        """`parse` gives what `dump` was given."""
+        assert parse(dump([rules(ranges)], {}), Path("x.json")) == [rules(ranges)]
+
+    @pytest.mark.parametrize(
+        ("text", "what"),
+        [
+            ("", "no JSON"),
+            ("[1]", "not a tuning file"),
+            ('{"format": "busbar-tuning 1"}', "rules: a list"),
+            ('{"format": "busbar-tuning 1", "rules": [3]}', "rules[0]: not an object"),
+            ('{"format": "busbar-tuning 1", "rules": [{}]}', "rules[0].collective"),
+        ],
+    )
+    def test_a_file_that_is_none_is_named(self, tmp_path: Path, text: str, what: str) -> None:
+        """A broken tuning file ends in one line with the file and the place."""
+        path = tmp_path / "x.json"
+        path.write_text(text)
+        with pytest.raises(Unsupported) as error:
+            load(path)
+        assert what in str(error.value)
+        assert str(path) in str(error.value)
+
+    @given(
+        st.dictionaries(st.integers(2, 64), _ranges, min_size=1, max_size=4),
+        st.integers(0, 130),
+        st.integers(0, 1 << 31),
+    )
+    @settings(max_examples=200)
+    def test_open_mpi_reads_our_rules(
+        self, by_ranks: dict[int, tuple[Range, ...]], ranks: int, nbytes: int
+    ) -> None:
+        """Read as Open MPI reads it, the file gives each measured rank count its own choice.
+
+        Other rank counts, and sizes below the smallest, are left to Open MPI (0).
+        """
+        made = [rules(ranges, n) for n, ranges in by_ranks.items()]
+        number = _as_open_mpi(openmpi.rules_file(made).decode(), 2, ranks, nbytes)
+        if ranks not in by_ranks or nbytes < by_ranks[ranks][0].low:
+            assert number == 0
+        else:
+            wanted = rules(by_ranks[ranks]).at(nbytes).choice.algorithm
+            names = ("library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"]))
+            assert names[number] == wanted
+
+    def test_what_open_mpi_does_not_have_is_refused(self) -> None:
+        """A choice without a counterpart in Open MPI is said, not written as another."""
+        with pytest.raises(Unsupported, match="double_tree is no algorithm of Open MPI"):
+            openmpi.rules_file([rules((Range(0, Candidate("double_tree", "mpi"), 1e-6),))])
+
+    def test_nccl_tuner_lines(self) -> None:
+        """A line a range in the example plug-in's columns; what NCCL decides itself is left out."""
+        made = rules(
+            (
+                Range(0, Candidate("library/tree/ll", "nccl"), 1e-6),
+                Range(4096, Candidate("library", "nccl"), 1e-6),
+                Range(65536, Candidate("library/ring/simple", "nccl"), 1e-6),
+            ),
+            8,
+        )
+        lines = nccl.tuner_file([made]).decode().splitlines()
+        assert lines[1:] == [
+            "allreduce,0,4095,tree,ll,-1,1,8",
+            f"allreduce,65536,{2**64 - 1},ring,simple,-1,1,8",
+        ]
+
+    def test_nccl_refuses_what_is_not_its_own(self) -> None:
+        """Our ring is not NCCL's ring with some protocol: nothing is guessed."""
+        with pytest.raises(Unsupported, match="tune with --nccl"):
+            nccl.tuner_file([rules((Range(0, A, 1e-6),))])
+
+    def test_forcing_is_recognised_again(self) -> None:
+        """What was forced for a run is read back from that run's record."""
+        for collective, names in openmpi.ALGORITHMS.items():
+            made = openmpi.forcing(collective, 2)
+            assert set(made) == set(names)
+            assert all(openmpi.forced(collective, v) == name for name, v in made.items())
+            assert all(openmpi.forced("alltoallv", v) == "" for v in made.values())
+        assert all(nccl.forced(v) == name for name, v in nccl.forcing("allreduce").items())
+
+
+def _as_open_mpi(text: str, wanted: int, ranks: int, nbytes: int) -> int:
+    """The algorithm number that Open MPI 5's reader and lookup give for a rules file.
+
+    The grammar is read strictly; of several communicator sizes the largest not above ``ranks``
+    counts, and of several message sizes the largest not above ``nbytes``.
+    """
+    words = [w for line in text.splitlines() for w in line.split("#")[0].split()]
+    numbers = iter(map(int, words))
+    chosen = 0
+    for _ in range(next(numbers)):
+        collective = next(numbers)
+        for _ in range(next(numbers)):
+            size, found = next(numbers), 0
+            for i in range(next(numbers)):
+                low, number, fan, segment = (next(numbers) for _ in range(4))
+                assert i or low == 0, "the first rule must be for size 0"
+                assert fan == segment == 0
+                found = number if low <= nbytes else found
+            if collective == wanted and size <= ranks:
+                chosen = found
+    assert next(numbers, None) is None
+    return chosen
+
+
+_SUMS = """
+import sys, zlib
+import numpy as np
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+random = np.random.default_rng(world.rank)
+for n in (256, 65536):
+    mine = (random.standard_normal(n) * 10.0 ** random.integers(-6, 6, n)).astype(np.float32)
+    total = np.empty_like(mine)
+    world.Allreduce(mine, total)
+    if world.rank == 0:
+        print(zlib.crc32(total.tobytes()))
+"""
+
+
+@pytest.mark.timeout(120)
+def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """A real Open MPI computes by the algorithm that our file names.
+
+    Each algorithm adds in an order of its own, so the bits of a float sum say which one ran. A
+    file that Open MPI refused would leave its own choice standing at both sizes.
+    """
+    if mpi.name != "openmpi":
+        pytest.skip("the file is Open MPI's")
+    script = tmp_path / "sums.py"
+    script.write_text(_SUMS)
+    force = openmpi.forcing("allreduce", 4)
+
+    def sums(env: dict[str, str]) -> list[str]:
+        done = run(*under(mpi, 4, str(script)), env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    linear, ring = sums(force["basic_linear"]), sums(force["ring"])
+    free = sums({})
+    assert len({linear[0], ring[0], free[0]}) == 3, "these must differ for the test to say anything"
+    assert linear[1] != ring[1]
+    path = tmp_path / "rules.conf"
+    ranges = (
+        Range(1024, Candidate("library/basic_linear", "mpi"), 1e-6),
+        Range(100_000, Candidate("library/ring", "mpi"), 1e-6),
+    )
+    path.write_bytes(openmpi.rules_file([rules(ranges)]))
+    ruled = sums(
+        {
+            "OMPI_MCA_coll_tuned_use_dynamic_rules": "true",
+            "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(path),
+        }
+    )
+    assert ruled == [linear[0], ring[1]]
+
+
+_TUNE = ("-m", "bench.tune")
+
+
+class TestCommand:
+    """``python -m bench.tune`` and ``-A auto``."""
+
+    @pytest.mark.timeout(120)
+    def test_measure_then_auto(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+        """What a tuning run writes, ``-A auto`` follows, size by size; the record says what ran."""
+        out = tmp_path / "tuning.json"
+        sizes = ("-b", "1K", "-e", "64K", "-f", "64")
+        done = run(
+            mpich.python, *_TUNE, "--ranks", "2,3", "--transport", "inproc", "--rounds", "2",
+            "-A", "ring,one_shot,sharded_ps", "--budget", "0.02", "--default", "ring",
+            "--out", str(out), *sizes,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found = {one.ranks: one for one in load(out)}
+        assert set(found) == {2, 3}
+        assert "allreduce, 3 ranks" in done.stdout
+        record = tmp_path / "auto.jsonl"
+        status, _, err = on_threads(
+            "allreduce", "--ranks", "3", "-A", "auto", "--tuning", str(out), "-n", "2",
+            "--out", str(record), *sizes,
+        )  # fmt: skip
+        assert status == 0, err
+        rows = [json.loads(line) for line in record.read_text().splitlines()]
+        rows = [row for row in rows if "algorithm" in row]
+        assert len(rows) == 2
+        for row in rows:
+            assert row["algorithm"] == "auto"
+            chosen = found[3].at(row["size"]).choice.algorithm
+            assert row["parameters"]["algorithm"] == chosen
+            assert row["out"]["wrong"] == 0
+
+    def test_deciding_again_gives_the_same(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+        """``--from`` on kept records writes the same rules: nothing depends on the day."""
+        status, _, err = on_threads(
+            "allreduce", "--ranks", "2", "-A", "all", "-b", "1K", "-e", "2K", "-n", "8",
+            "-N", "2", "--out", str(tmp_path / "run.jsonl"),
+        )  # fmt: skip
+        assert status == 0, err
+        texts = []
+        for name in ("a.json", "b.json"):
+            done = run(
+                mpich.python, *_TUNE, "--from", str(tmp_path / "run.jsonl"),
+                "--out", str(tmp_path / name),
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            texts.append((tmp_path / name).read_bytes())
+        assert texts[0] == texts[1]
+
+    @pytest.mark.parametrize(
+        ("argv", "said"),
+        [
+            (["--from", "nothing.jsonl"], "nothing.jsonl"),
+            (["--collective", "allredduce"], "no collective 'allredduce'"),
+            (["--noise", "lots"], "no share"),
+            (["--open-mpi", "--nccl"], "exclude each other"),
+            (["--launcher", "/no/such/launcher -n {ranks}"], "/no/such/launcher"),
+            (["-b", "1Q"], "'1Q' is no size"),
+            (["--from", "README.md", "-b", "1K"], "nothing is measured with --from"),
+        ],
+    )
+    def test_misuse_is_one_line(
+        self, run: Run, mpich: Mpi, tmp_path: Path, argv: list[str], said: str
+    ) -> None:
+        """A wrong option or file ends with status 2, one line and no file written."""
+        out = tmp_path / "t.json"
+        done = run(mpich.python, *_TUNE, *argv, "--out", str(out))
+        assert done.returncode == 2, done.stderr
+        last = done.stderr.strip().splitlines()[-1]
+        assert said in last
+        assert "Traceback" not in done.stderr
+        assert not out.exists()
+
+    def test_from_model(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+        """With latencies alone the fewest steps win, with bytes alone the fewest bytes; as predicted.
+
+        On links of 10 us and 1 GB/s without contention, 2 lg P steps of halving and doubling beat
+        the ring's 2(P-1), and lg P steps of whole vectors are best only while small. At the largest
+        sizes latency is less than the margin, so that the ring, the default, stays.
+        """
+        link = Link.assumed(1e-5, 1e-9, "by hand")
+        fit, out = tmp_path / "fit.json", tmp_path / "t.json"
+        fit.write_text(dump_fit([Costs({"node": link}, ranks=8, transport="mpi")]))
+        argv = (
+            "--from-model", str(fit), "--ranks", "8", "-b", "64", "-e", "64M", "-f", "16",
+            "--out", str(out), "--open-mpi-rules", str(tmp_path / "rules.conf"),
+        )  # fmt: skip
+        done = run(mpich.python, *_TUNE, *argv, "-A", "ring,recursive_doubling,halving_doubling")
+        assert done.returncode == 0, done.stderr
+        (made,) = load(out)
+        assert made.source == "predicted"
+        assert [one.choice.algorithm for one in made.ranges] == [
+            "recursive_doubling",
+            "halving_doubling",
+            "ring",
+        ]
+        # lg P (a + n b) meets 2 lg P a + 2 n b (P-1)/P at n = lg P a / (b (lg P - 2 (P-1)/P)).
+        even = 3 * 1e-5 / (1e-9 * (3 - 2 * 7 / 8))
+        assert made.ranges[1].low / 16 <= even <= made.ranges[1].low
+        rules_text = (tmp_path / "rules.conf").read_text()
+        assert _as_open_mpi(rules_text, 2, 8, 64) == 3
+        assert _as_open_mpi(rules_text, 2, 8, made.ranges[1].low) == 6
+        assert _as_open_mpi(rules_text, 2, 8, 1 << 26) == 4
+
+    def test_rules_for_other_ranks_are_not_used(self, tmp_path: Path) -> None:
+        """``-A auto`` without rules for these ranks ends in one line that says what there is."""
+        path = tmp_path / "t.json"
+        path.write_bytes(dump([rules((Range(0, A, 1e-6),), 8)], {}))
+        status, _, err = on_threads(
+            "allreduce", "--ranks", "2", "-A", "auto", "--tuning", str(path)
+        )
+        assert status == 2
+        assert "allreduce on 8 ranks over mpi/library" in err
+
+    def test_refused_under_a_launcher(self, run: Run, mpich: Mpi) -> None:
+        """Started by a launcher it refuses: every rank would start runs of its own."""
+        done = run(mpich.python, *_TUNE, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
+        assert done.returncode == 2
+        assert "without mpirun" in done.stderr

@@ -1,0 +1,89 @@
+"""One process of test_ipc_processes.py: ``right|die EXECUTOR FOLDER RANK SIZE``, on the stand-in."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from collectives.catalogue import algorithms, build, spec
+from collectives.errors import RankFailure, Unsupported
+from collectives.gpu.device import Device
+from collectives.ops import op
+from collectives.plan import Plan
+from collectives.transports.ipc import IpcTransport
+from collectives.world import Json
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
+from tests.collectives.shm_process import FileWorld
+
+ELEMENTS = 9001
+
+
+class Files(FileWorld):
+    """A control plane on which nobody raises an alarm: what is noticed is noticed otherwise."""
+
+    def alarm(self, value: Json) -> None:
+        """See `World.alarm`."""
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """See `World.alarms`."""
+        return []
+
+
+def plan(transport: IpcTransport, name: str) -> tuple[Plan, tuple]:
+    """An all-reduce over fresh memory."""
+    source, target = (transport.allocate(ELEMENTS * 4).view(np.int32) for _ in range(2))
+    schedule = build("allreduce", name, transport.world.size)
+    where = (schedule, spec("allreduce"), transport, transport.world.rank, source, target)
+    return Plan(*where, op("sum"), ELEMENTS), (source, target)
+
+
+def right(transport: IpcTransport) -> None:
+    """Every all-reduce, fired three times, in memory that is mapped anew for each."""
+    world, checked = transport.world, 0
+    for name in algorithms("allreduce"):
+        try:
+            bound, (source, target) = plan(transport, name)
+        except Unsupported:
+            continue
+        with bound:
+            for turn in range(3):
+                source[:] = np.arange(ELEMENTS, dtype=np.int32) * (world.rank + 1) + turn
+                bound()
+                ranks = world.size * (world.size + 1) // 2
+                wanted = np.arange(ELEMENTS) * ranks + turn * world.size
+                assert np.array_equal(target.host(), wanted), name
+                checked += 1
+        del bound, source, target
+    assert len(transport.notes) == 1 and "time-sliced" in transport.notes[0]
+    world.barrier()
+    transport.close()
+    print(f"right {checked}")
+
+
+def die(transport: IpcTransport) -> None:
+    """The last rank is killed between two firings; the others say who was lost."""
+    world = transport.world
+    bound, (source, _) = plan(transport, "ring")
+    source[:] = np.ones(ELEMENTS, np.int32)
+    for _ in range(2):  # the second captures the graph, for which ranks meet on the host
+        bound()
+    world.barrier()
+    if world.rank == world.size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        bound()
+    except RankFailure as error:
+        print(error)
+        sys.exit(error.exit_status)
+
+
+if __name__ == "__main__":
+    what, executor, folder, rank, size = sys.argv[1:]
+    files = Files(Path(folder), int(rank), int(size))
+    gpu = Device(IpcCupy(IpcMachine(1)), 0)
+    given = IpcTransport(files, gpu, executor=executor, deadline=60)  # type: ignore[arg-type]
+    {"right": right, "die": die}[what](given)

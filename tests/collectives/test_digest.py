@@ -1,0 +1,35 @@
+"""A schedule's fingerprint: equal for equal moves, different for different ones."""
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.catalogue import algorithms, build
+from collectives.digest import digest
+from collectives.moves import Buffer, Move, Slot
+from collectives.schedule import Schedule
+
+RANKS = st.integers(0, 3)
+SLOTS = st.builds(Slot, st.sampled_from(Buffer), st.integers(0, 3), st.just(1))
+MOVES = st.builds(Move, RANKS, RANKS, SLOTS, SLOTS, st.booleans())
+STEPS = st.lists(st.lists(MOVES, max_size=3), max_size=3)
+
+
+def _steps(steps: Sequence[Sequence[Move]]) -> Schedule:
+    return Schedule.of(4, 4, steps)
+
+
+@given(STEPS, STEPS)
+def test_one_digest_a_schedule(a: list[list[Move]], b: list[list[Move]]) -> None:
+    """Rule: two schedules have one digest exactly when steps and moves are the same, in order."""
+    assert (digest(_steps(a)) == digest(_steps(b))) == (a == b)
+
+
+def test_algorithms_are_told_apart_and_stay_the_same() -> None:
+    """Rule: every all-reduce has a digest of its own, the same each time that it is built."""
+    built = {name: digest(build("allreduce", name, 4)) for name in algorithms("allreduce")}
+    assert built == {name: digest(build("allreduce", name, 4)) for name in built}
+    assert all(len(text) == 16 for text in built.values())
+    assert built["ring"] != built["tree"] != built["ps"] != built["ring"]
+    assert built["ring"] != digest(build("allreduce", "ring", 5))

@@ -1,0 +1,265 @@
+"""The ipc transport on a stand-in for GPUs: every schedule, through the CUDA executor's own source."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from collectives.catalogue import build, spec
+from collectives.cost import traffic
+from collectives.dtypes import DTYPES, dtype
+from collectives.errors import RankFailure, Unavailable, Unsupported
+from collectives.gpu.device import Device
+from collectives.gpu.ipc_fire import EXECUTORS
+from collectives.layout import Layout
+from collectives.moves import Buffer
+from collectives.ops import OPS, op, scale
+from collectives.plan import Plan
+from collectives.schedule import Schedule
+from collectives.transports.ipc import IpcTransport
+from collectives.worlds.inproc import InprocWorld, run
+from tests.collectives.cases import expected, inputs
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
+from tests.collectives.test_shm import _cases
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="no g++ to build the executor for the host with"
+)
+
+Case = tuple[str, str, int, bool, int, str, str]
+
+
+def _buffers(transport: IpcTransport, layout: Layout, case: Case, rank: int) -> tuple:
+    """A rank's ``in`` and ``out`` in GPU memory; in place the smaller lies in the larger."""
+    _, _, _, in_place, elements, kind, _ = case
+    of = dtype(kind)
+    sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
+    whole = [transport.allocate(n * of.itemsize).view(of) for n in sizes]
+    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
+    if in_place and mine and want:
+        big, small = (0, 1) if len(mine) > len(want) else (1, 0)
+        parts = (mine, want)
+        start = parts[big].index(parts[small][0]) * elements
+        whole[small] = whole[big][start : start + sizes[small]]
+    return whole[0], whole[1]
+
+
+def _filled(size: int, kind: np.dtype[Any], value: int) -> NDArray[Any]:
+    return np.full(size, value).astype(kind)
+
+
+class Judged(NamedTuple):
+    """A case, and what goes in, must come out and must travel, rank by rank."""
+
+    case: Case
+    schedule: Schedule
+    layout: Layout
+    given: list[NDArray[Any]]
+    wanted: list[NDArray[Any]]
+    moved: NDArray[np.int64]
+
+
+def _judged(case: Case, nranks: int) -> Judged:
+    collective, name, root, _, elements, kind, operation = case
+    what, of, joined = spec(collective), dtype(kind), op(operation)
+    schedule = build(collective, name, nranks, root=root)
+    layout = Layout.of(schedule, what, root)
+    given = inputs(layout, elements, of, operation == "prod")
+    wanted = expected(layout, elements, given, joined.ufunc)
+    for vector in wanted if joined.mean and what.reduces else ():
+        scale(vector, nranks)
+    moved = traffic(schedule, what, elements, of.itemsize, root)
+    return Judged(case, schedule, layout, given, wanted, moved)
+
+
+def _play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
+    """One rank's part of every case, fired three times (also from a graph) and compared each time."""
+    rank = world.rank
+    for case, schedule, layout, given, wanted, moved in judged:
+        _, _, root, in_place, elements, kind, operation = case
+        of, what = dtype(kind), layout.spec
+        source, target = _buffers(transport, layout, case, rank)
+        where = (schedule, what, transport, rank, source, target)
+        used = op(operation) if what.reduces else None
+        with Plan(*where, used, elements, root=root, in_place=in_place) as plan:
+            for _ in range(3):
+                target[:] = _filled(len(target), of, 77)
+                source[:] = given[rank]
+                world.barrier()
+                plan()
+                assert np.array_equal(target.host(), wanted[rank]), f"{case}: {rank} is wrong"
+                # Nobody reads or writes this rank's buffers any more: they may change at once.
+                target[:] = _filled(len(target), of, 78)
+            assert [plan.sent, plan.received] == (3 * moved[:, rank]).tolist(), case
+            world.barrier()
+    transport.close()
+
+
+def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> IpcMachine:
+    machine = IpcMachine(gpus)
+    cupy, judged = IpcCupy(machine), [_judged(case, nranks) for case in cases]
+
+    def body(world: InprocWorld) -> None:
+        device = Device(cupy, world.rank % gpus)
+        _play(world, IpcTransport(world, device, deadline=30, **options), judged)
+
+    run(nranks, body, deadline=60)
+    return machine
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 8])
+def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
+    """Rule: any schedule runs as one launch a rank, several blocks each, replayed from a graph."""
+    cases = list(_cases(nranks))
+    _run(nranks, cases if nranks < 8 else cases[::2])
+
+
+@pytest.mark.parametrize("executor", ["steps", "engine"])
+def test_every_algorithm_in_launches_of_their_own(executor: str) -> None:
+    """Rule: waits, passes, copies and signals as separate work on a stream give the same."""
+    cases = list(_cases(4))[executor == "engine" :: 2]
+    machine = _run(4, cases, gpus=2, executor=executor, graph=False)
+    assert (machine.peer_copies > 0) == (executor == "engine")
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_every_operation_on_every_type(kind: str) -> None:
+    """Rule: each type with each operation, through one pass over all sources and through a ring."""
+    cases = [
+        ("allreduce", name, 0, in_place, elements, kind, operation)
+        for name in ("sharded_ps", "ring")
+        for operation in OPS
+        for in_place in (False, True)
+        for elements in (13, 20_011)
+    ]
+    _run(3, cases)
+
+
+def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachine:
+    machine = IpcMachine(gpus)
+    cupy = IpcCupy(machine)
+
+    def rank(world: InprocWorld) -> None:
+        options_ = {"deadline": 5.0, **options}
+        body(world, IpcTransport(world, Device(cupy, world.rank % gpus), **options_))
+
+    run(nranks, rank, deadline=20)
+    return machine
+
+
+def _plan(world: InprocWorld, transport: IpcTransport, elements: int) -> Plan:
+    source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
+    source[:] = np.ones(elements, np.float32)
+    schedule = build("allreduce", "sharded_ps", world.size)
+    where = (schedule, spec("allreduce"), transport, world.rank, source, target)
+    return Plan(*where, op("sum"), elements)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str) -> None:
+    """Rule: a rank that leaves is named by the executor of those who wait, before any deadline."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan = _plan(world, transport, 50_000)
+        if world.rank == 1:
+            transport.close()
+            return
+        with pytest.raises(RankFailure, match="rank 1 has left"):
+            plan()
+
+    _ranks(body, executor=executor, deadline=30)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_rank_that_does_not_come_is_named_after_the_deadline(executor: str) -> None:
+    """Rule: a spinning launch ends by itself, says for whom it waited, and fires no more."""
+    over = threading.Barrier(3)
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan = _plan(world, transport, 50_000)
+        if world.rank != 1:
+            with pytest.raises(RankFailure, match=r"rank 1|rank [02] failed"):
+                plan()
+            with pytest.raises(RankFailure, match=r"rank 1|rank [02] failed"):
+                plan()
+        over.wait(20)
+
+    _ranks(body, 3, executor=executor, deadline=0.2)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("loop", [False, True])
+@pytest.mark.parametrize("graph", [False, True])
+def test_timing_fires_and_counts(executor: str, loop: bool, graph: bool) -> None:
+    """Rule: times() fires n times behind a gate, a time each (or one), and counts what was moved."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        plan = _plan(world, transport, 5000)
+        found = plan.times(70, loop)
+        assert len(found) == (1 if loop else 70) and min(found) > 0
+        assert plan.sent == 4 * 5000 * (70 + 1)  # one firing before the clock
+        world.barrier()
+
+    _ranks(body, executor=executor, graph=graph)
+
+
+def test_memory_from_elsewhere_is_refused() -> None:
+    """Rule: a buffer that other ranks cannot map is an error that says where to get one."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        schedule = build("allreduce", "ring", 1)
+        array = transport.device.allocate(16).view(np.float32)
+        where = (schedule, spec("allreduce"), transport, 0, array, array)
+        with pytest.raises(Unavailable, match="allocate"):
+            Plan(*where, op("sum"), 4, in_place=True)
+
+    _ranks(body, 1)
+
+
+def test_nothing_is_left_behind() -> None:
+    """Rule: when plans, buffers and transports are gone, so is the GPU memory that they took."""
+
+    def body(world: InprocWorld, transport: IpcTransport) -> None:
+        with _plan(world, transport, 50_000) as plan:
+            plan()
+            world.barrier()
+        transport.close()
+
+    machine = _ranks(body, 3)
+    gc.collect()
+    assert not machine.blocks
+
+
+def test_ranks_on_gpus_without_a_path_are_refused() -> None:
+    """Rule: no peer access is an error with the GPUs and the remedy, before any plan is built."""
+    cupy = IpcCupy(IpcMachine(2))
+    cupy.runtime.deviceCanAccessPeer = lambda index, other: False  # type: ignore[method-assign]
+
+    def body(world: InprocWorld) -> None:
+        with pytest.raises(Unavailable, match=r"no peer access to GPU .*--transport nccl"):
+            IpcTransport(world, Device(cupy, world.rank))
+
+    run(2, body, deadline=20)
+
+
+def test_two_nodes_are_refused() -> None:
+    """Rule: peer memory ends at the host, and the message names what does not."""
+
+    def body(world: InprocWorld) -> None:
+        world.nodes = (0, 1)
+        with pytest.raises(Unsupported, match="--transport nccl"):
+            IpcTransport(world, Device(IpcCupy(IpcMachine()), 0))
+
+    run(2, body, deadline=20)
+
+
+def test_an_unknown_executor_is_refused() -> None:
+    """Rule: an unknown option value is an error with the list, never a default."""
+    with pytest.raises(Unsupported, match="program, steps, engine"):
+        run(1, lambda world: IpcTransport(world, Device(IpcCupy(IpcMachine()), 0), executor="fast"))

@@ -1,0 +1,159 @@
+"""``cost`` with predictions, and ``fit``: what they print, write, and refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectives.catalogue import algorithms
+from collectives.cli import main
+from collectives.model.fitfile import read
+from topology.sources import own_json
+
+from .test_model_fit import measured
+
+COST = ("cost", "-c", "allreduce", "-n", "16", "-b", "1M", "-e", "64M", "-f", "4")
+
+
+def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    try:
+        status = main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_every_algorithm_has_counts_times_and_rates(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: one row an algorithm in each of the three tables, the best marked, and where from."""
+    status, out, _ = _run(capsys, *COST)
+    assert status == 0
+    for name in algorithms("allreduce"):
+        assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 3, name
+    assert "predicted time" in out and "predicted busbw" in out and "lower bound" in out
+    assert "* best: " in out and "12.5 GB/s" in out and "assumed" in out
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_tables_fit(
+    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: no line is longer than the terminal, and no number is folded."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    _, out, _ = _run(capsys, *COST[:-2])
+    tables = [line for line in out.splitlines() if not line.startswith(("costs", "*"))]
+    assert max(map(len, tables)) <= width
+    assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
+
+
+def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a row an algorithm and size; every number of one form is in the other; one is the best."""
+    rows = list(csv.DictReader(io.StringIO(_run(capsys, *COST, "--format", "csv")[1])))
+    document = json.loads(_run(capsys, *COST, "--format", "json")[1])
+    assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))
+    for a, b in zip(rows, document["rows"], strict=True):
+        assert a["algorithm"] == b["algorithm"] and float(a["predicted_s"]) == b["predicted_s"]
+        assert b["predicted_s"] >= b["bound_s"] * (1 - 1e-9)
+        rate = 2 * 15 / 16 * b["size"] / b["predicted_s"]
+        assert b["busbw_bytes_per_s"] == pytest.approx(rate)
+    assert {r["size"] for r in document["rows"] if r["best"]} == {1 << k for k in (20, 22, 24, 26)}
+    assert document["notes"]
+
+
+def test_a_fit_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: fit writes what cost reads; the figures are those of the measurement."""
+    matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
+    matrix.write_text(own_json.dump(measured()))
+    status, out, _ = _run(capsys, "fit", str(matrix), "--out", str(fit))
+    assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
+    assert float(read(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
+    command = (
+        "cost",
+        "ring",
+        "-c",
+        "allgather",
+        "-n",
+        "2",
+        "-b",
+        "1M",
+        "-e",
+        "1M",
+        "--fit",
+        str(fit),
+    )
+    status, out, _ = _run(capsys, *command, "--format", "json")
+    (row,) = json.loads(out)["rows"]
+    # start, α, and β times half of the vector
+    assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)
+
+
+def test_a_topology_says_the_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: with a machine, links are classed by it, and what was assumed is said."""
+    text = "\tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(
+        f"GPU{i}\t"
+        + "\t".join("X" if i == j else "NV2" if i // 2 == j // 2 else "SYS" for j in range(4))
+        + "\n"
+        for i in range(4)
+    )
+    file = tmp_path / "topo.txt"
+    file.write_text(text)
+    status, out, _ = _run(capsys, *COST[:3], "-n", "8", "-b", "1M", "--topology", str(file))
+    assert status == 0
+    for said in ("costs: NV2: latency 3.4 us", "costs: SYS: latency 5.7 us", "on 2 such nodes"):
+        assert said in out
+    assert "costs: network" in out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*COST[:5], "-b", "2M", "-e", "1M"),
+        (*COST[:5], "-b", "x"),
+        (*COST[:5], "-b", "0"),
+        (*COST[:5], "-f", "1"),
+        (*COST[:5], "-f", "1.0001"),
+        (*COST[:5], "--fit", "gone.json"),
+        (*COST[:5], "--topology", "gone.json"),
+        (*COST[:5], "--topology", "pyproject.toml"),
+        (*COST[:3], "-n", "9000", "-b", "1M"),
+        (*COST[:3], "-n", "1-999999999"),
+        ("fit",),
+        ("fit", "gone.json"),
+        ("fit", "pyproject.toml"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: one line with the reason, exit 2, nothing on standard output."""
+    status, out, err = _run(capsys, *arguments)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_a_fit_that_cannot_be_written_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: nothing is half-written."""
+    matrix = tmp_path / "m.json"
+    matrix.write_text(own_json.dump(measured()))
+    target = tmp_path / "folder"
+    target.mkdir()
+    status, out, err = _run(capsys, "fit", str(matrix), "--out", str(target))
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "m.json"]
+
+
+def test_predicting_loads_little() -> None:
+    """Rule: neither drawing nor statistics libraries are loaded for a prediction."""
+    code = (
+        f"import sys; from collectives.cli import main; main({list(COST)!r});"
+        "print(sorted({'matplotlib', 'mpi4py', 'pandas', 'scipy', 'networkx'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

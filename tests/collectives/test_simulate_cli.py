@@ -1,0 +1,182 @@
+"""``python -m collectives simulate``: what it prints and draws, files in the place of algorithms."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from collectives.catalogue import draft, spec
+from collectives.cli import main
+from collectives.msccl.load import load
+from collectives.msccl.memory import layout
+from collectives.msccl.parse import read
+from collectives.msccl.write import write
+from collectives.simulate.machines.table import machine
+from collectives.simulate.outcome import Simulation, chunk_bytes, simulate
+from tests.collectives.simulate_reference import reference
+from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, exported
+from tests.conftest import Mpi, Run, under
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status and what went to standard output and standard error."""
+    try:
+        status = main(["simulate", *arguments])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_a_torus_on_a_fat_tree_with_its_drawing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A 64x64 torus on a fat tree: ranks follow from the grid; the drawing is whole."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "loads.svg"
+    command = ("torus", "--grid", "64x64", "--machine", "fattree:64x64:taper=2", "-b", "1M")
+    status, out, err = said(capsys, *command, "--svg", str(target))
+    assert (status, err) == (0, f"drawn to {target}\n")
+    assert "allreduce on 4096 ranks, fat tree 64x64 taper 2, 1 MiB" in out
+    assert "rank 0 → switch 0" in out
+    assert target.read_text(encoding="utf-8").rstrip().endswith("</svg>")
+    assert [path.name for path in tmp_path.iterdir()] == ["loads.svg"]
+
+
+def test_time_and_rates_are_those_of_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Time, algbw and busbw of the table; the busiest link's share of the time."""
+    _, out, _ = said(
+        capsys, "ring", "-n", "4", "--machine", "ring:4:gbs=10:latency_us=0", "-b", "1M"
+    )
+    row = next(line for line in out.splitlines() if line.startswith(" ring"))
+    seconds = 6 * 2**18 / 10e9
+    assert row.split()[:5] == [
+        "ring", f"{seconds * 1e6:.4g}", "us", f"{2**20 / seconds / 1e9:.4g}", "10",
+    ]  # fmt: skip
+    # The all-gather goes round the other way: every link carries half of it and is busy half the time.
+    assert re.search(r"rank 0 → rank 1 +8 +768 KiB +50\.0%", out)
+
+
+def test_a_machine_says_how_many_ranks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without -n and grid all places are taken; several algorithms stand in one table."""
+    _, out, _ = said(capsys, "ring,ps", "--machine", "dgx1")
+    assert "allreduce on 8 ranks, dgx1" in out
+    assert re.search(r"^ ps ", out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("over", ["n", "b"])
+def test_sweeps(over: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over rank counts up to a power of two, or sizes up to -e; drawn as a plot."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "sweep.png"
+    extra = ("-b", "1K", "-e", "64K") if over == "b" else ("-b", "1K")
+    command = ("ring,recursive_doubling", "--machine", "torus", "-n", "16", "--sweep", over, *extra)
+    status, out, err = said(capsys, *command, "--svg", str(target))
+    assert status == 0, err
+    labels = ["2", "4", "8", "16"] if over == "n" else ["1 KiB", "4 KiB", "16 KiB", "64 KiB"]
+    for label in labels:
+        assert out.count(f"\n {label} ") == 2
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sweep_passes_over_rank_counts_that_do_not_go(capsys: pytest.CaptureFixture[str]) -> None:
+    """A count that an algorithm refuses is a line on standard error; none at all is an error."""
+    command = ("recursive_doubling", "--machine", "ring", "--sweep", "n", "-n")
+    status, out, err = said(capsys, *command, "3-4")
+    assert status == 0
+    assert "on 3 ranks: recursive_doubling needs a power of two" in err
+    assert "\n 4 " in out
+    status, out, err = said(capsys, *command, "5-7")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("ring", "--machine", "mesh"), "no machine 'mesh'"),
+        (("rung", "--machine", "ring"), "no algorithm 'rung'"),
+        (("ring", "-n", "9", "--machine", "dgx1"), "dgx1 has places for 8 ranks, not for 9"),
+        (("ring", "--machine", "ring", "-b", "0"), "needs more than 0"),
+        (("ring", "--machine", "ring", "-b", "lots"), "'lots' is no size"),
+        (("ring", "--machine", "ring", "-n", "2-4"), "one rank count is needed without --sweep n"),
+        (("ring", "--machine", "ring", "-e", "1G"), "-e goes with --sweep b"),
+        (
+            ("ring,ps", "--machine", "ring", "--svg", "a.svg"),
+            "draws the link loads of one algorithm",
+        ),
+        (("ring", "--machine", "ring", "--svg", "no/such/a.svg"), "no such folder"),
+        (("ring", "--machine", "ring", "--svg", "a.gif"), "it should end in .svg, .png"),
+        (("no.xml", "--machine", "ring"), "no.xml"),
+        (("ring",), "--machine"),
+        (("ring", "--machine", "ring:8", "--sweep", "x"), "invalid choice"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2, one line on standard error, nothing on standard output."""
+    status, out, err = said(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_no_map(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine's file is named with what is wrong with it."""
+    file = tmp_path / "map.json"
+    file.write_text("{}")
+    status, _, err = said(capsys, "ring", "--machine", str(file))
+    assert status == 2
+    assert "map.json" in err and err.count("\n") == 1
+
+
+def test_an_imported_schedule_is_simulated_like_our_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A ring that went through a file takes what the ring takes; the file says how many ranks."""
+    file = tmp_path / "ring.xml"
+    file.write_bytes(write(exported("allreduce", "ring", 8)))
+    made = machine("torus:4x2:add_gbs=20", 8)
+    what = spec("allreduce")
+    back = simulate(load(file, "allreduce", 8), what, made, 10**6)
+    ours = simulate(draft("allreduce", "ring", 8), what, made, 10**6)
+    assert back.seconds == pytest.approx(ours.seconds, rel=1e-9)
+    assert back.link_bytes == pytest.approx(ours.link_bytes)
+    status, out, _ = said(capsys, str(file), "--machine", "torus:4x2:add_gbs=20", "-b", "1000000")
+    assert status == 0
+    assert "allreduce on 8 ranks" in out
+    assert said(capsys, str(file), "--machine", "torus:2x2")[0] == 2
+    assert main(["cost", str(file)]) == 0
+    assert "14" in capsys.readouterr().out
+
+
+@NEEDS_SAMPLES
+@EACH_SAMPLE
+def test_real_schedules_are_simulated(path: Path) -> None:
+    """Each of the public schedules takes what both engines say, and the slow reading where it is small."""
+    algorithm = read(path)
+    what, n = layout(algorithm).spec, algorithm.ngpus
+    schedule = load(path, what.name, n)
+    made = machine(f"nvswitch:gpus={n}:overhead_us=0.1:add_gbs=500", n)
+    simulation = Simulation(schedule, what, made)
+    fast, slow = (simulation.run(10**7, steps_at_once=both) for both in (True, False))
+    assert fast.ranks == pytest.approx(slow.ranks, rel=1e-9)
+    if sum(map(len, schedule.all_moves)) < 400:
+        chunk = chunk_bytes(what, n, schedule.nchunks, 10**7)
+        assert fast.ranks == pytest.approx(reference(schedule, made, chunk), rel=1e-9)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("transport", ["mpi", "shm"])
+def test_an_imported_schedule_runs_between_processes(
+    transport: str, mpich: Mpi, tmp_path: Path, run: Run
+) -> None:
+    """``-A FILE.xml`` is measured and checked over mpi and shm as it is among threads."""
+    file = tmp_path / "t.xml"
+    file.write_bytes(write(exported("allreduce", "recursive_doubling", 2)))
+    bench = ("-m", "bench.allreduce", "--transport", transport, "-A", str(file))
+    done = run(*under(mpich, 2, *bench, "-b", "4K", "-e", "4K", "-n", "2"))
+    assert done.returncode == 0, done.stderr
+    assert "Out of bounds values : 0 OK" in done.stdout

@@ -1,0 +1,151 @@
+"""The CUDA sources compile, warnings as errors, for every architecture that a compiler knows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectives.dtypes import DTYPES, dtype
+from collectives.gpu.ipc_kernels import BLOCKS, ELEMENTS, OPERATIONS, THREADS, options, source
+from collectives.gpu.ipc_table import HEADER, STATUS
+from collectives.ops import op
+
+HOME = Path(__file__).resolve().parents[2]
+CUDA = HOME / "native" / "cuda"
+ALL = HOME / "tests" / "native" / "all_kernels.cu"
+NVCC = shutil.which("nvcc")
+LIMIT_S = 240
+# Every type with every operation on every architecture takes minutes: asked for by this.
+WHOLE = "BUSBAR_CUDA_ALL"
+
+needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc here")
+
+
+def _nvcc(*arguments: str) -> str:
+    done = subprocess.run(
+        [str(NVCC), *arguments], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+    assert not done.returncode, f"{arguments}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
+
+
+def architectures() -> list[str]:
+    """What the compiler knows from Volta on, as ``sm_90``."""
+    numbers = [int(n) for n in re.findall(r"compute_(\d+)", _nvcc("--list-gpu-arch"))]
+    return [f"sm_{n}" for n in sorted(numbers) if n >= 70]
+
+
+def _defined(element: str, operation: str) -> list[str]:
+    values = {
+        "ELEMENT": element,
+        "OPERATION": operation,
+        "THREADS": THREADS,
+        "BLOCKS": BLOCKS,
+    }
+    return [f"-DBUSBAR_{name}={value}" for name, value in values.items()]
+
+
+def _compile(text: Path, arch: str, element: str, operation: str, out: Path) -> str:
+    strict = ["-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v", f"-I{CUDA}"]
+    defined = _defined(element, operation)
+    return _nvcc(f"-arch={arch}", "-cubin", *strict, *defined, str(text), "-o", str(out))
+
+
+def _registers(said: str) -> list[int]:
+    return [int(n) for n in re.findall(r"Used (\d+) registers", said)]
+
+
+@needs_nvcc
+@pytest.mark.timeout(LIMIT_S)
+def test_every_architecture(tmp_path: Path) -> None:
+    """Rule: the kernels compile from Volta or Turing to Blackwell, types and operations in turn."""
+    turns = zip(cycle(ELEMENTS), cycle(OPERATIONS), strict=False)
+    whole = WHOLE in os.environ
+    jobs = [
+        (ALL if whole else CUDA / "busbar.cu", arch, *turn, tmp_path / f"{arch}.cubin")
+        for arch, turn in zip(architectures(), turns, strict=False)
+    ]
+    assert {"sm_75", "sm_80", "sm_90", "sm_100"} <= {arch for _, arch, *_ in jobs}
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for said in pool.map(lambda job: _compile(*job), jobs):
+            # Two blocks of 512 threads share 65536 registers: what the host sizes its grids by.
+            assert _registers(said) and max(_registers(said)) * THREADS * BLOCKS <= 65536
+
+
+@needs_nvcc
+@pytest.mark.skipif(WHOLE not in os.environ, reason=f"{WHOLE} is not set (make check-cuda sets it)")
+@pytest.mark.timeout(LIMIT_S)
+def test_every_type_with_every_operation(tmp_path: Path) -> None:
+    """Rule: each of them compiles, and keeps what it works on in registers."""
+    said = _compile(ALL, "sm_90", "Float", "kSum", tmp_path / "all.cubin")
+    spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", said)]
+    assert len(spilled) >= len(ELEMENTS) * len(OPERATIONS) and max(spilled) <= 64
+
+
+@needs_nvcc
+def test_accesses_are_sixteen_bytes_wide_and_ordered(tmp_path: Path) -> None:
+    """Rule: passes load and store 16 bytes at a time, never through the read-only cache, which
+    would not see what peers write; words are released and acquired at system scope.
+    """
+    out = tmp_path / "busbar.ptx"
+    where = ["-ptx", "-arch=compute_75", "-std=c++17", f"-I{CUDA}", str(CUDA / "busbar.cu")]
+    _nvcc(*where, *_defined("Float", "kSum"), "-o", str(out))
+    text = out.read_text()
+    assert "ld.global.v4.u32" in text and "st.global.v4.u32" in text
+    assert ".nc." not in text
+    assert "ld.acquire.sys" in text and "st.release.sys" in text
+
+
+def test_the_runtime_compiler_takes_the_source() -> None:
+    """Rule: in one piece, with no header, the source compiles with NVRTC's wheel alone."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="no cuda-bindings here")
+    for kind, name in (("half", "max"), ("int8", "sum"), ("double", "prod")):
+        code = source().encode()
+        error, program = nvrtc.nvrtcCreateProgram(code, b"busbar.cu", 0, [], [])
+        if error:
+            pytest.skip(f"NVRTC cannot be loaded: {error}")
+        given = [o.encode() for o in (*options(dtype(kind), op(name)), "--gpu-architecture=sm_90")]
+        (error,) = nvrtc.nvrtcCompileProgram(program, len(given), given)
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        assert not int(error), log.decode()
+        assert not log.strip(b" \0"), log.decode()
+
+
+def test_the_source_is_in_one_piece() -> None:
+    """Rule: each file once, and nothing left to include but the host's half, which is skipped."""
+    text = source()
+    assert re.findall(r'#include [<"](.*)[>"]', text) == ["platform_host.hpp"]
+    assert text.count("struct Lanes") == text.count("struct Team") == 1
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+def test_each_type_has_its_elements(kind: str) -> None:
+    """Rule: an element type of the source has the size of the NumPy type that it stands for."""
+    of = dtype(kind)
+    element = options(of, op("sum"))[1].split("=")[1]
+    names = {"float16": "Half", "float32": "Float", "float64": "Double"}
+    assert element == names.get(of.name, of.name.capitalize())
+    assert element in ELEMENTS and np.dtype(of).itemsize <= 8
+
+
+def test_the_table_has_the_names_of_the_source() -> None:
+    """Rule: Python writes a plan's words in the order in which the executor reads them."""
+    text = (CUDA / "plan.cuh").read_text()
+
+    def names(enumeration: str) -> tuple[str, ...]:
+        body = re.search(rf"enum {enumeration} {{(.*?)}};", text, re.DOTALL)
+        assert body is not None
+        return tuple(re.findall(r"\bk([A-Z]\w*)", re.sub(r"//.*", "", body[1])))
+
+    assert names("Header") == (*HEADER, "Header")
+    assert names("Status") == (*STATUS, "StatusWords")

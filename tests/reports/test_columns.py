@@ -1,0 +1,172 @@
+"""Large records: whichever way they are read, the rows are the same."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports import load
+from reports.errors import ReportError
+from reports.exports import to_jsonl
+from reports.folding import folded
+from reports.parquet import read as read_parquet
+from reports.parquet import to_parquet
+from reports.readers import arrow, own
+from reports.readers.rows import Row
+from reports.record import Result, Sample
+from reports.statistics import interval
+
+pytest.importorskip("pyarrow")
+
+TIMES = st.lists(st.floats(1e-9, 1e3), max_size=9).map(tuple)
+SAMPLES = st.builds(
+    Sample,
+    times=TIMES,
+    iterations=st.integers(0, 9),
+    timing=st.sampled_from(["each", "loop"]),
+    stopped=st.sampled_from(["", "precise", "budget"]),
+    wrong=st.none() | st.integers(0, 9),
+    skipped=st.sampled_from(["", "too large"]),
+    per_rank=st.lists(TIMES, max_size=2).map(tuple),
+    limit=st.none() | st.floats(1e-9, 1e3),
+)
+GPUS = st.lists(
+    st.fixed_dictionaries(
+        {"placement": st.sampled_from(["out", "in"])},
+        optional={
+            "clock_memory_hz": st.lists(st.floats(1, 1e10), min_size=3, max_size=3),
+            "energy_per_op_j": st.none() | st.floats(0, 100),
+        },
+    ),
+    max_size=2,
+).map(tuple)
+RESULTS = st.lists(
+    st.builds(
+        Result,
+        collective=st.sampled_from(["allreduce", "broadcast"]),
+        algorithm=st.sampled_from(["ring", "library"]),
+        transport=st.just("mpi"),
+        ranks=st.integers(1, 3),
+        size=st.sampled_from([0, 1024, 1 << 40]),
+        count=st.integers(0, 9),
+        dtype=st.just("float"),
+        op=st.just("sum"),
+        root=st.integers(-1, 1),
+        bus_factor=st.sampled_from([0.0, 1.5]),
+        out=st.none() | SAMPLES,
+        in_place=st.none() | SAMPLES,
+        environment=st.sampled_from([{"cpu": "A"}, {"cpu": "B", "hosts": ["n"]}]),
+        schedule=st.sampled_from(["", "abc"]),
+        gpus=GPUS,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None)
+@given(RESULTS)
+def test_the_quick_ways_give_the_same_rows(results: list[Result]) -> None:
+    """Rule: Arrow's reader and Parquet give row for row what reading line by line gives."""
+    data = to_jsonl(results)
+    slow = own.read_jsonl("x", data.decode())
+    assert not slow.notes
+    quick = arrow.rows("x", data)
+    assert quick is not None and list(quick) == list(slow.rows)
+    if len(slow.rows):
+        lines = [replace(row, line=0) for row in slow.rows]
+        exported = read_parquet("x", to_parquet(results))
+        assert list(map(repr, exported.again())) == list(map(repr, exported))
+        assert [replace(row, line=0) for row in exported] == [
+            replace(row, run=replace(row.run, source="x")) for row in lines
+        ]
+
+
+@settings(deadline=None)
+@given(RESULTS, st.data())
+def test_what_is_irregular_is_left_to_the_careful_reader(
+    results: list[Result], data: st.DataObject
+) -> None:
+    """Rule: with any byte changed the quick reader gives the careful one's rows, or declines."""
+    text = bytearray(to_jsonl(results))
+    at = data.draw(st.integers(0, len(text) - 1))
+    text[at] = data.draw(st.sampled_from(list(b'0-e"{}[]:,nxN\n ')))
+    quick = arrow.rows("x", bytes(text))
+    if quick is not None:
+        slow = own.read_jsonl("x", text.decode())
+        assert not slow.notes
+        for mine, careful in zip(quick, slow.rows, strict=True):
+            assert repr(mine) == repr(careful)
+
+
+@settings(deadline=None)
+@given(TIMES.filter(len))
+def test_a_row_has_the_statistics_of_its_times(times: tuple[float, ...]) -> None:
+    """Rule: median, interval, extremes, p99 and cv are those of the definitions, one row at a time."""
+    [row] = own.rows([_measured(times)])
+    ordered = sorted(times)
+    assert row.time_s == pytest.approx(np.median(times))
+    assert (row.low_s, row.high_s) == (interval(times) or (None, None))
+    assert (row.min_s, row.max_s) == (ordered[0], ordered[-1])
+    assert row.p99_s == ordered[-(-len(times) * 99 // 100) - 1]
+    assert row.cv == pytest.approx(np.std(times) / np.mean(times), abs=1e-12)
+
+
+def _measured(times: tuple[float, ...], algorithm: str = "ring", wrong: int | None = 0) -> Result:
+    half = Sample(times=times, iterations=len(times), wrong=wrong, limit=min(times))
+    names = ("allreduce", algorithm, "mpi", 2, 1024, 256, "float", "sum", -1, 1.0)
+    return Result(*names, out=half, environment={"cpu": "A"})  # type: ignore[arg-type]
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), TIMES.filter(len)), min_size=1, max_size=9))
+def test_folding_pools_what_was_measured_again(
+    measured: list[tuple[str, tuple[float, ...]]],
+) -> None:
+    """Rule: one row a thing, in order of appearance, as if all its iterations were of one row."""
+    rows = own.rows([_measured(times, name) for name, times in measured])
+    pooled: dict[str, tuple[float, ...]] = {}
+    for name, times in measured:
+        pooled[name] = pooled.get(name, ()) + times
+    found = folded(rows)
+    expected: list[Row] = list(own.rows([_measured(times, name) for name, times in pooled.items()]))
+    assert [replace(r, line=0) for r in found] == [replace(r, line=0) for r in expected]
+
+
+def test_unknown_counts_stay_unknown_when_folded() -> None:
+    """Rule: wrong is added up where it was checked, and unknown where it never was."""
+    for wrongs, total in (((None, None), None), ((None, 2), 2), ((1, 2), 3)):
+        found = folded(own.rows([_measured((1.0,), wrong=wrong) for wrong in wrongs]))
+        assert [row.wrong for row in found] == [total]
+
+
+def test_rows_of_others_are_not_folded() -> None:
+    """Rule: rows that are no columns of ours come back as they are."""
+    rows = list(own.rows([_measured((1.0,))] * 2))
+    assert folded(rows) is rows
+
+
+def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
+    """Rule: Parquet that is cut, or not ours, is refused with the name of the file."""
+    data = to_parquet([_measured((1.0,))])
+    for name, content in (("cut", data[:-20]), ("short", data[:10])):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ReportError, match=name):
+            load(tmp_path / name)
+
+
+def test_a_large_file_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: from so many bytes on a record is read by Arrow; the frame is the same either way."""
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(to_jsonl([_measured((1.0, 2.0)), _measured((3.0,), "library")]))
+    slow = load(path)
+    monkeypatch.setattr(arrow, "LEAST_BYTES", 1)
+    monkeypatch.setattr(own, "read_jsonl", None)
+    quick = load(path)
+    assert list(quick.dtypes) == list(slow.dtypes)
+    left, right = (frame.drop(columns=["times_s", "per_rank_s"]) for frame in (slow, quick))
+    assert left.equals(right)
+    assert [t.tolist() for t in quick["times_s"]] == [[1.0, 2.0], [3.0]]

@@ -1,0 +1,245 @@
+"""Predictions beside measurements: accuracy by decade, the textbook's comparison, and their commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collectives.catalogue import draft, spec
+from collectives.model.costs import Costs, Link
+from collectives.model.fitfile import Fit, digest, dump
+from collectives.model.machine import one_class
+from collectives.model.predict import Priced, seconds
+from reports.accuracy import ALL, Point, as_markdown, errors, pooled, table
+from reports.cli import main
+from reports.errors import ReportError
+from reports.exports import to_jsonl
+from reports.model import VOLUMES, compare
+from reports.predicted import predict, predictions
+from reports.reading import parse, read
+from reports.record import Result, Sample
+
+LINK = Link.assumed(2e-6, 1e-10, "by hand", 5e-11)
+COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
+FIT = Fit((COSTS,))
+SIZES = [1 << k for k in range(10, 25, 2)]
+
+
+def _model(collective: str, name: str, ranks: int, size: int) -> float:
+    schedule = draft(collective, name, ranks)
+    priced = Priced(one_class("node"), [LINK], 1e-6)
+    return float(seconds(schedule, spec(collective), priced, [size])[0])
+
+
+def _result(
+    algorithm: str, size: int, time: float, *, ranks: int = 4, transport: str = "mpi"
+) -> Result:
+    half = Sample(times=(time * 0.99, time, time * 1.01) * 3, iterations=9, wrong=0)
+    return Result(
+        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1, 1.5, out=half
+    )
+
+
+def _run(path: Path, results: list[Result]) -> Path:
+    path.write_bytes(to_jsonl(results))
+    return path
+
+
+def _fit(path: Path, costs: Costs = COSTS) -> Path:
+    path.write_text(dump([costs]))
+    return path
+
+
+def test_a_row_is_predicted_as_its_schedule() -> None:
+    """Rule: predict(result, fit) is the model's time of the row's schedule; a library has none."""
+    for name in ("ring", "ps", "recursive_doubling"):
+        found = predict(_result(name, 1 << 20, 1.0), FIT)
+        assert found == pytest.approx(_model("allreduce", name, 4, 1 << 20))
+    assert predict(_result("library", 1 << 20, 1.0), FIT) is None
+    assert predict(_result("no such thing", 1 << 20, 1.0), FIT) is None
+    labelled = predict(_result("double_tree:segments=4", 1 << 20, 1.0), FIT)
+    assert labelled != predict(_result("double_tree:segments=8", 1 << 20, 1.0), FIT)
+
+
+def test_rows_and_results_agree(tmp_path: Path) -> None:
+    """Rule: predicting rows all at once gives what predicting each result gives."""
+    results = [_result(name, size, 1.0) for name in ("ring", "library") for size in SIZES]
+    rows = read(_run(tmp_path / "run.jsonl", results)).rows
+    assert predictions(rows, FIT) == [
+        None if one is None else pytest.approx(one) for one in (predict(r, FIT) for r in results)
+    ]
+
+
+def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
+    """Rule: median and 95th percentile of |predicted/measured - 1|, over decades of the size."""
+    sizes = [1000, 2000, 4000, 8000, 20000]
+    ratios = [1.1, 0.9, 1.3, 1.0, 2.0]
+    times = [_model("allreduce", "ring", 4, s) / r for s, r in zip(sizes, ratios, strict=True)]
+    rows = read(
+        _run(
+            tmp_path / "a.jsonl", [_result("ring", s, t) for s, t in zip(sizes, times, strict=True)]
+        )
+    ).rows
+    points = [
+        Point(r, r.time_s or 0, p or 0) for r, p in zip(rows, predictions(rows, FIT), strict=True)
+    ]
+    found = errors(points)
+    decade = found["ring", "1e3"]
+    assert (decade.rows, found["ring", "1e4"].rows, found[ALL, ALL].rows) == (4, 1, 5)
+    assert decade.median == pytest.approx(0.1, abs=1e-6)
+    assert decade.p95 == pytest.approx(0.27, abs=1e-6)
+    assert found["ring", "1e4"].median == pytest.approx(1.0)
+    assert decade.ratio == pytest.approx(1.05)
+    assert "10/27" in as_markdown(found)
+    for width in (40, 80, 160):
+        heads = [str(c.header) for t in table(found, width) for c in t.columns]
+        assert [h for h in heads if h != "algorithm"] == ["1e3", "1e4", "all", "rows", "ratio"]
+
+
+def test_the_same_row_again_is_one(tmp_path: Path) -> None:
+    """Rule: repeated runs are pooled: one row, the median of all iterations."""
+    runs = [
+        _run(tmp_path / f"{i}.jsonl", [_result("ring", 4096, t), _result("ps", 4096, 9.0)])
+        for i, t in enumerate((1.0, 2.0, 9.0))
+    ]
+    rows = pooled([row for run in runs for row in read(run).rows])
+    assert [r.algorithm for r in rows] == ["ring", "ps"]
+    assert rows[0].time_s == pytest.approx(2.0)
+
+
+def test_accuracy_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a table of what the fit's transport carried; what is left out, and other ranks, are said."""
+    results = [_result("ring", s, _model("allreduce", "ring", 4, s) / 1.25) for s in SIZES]
+    results += [_result("ring", SIZES[0], 1.0, transport="shm")]
+    results += [_result("ring", SIZES[0], 1e-5, ranks=8)]
+    run, fit = _run(tmp_path / "run.jsonl", results), _fit(tmp_path / "fit.json")
+    assert main(["accuracy", str(run), "--fit", str(fit)]) == 0
+    out, err = capsys.readouterr()
+    assert "25/25" in out
+    assert "1 rows of another transport" in err and "measured with 4 ranks, not with 8" in err
+    assert main(["accuracy", str(run), "--fit", str(fit), "--format", "csv"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(SIZES) + 1
+    assert float(lines[1].split(",")[-1]) == pytest.approx(0.25, abs=1e-6)
+
+
+def test_nccl_stands_beside_library_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: with NCCL's log the library's rows are held against NCCL's published model."""
+    log = tmp_path / "nccl.log"
+    log.write_text(
+        "NCCL INFO Pattern 4, crossNic 0, nChannels 12, bw 30.000000/30.000000, type NVL/PIX,"
+        " sameChannels 1\n"
+    )
+    size = 1 << 30
+    exact = 56.0e-6 + size / (360e9 * 8 / 14)
+    run = _run(
+        tmp_path / "gpu.jsonl", [_result("library", size, exact / 1.5, ranks=8, transport="nccl")]
+    )
+    assert main(["accuracy", str(run), "--nccl-log", str(log), "--format", "csv"]) == 0
+    assert float(capsys.readouterr().out.split(",")[-1]) == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", ["none", "source", "fit", "missing", "log", "nothing"])
+def test_bad_input_is_one_line(
+    bad: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a run that the fit was made of is refused; so are files that are no fit; exit 2."""
+    run = _run(tmp_path / "run.jsonl", [_result("ring", 4096, 1e-3)])
+    fit = _fit(tmp_path / "fit.json")
+    words = ["accuracy", str(run), "--fit", str(fit)]
+    if bad == "none":
+        words = words[:2]
+    elif bad == "source":
+        _fit(fit, Costs(COSTS.links, sources=(digest(run.read_bytes()),)))
+    elif bad == "fit":
+        fit.write_text('{"busbar_fit": 1, "costs": [{}]}')
+    elif bad == "missing":
+        words[-1] += ".gone"
+    elif bad == "log":
+        words = [*words[:2], "--nccl-log", str(run)]
+    else:
+        _run(run, [_result("library", 4096, 1e-3)])
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("reports: ")
+
+
+# -- parameter server and ring
+
+
+def _textbook(rate: float = 1e9) -> list[Result]:
+    return [
+        _result(name, size, VOLUMES[name](ranks) * size / rate, ranks=ranks)
+        for name in ("ps", "ring")
+        for ranks in (2, 3, 4, 8)
+        for size in (1 << 20, 1 << 24)
+    ]
+
+
+def _nothing(name: str, ranks: int, sizes: object) -> list[None]:
+    return [None] * len(list(sizes))  # type: ignore[call-overload]
+
+
+def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
+    """Rule: at one rate the server grows with P - 1, the ring by less than two; the rate is found."""
+    found = compare(read(_run(tmp_path / "r.jsonl", _textbook())).rows, [], [], _nothing)
+    assert found.rates == pytest.approx({"ps": 1e9, "ring": 1e9})
+    for cell in found.cells:
+        assert cell.measured == pytest.approx(cell.textbook)
+        assert cell.counted == pytest.approx(cell.volume)
+        measured, by_volume = found.growth(cell)
+        assert measured == pytest.approx(by_volume)
+    growth = {c.ranks: found.growth(c)[0] for c in found.of("ps", size=1 << 20)}
+    assert growth == pytest.approx({2: 1.0, 3: 2.0, 4: 3.0, 8: 7.0})
+    assert all((found.growth(c)[0] or 9) < 2 for c in found.of("ring"))
+
+
+def test_without_runs_it_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: `reports model` alone predicts, says by which costs, and draws."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "model.svg"
+    assert main(["model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", str(target)]) == 0
+    out, err = capsys.readouterr()
+    rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
+    assert [row[2:4] for row in rows] == [["6n", "6n"]] * 2 + [["1.5n", "1.5n"]] * 2
+    assert "12.5 GB/s" in err and "<svg" in target.read_text(encoding="utf-8")
+
+
+def test_measured_stands_next_to_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: with runs and a fit, each measured row has the textbook's and the predicted time."""
+    run, fit = _run(tmp_path / "r.jsonl", _textbook()), _fit(tmp_path / "fit.json")
+    assert main(["model", str(run), "--fit", str(fit)]) == 0
+    out = capsys.readouterr().out
+    (row,) = [x.split() for x in out.splitlines() if x.split()[:3] == ["8", "16M", "14n"]]
+    assert row[3] == "14n" and row[4:6] == ["235", "ms"] and row[-2:] == ["7.00x", "7.00x"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-n", "x"],
+        ["-n", "0"],
+        ["-b", "2M", "-e", "1M"],
+        ["--out", "figure.bmp"],
+        ["--fit", "gone.json"],
+        ["gone.jsonl"],
+    ],
+)
+def test_bad_options_of_model(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: one line, exit 2."""
+    assert main(["model", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_run_without_ps_and_ring_is_refused() -> None:
+    """Rule: a run of other things says what to run instead."""
+    rows = parse(json.dumps(_result("tree", 4096, 1.0).as_dict())).rows
+    assert rows
+    with pytest.raises(ReportError, match="-A ps,ring"):
+        compare(rows, [], [], _nothing)

@@ -1,0 +1,235 @@
+"""The page as a text: what is in it, what can never get out of it, and how large it gets."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.cli import main
+from reports.errors import ReportError
+from reports.exports import to_jsonl
+from reports.machine import read_machine
+from reports.page import page
+from reports.page.markup import hash_of, json_script, table
+from reports.page.payload import MOST_ROWS, payload, reduced, run_names
+from reports.readers.rows import Row, Run
+from reports.series import COLOURS, colours
+from tests.reports.browser import records, rows
+
+EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"
+TOPO = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def _elements(text: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = _Elements()
+    parser.feed(text)
+    return parser.found
+
+
+@pytest.fixture(scope="module")
+def made() -> str:
+    """A page with everything in it."""
+    pytest.importorskip("plotly")
+    return page(rows(records()), limit=5e9).decode()
+
+
+def test_a_page_is_one_file(made: str) -> None:
+    """Rule: nothing is fetched: no address in an element, and a policy that forbids all fetching."""
+    for _, attributes in _elements(made):
+        for name in ("src", "href", "action", "srcset", "data", "poster"):
+            value = attributes.get(name)
+            assert value is None or value.startswith(("#", "data:")), (name, value)
+        assert not any(name.startswith("on") for name in attributes)
+    policies = [a["content"] for tag, a in _elements(made) if a.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+    assert len(policies) == 1 and policies[0] is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policies[0].split(";"))
+    assert rules["default-src"] == "'none'" and rules["img-src"] == "data: blob:"
+    assert "unsafe" not in rules["script-src"] and "http" not in policies[0]
+
+
+def test_every_script_is_named_by_its_hash(made: str) -> None:
+    """Rule: what the policy allows is what stands in the page, letter by letter, and no more."""
+    scripts = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    allowed = re.findall(r"&#x27;(sha256-[^;]+)&#x27;", made)
+    assert len(scripts) == 2 and [hash_of(s).strip("'") for s in scripts] == allowed
+
+
+def test_parts_and_their_headings(made: str) -> None:
+    """Rule: findings, measurements, method and the twelve rules are there, each part named."""
+    found = _elements(made)
+    sections = [a["aria-labelledby"] for tag, a in found if tag == "section"]
+    assert sections == ["summary", "findings", "measurements", "method"]
+    assert set(sections) <= {a.get("id") for _, a in found}
+    assert "twelve rules" in made and "12. " in made and "ranks_per_node" in made
+    assert [a.get("lang") for tag, a in found if tag == "html"] == ["en"]
+
+
+@given(st.text(max_size=60))
+def test_data_cannot_end_its_element(text: str) -> None:
+    """Rule: whatever a file says, the data element has no mark that HTML reads, and gives it back."""
+    script = json_script("d", {"text": text, EVIL: [text]})
+    inner = script.split(">", 1)[1].rsplit("</script>", 1)[0]
+    assert not set(inner) & set("<>&\u2028\u2029")
+    assert json.loads(inner) == {"text": text, EVIL: [text]}
+
+
+@given(st.text(max_size=60))
+def test_a_table_is_made_of_text_only(text: str) -> None:
+    """Rule: a cell, a heading and a caption make no element of their own."""
+    tags = {tag for tag, _ in _elements(table(text, [text], [[text, text]]))}
+    assert tags == {"div", "table", "caption", "thead", "tr", "th", "tbody", "td"}
+
+
+def test_hostile_names_stay_names(tmp_path: Path) -> None:
+    """Rule: algorithm, host, library, CPU, file and title are text wherever the page shows them."""
+    pytest.importorskip("plotly")
+    plain = page(rows(records(["ring"])), title="a").decode()
+    evil = page(
+        rows(records([EVIL], hosts=[EVIL], library=EVIL, cpu=EVIL, **{EVIL: EVIL}), EVIL),
+        title=EVIL, notes=[EVIL],
+    ).decode()  # fmt: skip
+    kinds = [{tag for tag, _ in _elements(text)} for text in (plain, evil)]
+    assert kinds[1] - kinds[0] <= {"li", "details", "summary"}
+    assert "<img" not in evil.replace(_plotly_of(evil), "")
+    assert "window.hit=1</script>" not in evil
+
+
+def _plotly_of(text: str) -> str:
+    return max(re.findall(r"<script>(.*?)</script>", text, re.DOTALL), key=len)
+
+
+def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:
+    """Rule: the picture has a box for each device, a text that says the same, and the matrices."""
+    pytest.importorskip("plotly")
+    file = tmp_path / "topo.txt"
+    file.write_text(TOPO)
+    text = page(rows(records()), read_machine([file])).decode()
+    assert text.count('<g class="box gpu">') == 2 and '<g class="link nvlink">' in text
+    assert "Devices and links as text" in text
+    assert [a["role"] for tag, a in _elements(text) if tag == "svg"] == ["img"]
+    with pytest.raises(ReportError, match="none"):
+        read_machine([tmp_path / "none"])
+
+
+def test_who_is_slow_is_said(tmp_path: Path) -> None:
+    """Rule: what ranks' own times and a measured matrix accuse stands among the findings."""
+    pytest.importorskip("plotly")
+    ids = range(6)
+    pairs = [
+        {"a": f"RANK{a}", "b": f"RANK{b}", "name": "bandwidth" + part, "source": "measured",
+         "value": (2e9 if 3 in (a, b) else 1e10) * factor}
+        for a in ids for b in ids if a != b for part, factor in (("", 1), ("_low", 0.99), ("_high", 1.01))
+    ]  # fmt: skip
+    devices = [{"id": "HOST", "kind": "host"}]
+    devices += [{"id": f"RANK{n}", "kind": "rank", "index": n, "parent": "HOST"} for n in ids]
+    document = {"busbar_topology": 1, "sources": ["measured"], "devices": devices, "pairs": pairs}
+    file = tmp_path / "m.json"
+    file.write_text(json.dumps(document))
+    machine = read_machine([file])
+    assert "<strong>Slow: rank 3" in page(rows(records()), machine).decode()
+    assert "<strong>Slow" not in page(rows(records())).decode()
+
+
+def test_rows_are_numbers_and_series_words() -> None:
+    """Rule: a row's figures, its bound from its own limit, and sorted iterations come back."""
+    found = rows(records(["ring"], [4], [1024]))
+    data = payload(found, limit=1.0)
+    assert data["of"] == [0, 1] and data["size"] == [1024, 1024]
+    assert [s["placement"] for s in data["series"]] == ["out", "in"]
+    for n, row in enumerate(found):
+        assert data["time"][n] == pytest.approx(row.time_s, rel=1e-5)
+        assert row.limit_s and row.time_s and row.busbw_bytes_per_s
+        bound = row.busbw_bytes_per_s * row.time_s / row.limit_s
+        assert data["bound"][n] == pytest.approx(bound, rel=1e-5)
+        assert data["samples"][n] == pytest.approx(sorted(row.times_s), rel=1e-5)
+
+
+def test_runs_have_short_names_that_differ() -> None:
+    """Rule: the file's name, more of its path where that is shared, the table's number in one file."""
+
+    def named(*sources: str) -> list[str]:
+        runs = [Run(s, n, "x") for n, s in enumerate(sources)]
+        kept = [Row(r, 1, "allreduce", 8, time_s=1.0) for r in runs]
+        return list(run_names(kept).values())
+
+    assert named("/a/x.jsonl", "/a/y.jsonl") == ["x.jsonl", "y.jsonl"]
+    assert named("/a/b/x", "/a/c/x") == ["b/x", "c/x"]
+    assert named("x", "x") == ["x #0", "x #1"]
+
+
+def test_large_runs_are_reduced_and_that_is_said() -> None:
+    """Rule: rows of one thing become their median, sums and hulls; what does not fit is counted."""
+    row = rows(records(["ring"], [4], [1024]))[0]
+    many = [replace(row, time_s=float(n % 3 + 1), wrong=1) for n in range(MOST_ROWS + 2)]
+    kept, said = reduced(many)
+    assert len(kept) == 1 and "median" in said and f"{len(many):,}" in said
+    assert kept[0].time_s == 2.0 and kept[0].wrong == len(many) and kept[0].low_s is None
+    apart = [replace(row, size=n, times_s=()) for n in range(MOST_ROWS + 2)]
+    kept, said = reduced(apart)
+    assert len(kept) == MOST_ROWS and f"first {MOST_ROWS:,}" in said
+    assert reduced(many[:5]) == (many[:5], "")
+
+
+def test_distributions_share_a_budget() -> None:
+    """Rule: the page does not grow with the iterations: quantiles, largest sizes first, rest counted."""
+    row = rows(records(["ring"], [4], [1024]))[0]
+    times = tuple(1e-6 * n for n in range(1, 21))
+    data = payload([replace(row, size=n, times_s=times) for n in range(1, 28_001)])
+    assert sum(len(s) for s in data["samples"] if s) <= 300_000
+    assert data["samples"][-1] and data["samples"][0] is None
+    assert data["samplesLeftOut"] == sum(s is None for s in data["samples"])
+    assert data["samples"][-1][0] == pytest.approx(1e-6) and data["samples"][-1][-1] == pytest.approx(2e-5)  # fmt: skip
+
+
+NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
+
+
+@given(NAMES)
+def test_colours_differ_as_long_as_there_are_some(names: list[str]) -> None:
+    """Rule: seven algorithms have seven colours, whatever their order; the library's is its own."""
+    found = colours([*names, "library"])
+    assert found == colours(["library", *reversed(names)])
+    assert found["library"] == len(COLOURS) - 1
+    others = [p for name, p in found.items() if name != "library"]
+    assert len(set(others)) == min(len(others), len(COLOURS) - 1)
+
+
+@given(st.sampled_from(["ring", "tree", "torus", "double_tree"]))
+def test_a_colour_comes_from_the_name(name: str) -> None:
+    """Rule: an algorithm alone has the same colour in every run, so that figures can be laid side by side."""
+    assert colours([name])[name] == colours([name, "library"])[name]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: the page is named on stdout; a bad ending, map or run costs one line and no file."""
+    pytest.importorskip("plotly")
+    run, out = tmp_path / "run.jsonl", tmp_path / "page.html"
+    run.write_bytes(to_jsonl(records()))
+    assert main(["html", str(run), "--out", str(out), "--limit", "5GB/s"]) == 0
+    assert capsys.readouterr().out.strip() == str(out) and out.read_bytes().startswith(b"<!DOCTYPE")
+    out.unlink()
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    for extra in (
+        ["--out", str(tmp_path / "page.txt")],
+        ["--out", str(out), "--topology", str(bad)],
+    ):
+        assert main(["html", str(run), *extra]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not out.exists()
+    with pytest.raises(ReportError, match="to show"):
+        page([])

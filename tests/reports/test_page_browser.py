@@ -1,0 +1,343 @@
+"""The page in a real browser: what it asks for, shows and lets be done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports.machine import read_machine
+from reports.page import page
+from tests.reports.browser import chromium, console, drawn, opened, records, requests, rows
+from tests.reports.test_page import EVIL, TOPO
+
+pytestmark = pytest.mark.timeout(240)
+MEASURED = """{"busbar_topology": 1, "sources": ["measured"], "devices": [
+ {"id": "HOST", "kind": "host"}, {"id": "RANK0", "kind": "rank", "parent": "HOST"},
+ {"id": "RANK1", "kind": "rank", "parent": "HOST"}], "pairs": [
+ {"a": "RANK0", "b": "RANK1", "name": "latency", "value": 1.25e-6, "source": "measured"},
+ {"a": "RANK1", "b": "RANK0", "name": "latency", "value": 3.5e-6, "source": "measured"}]}"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all tests of this file; pages are opened anew."""
+    pytest.importorskip("plotly")
+    with chromium(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with two rank counts, four algorithms, both placements, a map and a matrix."""
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "topo.txt").write_text(TOPO)
+    (folder / "measured.json").write_text(MEASURED)
+    machine = read_machine([folder / "topo.txt", folder / "measured.json"])
+    target = folder / "page.html"
+    target.write_bytes(page(rows(records()), machine))
+    return target
+
+
+@pytest.fixture
+def tab(driver: Any, file: Path) -> Iterator[Any]:
+    """The page, opened; the window and the preferences are as they were before."""
+    opened(driver, file)
+    yield driver
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def _rows(tab: Any) -> list[list[str]]:
+    script = "return [...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    return tab.execute_script(script)
+
+
+def _column(tab: Any, name: str) -> list[str]:
+    script = "return [...document.querySelectorAll('#table thead th')].map(c => c.textContent)"
+    at = tab.execute_script(script).index(name)
+    return [row[at] for row in _rows(tab)]
+
+
+def _lines(tab: Any, plot: str) -> list[str]:
+    """The names of a figure's lines that have a legend."""
+    script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.showlegend !== false).map(t => t.name)"
+    return tab.execute_script(script, plot)
+
+
+def _choose(tab: Any, label: str, option: str) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select
+
+    path = f"//form//label[span[text()='{label}']]/select"
+    Select(tab.find_element(By.XPATH, path)).select_by_visible_text(option)
+    drawn(tab)
+
+
+def test_it_opens_from_a_file_and_asks_for_nothing(tab: Any, file: Path) -> None:
+    """Rule: no word on the console and no request but for the file, whatever a script tries."""
+    assert console(tab) == []
+    assert requests(tab) == [file.as_uri()]
+    tried = tab.execute_async_script(
+        "const done = arguments[0]; fetch('https://example.org/').then(() => done('sent'), () => done('refused'))"
+    )
+    assert tried == "refused" and requests(tab) == []
+    assert any("Content Security Policy" in line for line in console(tab))
+
+
+def test_every_figure_is_drawn(tab: Any) -> None:
+    """Rule: busbw with bound and fits, time, distribution, scaling and the matrix, each in words too."""
+    shown = {
+        "busbw": "Bus bandwidth",
+        "latency": "Time",
+        "iterations": "Distribution",
+        "scaling": "Scaling",
+    }
+    for plot, words in shown.items():
+        label = tab.execute_script(
+            "return document.querySelector(`#${arguments[0]} .canvas`).getAttribute('aria-label')",
+            plot,
+        )
+        assert words in label and "ring" in label
+        assert {"ring", "tree", "halving_doubling", "library"} <= set(_lines(tab, plot))
+    widths = "return [...document.querySelectorAll('.canvas')].map(c => [c.querySelector('.main-svg').clientWidth, c.clientWidth])"
+    assert all(drawn == room for drawn, room in tab.execute_script(widths))
+    assert "bound" in _lines(tab, "busbw") and "bound" in _lines(tab, "latency")
+    fits = "return document.querySelector('#busbw .canvas').data.filter(t => (t.hovertext?.[0] ?? '').startsWith('fit of')).length"
+    assert tab.execute_script(fits) == 4
+    z = tab.execute_script("return document.getElementById('matrix-latency').data[0].z")
+    assert z == [[None, 1.25], [3.5, None]]
+
+
+def test_one_colour_an_algorithm(tab: Any) -> None:
+    """Rule: in all figures, and in the filter, an algorithm has one colour; no two share one."""
+    found: dict[str, set[str]] = {}
+    for plot in ("busbw", "latency", "iterations", "scaling"):
+        script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.marker).map(t => [t.name, t.line.color])"
+        for name, colour in tab.execute_script(script, plot):
+            found.setdefault(name, set()).add(colour)
+    assert len(found) == 4 and all(len(colours) == 1 for colours in found.values())
+    assert len(set().union(*found.values())) == 4
+
+
+def test_the_filter_filters(tab: Any) -> None:
+    """Rule: choices, words and switches act on table, count and figures; one button undoes them."""
+    from selenium.webdriver.common.by import By
+
+    def count() -> str:
+        return tab.find_element(By.ID, "count").text
+
+    assert len(_rows(tab)) == 16 and count() == "16 of 64 rows: ranks 4, placement out-of-place"
+    _choose(tab, "Ranks", "all")  # what rows share has no column; what they do not has one
+    assert set(_column(tab, "ranks")) == {"2", "4"} and len(_rows(tab)) == 32
+    _choose(tab, "Placement", "all")
+    _choose(tab, "Ranks", "2")
+    assert set(_column(tab, "placement")) == {"out-of-place", "in-place"} and len(_rows(tab)) == 32
+    _choose(tab, "Placement", "in-place")
+    assert len(_rows(tab)) == 16 and count() == "16 of 64 rows: ranks 2, placement in-place"
+    _choose(tab, "Sizes from", "1M")
+    assert set(_column(tab, "size")) == {"1M", "64M"}
+    tab.find_element(By.XPATH, "//form//label[span[text()='ring']]/input").click()
+    drawn(tab)
+    assert "ring" not in _column(tab, "algorithm") and "ring" not in _lines(tab, "busbw")
+    tab.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("lib")
+    drawn(tab)
+    assert set(_column(tab, "algorithm")) == {"library"} and "tree" not in _lines(tab, "latency")
+    tab.find_element(By.XPATH, "//button[text()='Show everything']").click()
+    drawn(tab)
+    assert count() == "All 64 rows" and len(_rows(tab)) == 64
+    # Lines that differ in more than the algorithm say so.
+    assert "ring, 2 ranks, in-place" in _lines(tab, "busbw")
+
+
+def test_the_table_sorts(tab: Any) -> None:
+    """Rule: a heading sorts by the number behind the text, both ways, and says which way."""
+    from selenium.webdriver.common.by import By
+
+    def heading(name: str) -> Any:
+        return tab.find_element(By.XPATH, f"//table[@id='table']//th[button[text()='{name}']]")
+
+    def microseconds(text: str) -> float:
+        value, unit = text.split()
+        return float(value) * {"us": 1.0, "ms": 1e3, "s": 1e6}[unit]
+
+    heading("time").find_element(By.TAG_NAME, "button").click()
+    times = list(map(microseconds, _column(tab, "time")))
+    assert times == sorted(times) and len(set(times)) > 8
+    assert heading("time").get_attribute("aria-sort") == "ascending"
+    heading("time").find_element(By.TAG_NAME, "button").click()
+    assert list(map(microseconds, _column(tab, "time"))) == sorted(times, reverse=True)
+    assert heading("time").get_attribute("aria-sort") == "descending"
+    assert heading("size").get_attribute("aria-sort") == "none"
+    heading("algorithm").find_element(By.TAG_NAME, "button").click()
+    assert _column(tab, "algorithm") == sorted(_column(tab, "algorithm"))
+
+
+def test_hovering_tells_numbers(tab: Any) -> None:
+    """Rule: a point says algorithm, size, time with its interval, and busbw."""
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    canvas = tab.find_element(By.CSS_SELECTOR, "#busbw .canvas")
+    tab.execute_script(
+        "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", canvas
+    )
+
+    def told(d: Any) -> str:
+        """Move to the third point of the first line; what stands in the label then."""
+        point = d.find_elements(By.CSS_SELECTOR, "#busbw .scatterlayer .points path")[2]
+        ActionChains(d).move_by_offset(0, 1).move_to_element(point).perform()
+        return d.execute_script("return document.querySelector('#busbw .hovertext')?.textContent")
+
+    text = WebDriverWait(tab, 20).until(told)
+    assert "1M" in text and "GB/s" in text and "time" in text and "95 %" in text
+    assert any(name in text for name in ("ring", "tree", "halving_doubling", "library"))
+
+
+def test_numbers_of_a_figure_as_a_table(tab: Any) -> None:
+    """Rule: what a figure draws can be read as a table, a column a line, and follows the filter."""
+    from selenium.webdriver.common.by import By
+
+    tab.find_element(By.CSS_SELECTOR, "#busbw summary").click()
+    drawn(tab)
+    script = "return [...document.querySelectorAll('#busbw details tr')].map(r => [...r.cells].map(c => c.textContent))"
+    table = tab.execute_script(script)
+    assert table[0] == ["size", "ring", "tree", "halving_doubling", "library"]
+    assert [row[0] for row in table[1:]] == ["1K", "64K", "1M", "64M"]
+    assert all(cell.endswith(" GB/s") for row in table[1:] for cell in row[1:])
+    _choose(tab, "Sizes from", "64M")
+    assert [row[0] for row in tab.execute_script(script)[1:]] == ["64M"]
+
+
+def _look(tab: Any, scheme: str) -> tuple[str, str]:
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    drawn(tab)
+    return tuple(
+        tab.execute_script(
+            "return [getComputedStyle(document.body).backgroundColor,"
+            " document.querySelector('#busbw .canvas').layout.font.color]"
+        )
+    )
+
+
+def test_light_and_dark(tab: Any) -> None:
+    """Rule: page and figures follow the reader's preference, also while the page is open."""
+    light, dark = _look(tab, "light"), _look(tab, "dark")
+    assert light == ("rgb(255, 255, 255)", "#1b1f24")
+    assert dark[0] != light[0] and dark[1] != light[1]
+    assert _look(tab, "light") == light
+
+
+@pytest.mark.parametrize("width", [320, 360, 768, 1280])
+def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
+    """Rule: on a phone too everything fits or scrolls within its own box, and figures fill theirs."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": width < 700}
+    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    drawn(tab)
+    for details in tab.execute_script("return document.querySelectorAll('details')"):
+        tab.execute_script("arguments[0].open = true", details)
+    drawn(tab)
+    script = "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
+    wide, room = tab.execute_script(script)
+    assert wide == room and width - 20 <= room <= width  # what is missing is the scroll bar
+    script = """return [...document.querySelectorAll('figure .canvas')].filter(c => c.clientWidth)
+      .map(c => c.querySelector('.main-svg').clientWidth - c.clientWidth)"""
+    WebDriverWait(tab, 20).until(lambda d: set(d.execute_script(script)) == {0})
+
+
+def test_the_keyboard_reaches_everything_in_order(tab: Any) -> None:
+    """Rule: Tab goes from the skip link down the page, always to something visible with a ring."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    script = """const e = document.activeElement, box = e.getBoundingClientRect();
+      return [e.tagName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle,
+              box.width > 0 && box.height > 0];"""
+    seen = []
+    for _ in range(80):
+        tab.switch_to.active_element.send_keys(Keys.TAB)
+        tag, text, outline, visible = tab.execute_script(script)
+        if tag == "BODY":
+            break
+        assert outline != "none" and visible, (tag, text)
+        seen.append((tag, text))
+    assert seen[0] == ("A", "Skip to the content")
+    tags = [tag for tag, _ in seen]
+    assert [t for t in ("SELECT", "INPUT", "BUTTON", "SUMMARY", "DIV") if t not in tags] == []
+    positive = (
+        "return [...document.querySelectorAll('[tabindex]')].filter(e => e.tabIndex > 0).length"
+    )
+    assert tab.execute_script(positive) == 0  # so the order is that of the document
+    heading = tab.find_element(By.XPATH, "//table[@id='table']//th/button[text()='size']")
+    heading.send_keys(Keys.ENTER)
+    assert _column(tab, "size")[:4] == ["1K"] * 4
+
+
+def test_a_screen_reader_finds_its_way(tab: Any) -> None:
+    """Rule: axe-core knows no violation, in light and in dark; landmarks and live count are there."""
+    axe = pytest.importorskip("axe_core_python.selenium").Axe()
+    for details in tab.execute_script("return document.querySelectorAll('details')"):
+        tab.execute_script("arguments[0].open = true", details)
+    for scheme in ("light", "dark"):
+        _look(tab, scheme)
+        found = axe.run(tab)["violations"]
+        assert [(v["id"], [n["html"][:160] for n in v["nodes"]]) for v in found] == []
+    roles = "return ['header', 'nav', 'main', 'footer', '[role=status]'].filter(s => !document.querySelector(s))"
+    assert tab.execute_script(roles) == []
+
+
+def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
+    """Rule: names with scripts in them are shown as they are, in table, figure, filter and map."""
+    target = tmp_path / "evil.html"
+    (tmp_path / "m.json").write_text(MEASURED.replace("RANK1", "RANK1<img src=x onerror=hit()>"))
+    hostile = records(
+        [EVIL, "<b>x</b><a href='javascript:1'>y</a>"], hosts=[EVIL], library=EVIL, cpu=EVIL
+    )
+    target.write_bytes(page(rows(hostile, EVIL), read_machine([tmp_path / "m.json"]), title=EVIL))
+    opened(driver, target)
+    assert console(driver) == [] and requests(driver) == [target.as_uri()]
+    assert driver.execute_script("return window.hit") is None
+    script = "return document.querySelectorAll('img, .canvas a[href], .canvas [href^=javascript]').length"
+    assert driver.execute_script(script) == 0
+    assert driver.execute_script("return document.querySelector('h1').textContent") == EVIL
+    assert EVIL in _column(driver, "algorithm")
+    legends = "return [...document.querySelectorAll('#busbw .legendtext')].map(t => t.textContent)"
+    assert any("<img src=x" in text for text in driver.execute_script(legends))
+
+
+def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> None:
+    """Rule: all rows can be filtered and sorted; the document holds few, figures few points and say so."""
+    from selenium.webdriver.common.by import By
+
+    one = rows(records(["ring"], [4], [1024]))[0]
+    many = [
+        replace(one, algorithm=f"a{n % 50}", size=8 + n // 50, time_s=1e-6 * (1 + n), times_s=())
+        for n in range(100_000)
+    ]
+    target = tmp_path / "large.html"
+    target.write_bytes(page(many))
+    opened(driver, target)
+    assert "All 100,000 rows" in driver.find_element(By.ID, "count").text
+    assert len(_rows(driver)) == 100
+    assert "24 of 50 series" in driver.find_element(By.CSS_SELECTOR, "#busbw .said").text
+    points = (
+        "return document.querySelector('#busbw .canvas').data.reduce((n, t) => n + t.x.length, 0)"
+    )
+    assert driver.execute_script(points) < 60_000
+    driver.find_element(By.ID, "more").click()
+    assert len(_rows(driver)) == 600
+    driver.find_element(By.XPATH, "//table[@id='table']//th/button[text()='time']").click()
+    driver.find_element(By.XPATH, "//table[@id='table']//th/button[text()='time']").click()
+    assert _rows(driver)[0][0] == str(8 + 99_999 // 50)
+    search = driver.find_element(By.CSS_SELECTOR, "input[type=search]")
+    search.send_keys("a17")
+    drawn(driver)
+    assert "2,000 of 100,000 rows" in driver.find_element(By.ID, "count").text
+    assert _lines(driver, "busbw") == ["a17", "bound"]

@@ -1,0 +1,214 @@
+"""Figures for print: what is drawn, by what stands in their axes; and Markdown of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.cli import main
+from reports.compare import compare, differences, join
+from reports.exports import to_jsonl
+from reports.machine import Matrix
+from reports.markdown import MOST_ROWS, comparison_markdown, markdown
+from reports.plot import figures
+from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
+from reports.readers.rows import Row
+from tests.reports.browser import records, rows
+from tests.reports.test_compare import _records, _rows
+
+pytest.importorskip("matplotlib")
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from reports.plot_matrix import heat_map
+
+
+def _drawn(kind: str, found: list[Row], limit: float | None = None) -> Any:
+    axes = Figure().subplots()
+    series = [s.placed("out") for s in Palette.of(found).series(found)]
+    assert FIGURES[kind](axes, series, limit)
+    return axes
+
+
+def _line(axes: Any, name: str) -> Any:
+    return next(line for line in axes.lines if str(line.get_label()).startswith(name))
+
+
+def test_busbw_has_measured_fitted_and_bound_curves() -> None:
+    """Rule: a line and a band an algorithm, a fit that passes near it, and the rows' own bound."""
+    found = rows(records(["ring", "tree"], [4]))
+    axes = _drawn("busbw", found, limit=1.0)
+    assert len(axes.collections) == 2
+    mine = [r for r in found if r.algorithm == "ring" and r.placement == "out"]
+    assert _line(axes, "ring").get_ydata() == pytest.approx(
+        [(r.busbw_bytes_per_s or 0) / 1e9 for r in mine]
+    )
+    fits = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert len(fits) == 2 and fits[0].get_ydata()[-1] == pytest.approx(_line(axes, "ring").get_ydata()[-1], rel=0.1)  # fmt: skip
+    bound = _line(axes, "bound")
+    # Records state half of the median as the least time of the fastest: twice its busbw, nearly.
+    best = max((r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.limit_s or 1) for r in mine) / 1e9
+    assert max(bound.get_ydata()) == pytest.approx(best, rel=0.05)
+
+
+def test_an_option_bounds_rows_that_have_no_limit() -> None:
+    """Rule: --limit is drawn for logs of others, on busbw as a rate and on time as a time."""
+    found = [replace(r, limit_s=None) for r in rows(records(["ring"], [4]))]
+    assert set(_line(_drawn("busbw", found, 5e9), "bound").get_ydata()) == {5.0}
+    times = _line(_drawn("latency", found, 5e9), "bound").get_ydata()
+    assert times == pytest.approx([1e6 * 1.5 * s / 5e9 for s in (1024, 2**16, 2**20, 2**26)])
+    assert not any(
+        str(line.get_label()).startswith("bound") for line in _drawn("busbw", found).lines
+    )
+
+
+def test_latency_has_logarithmic_axes_and_states_the_fit() -> None:
+    """Rule: log-log, and the legend has the model's figures."""
+    axes = _drawn("latency", rows(records(["ring"], [4])))
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    assert "us + size / " in _line(axes, "ring mpi: ").get_label()
+
+
+def test_the_distribution_goes_from_none_to_all() -> None:
+    """Rule: the share rises from 0 at the least iteration to 1 at the greatest."""
+    line = _line(_drawn("ecdf", rows(records(["ring"], [4]))), "ring")
+    assert list(line.get_ydata()[[0, -1]]) == [0, 1] and "n = 30" in line.get_label()
+    assert list(line.get_xdata()) == sorted(line.get_xdata())
+
+
+def test_an_algorithm_keeps_its_colour_in_all_figures() -> None:
+    """Rule: also where a figure shows a part of the algorithms only."""
+    found = rows(records(["ring", "tree", "torus", "library"]))
+    palette = Palette.of(found)
+    whole = {s.name: s.style["color"] for s in palette.series(found)}
+    part = {
+        s.name: s.style["color"]
+        for s in palette.series([r for r in found if r.algorithm == "torus"])
+    }
+    assert {name.split(" (")[0] for name in part} == {"torus mpi"}
+    assert set(part.values()) == {c for name, c in whole.items() if name.startswith("torus")}
+    assert len(set(whole.values())) == 4
+    figure = scaling(found, palette)
+    assert figure is not None
+    drawn = {line.get_label(): to_hex(line.get_color()).upper() for line in figure.axes[0].lines}
+    assert drawn["torus mpi"] == part.popitem()[1].upper()
+
+
+def test_many_algorithms_are_still_told_apart() -> None:
+    """Rule: where colours run out, dashes and markers differ; the legend leaves the axes."""
+    found = rows(records([f"a{n}" for n in range(14)], [4], [1024, 2**20]))
+    styles = [s.style for s in Palette.of(found).series(found)]
+    assert len({(s["color"], s["linestyle"]) for s in styles}) == 14
+    assert len({(s["color"], s["marker"]) for s in styles}) == 14 > MOST_INSIDE
+    legend = _drawn("busbw", found).get_legend()
+    assert legend.get_bbox_to_anchor() is not None and legend._loc_used_default is False
+
+
+def test_scaling_puts_ranks_along() -> None:
+    """Rule: several files, rank counts across, time at the least and busbw at the largest size."""
+    found = [r for p in (2, 4, 8) for r in rows(records(["ring"], [p]), f"p{p}.jsonl")]
+    figure = scaling(found, Palette.of(found))
+    assert figure is not None
+    left, right = figure.axes
+    assert [list(line.get_xdata()) for line in right.lines] == [[2, 4, 8]]
+    assert "1K" in left.get_ylabel() and "64M" in right.get_ylabel()
+    out = [r for r in found if r.size == 2**26 and r.placement == "out"]
+    assert right.lines[0].get_ydata() == pytest.approx(
+        [(r.busbw_bytes_per_s or 0) / 1e9 for r in out]
+    )
+    assert scaling(rows(records(["ring"], [4])), Palette.of(found)) is None
+    assert "allreduce-float-sum-scaling" in figures(found, "svg")
+
+
+def _matrix(slow: frozenset[tuple[int, int]]) -> Matrix:
+    cells = tuple(
+        tuple(None if a == b else (float(a + b), float(a + b), float(a + b)) for b in range(4))
+        for a in range(4)
+    )
+    return Matrix("latency", "Latency", "us", False, ("R0", "R1", "R2", "R3"), cells, slow)
+
+
+def test_a_matrix_shows_numbers_and_frames_the_slow() -> None:
+    """Rule: a number a measured pair, nothing on the diagonal, a frame around each slow pair."""
+    axes = heat_map(_matrix(frozenset({(3, 1)}))).axes[0]
+    assert {(t.get_position(), t.get_text()) for t in axes.texts} == {
+        ((b, a), f"{a + b:g}") for a in range(4) for b in range(4) if a != b
+    }
+    assert [p.get_xy() for p in axes.patches] == [(0.5, 2.5)] and "framed" in axes.get_title()
+    assert not heat_map(_matrix(frozenset())).axes[0].patches
+
+
+def test_a_measured_matrix_becomes_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: what ``topology measure -o`` writes is drawn beside the runs."""
+    from tests.reports.test_page_browser import MEASURED
+
+    (tmp_path / "m.json").write_text(MEASURED)
+    run = tmp_path / "run.jsonl"
+    run.write_bytes(to_jsonl(records(["ring"], [4], [1024, 2048])))
+    command = [
+        "plot",
+        str(run),
+        str(run),
+        "--out",
+        str(tmp_path),
+        "--topology",
+        str(tmp_path / "m.json"),
+    ]
+    assert main(command) == 0
+    assert str(tmp_path / "matrix-latency.png") in capsys.readouterr().out.splitlines()
+
+
+# -- Markdown
+
+
+def test_a_comparison_lists_what_changed_first() -> None:
+    """Rule: words counted, changed rows in sight, the others folded; every row once."""
+    base, new = _rows(_records(1)), _rows(_records(2, slow=1.2, kernel="6.1"))
+    text = comparison_markdown(compare(join(base, new)[0]), differences(base, new))
+    seen, folded = text.split("<details>", 1)
+    assert text.startswith("**3 slower, 3 indistinguishable**") and "kernel" in seen
+    assert seen.count("| slower |") == 3 and "tree" not in seen
+    assert folded.count("| indistinguishable |") == 3 and folded.count("| slower |") == 0
+    assert "<summary>3 rows that did not change</summary>" in folded
+
+
+def test_md_takes_one_run_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: ``md BASE NEW`` and ``compare --format md`` print the same; the gate still holds."""
+    base, new = tmp_path / "base.jsonl", tmp_path / "new.jsonl"
+    base.write_bytes(to_jsonl(_records(1)))
+    new.write_bytes(to_jsonl(_records(2, slow=1.2)))
+    assert main(["md", str(base)]) == 0 and "| ring |" in capsys.readouterr().out
+    assert main(["md", str(base), str(new)]) == 0
+    text = capsys.readouterr().out
+    assert "**3 slower" in text and "+2" in text
+    assert main(["compare", str(base), str(new), "--format", "md", "--fail-slower", "5%"]) == 1
+    assert capsys.readouterr().out.startswith(text)
+
+
+def test_a_comment_is_not_longer_than_it_may_be() -> None:
+    """Rule: rows beyond the bound are counted, not printed."""
+    one = rows(records(["ring"], [4], [1024]))[0]
+    many = [replace(one, size=8 + n) for n in range(MOST_ROWS + 3)]
+    text = markdown(many)
+    assert "3 rows more." in text and len(text) < 65_536
+    text = comparison_markdown(compare(join(many, many)[0]))
+    assert "3 rows more." in text and len(text) < 65_536
+
+
+@given(st.text(max_size=40))
+def test_a_name_is_no_markup(name: str) -> None:
+    """Rule: whatever an algorithm is called, its row has as many cells, no link and no mention."""
+    one = replace(rows(records(["ring"], [4], [1024]))[0], algorithm=name)
+    row = next(line for line in markdown([one]).split("\n") if line.startswith("| 1K"))
+    for mark, part in (("@", "<!-- -->"), ("#", "<!-- -->"), (":", "<!-- -->")):
+        assert row.count(mark) == row.count(mark + part)
+    bare = row.replace("<!-- -->", "").replace("\\\\", "").replace("\\|", "")
+    assert bare.count("|") == 9
+    assert all(bare[n - 1] == "\\" for n, c in enumerate(bare) if c in "<>[]`*_!")

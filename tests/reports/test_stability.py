@@ -1,0 +1,160 @@
+"""Warnings of unstable rows: rare without a reason, certain with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from reports.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.stability import unstable
+
+Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
+# Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
+STABLE: dict[str, Draw] = {
+    "normal": lambda random, n: 1e-5 * (1 + 0.05 * random.standard_normal(n)),
+    "lognormal": lambda random, n: 1e-5 * random.lognormal(0, 0.3, n),
+    "exponential": lambda random, n: 1e-6 + 1e-5 * random.exponential(size=n),
+    "gamma": lambda random, n: 1e-5 * (1 + 0.02 * random.gamma(2, 1, n)),
+    "ticks": lambda random, n: 1e-9 * np.round(300 + 10 * random.gamma(2, 1, n)),
+    "heavy": lambda random, n: 1e-5 * (1 + 0.05 * abs(random.standard_t(2, n))),
+}
+
+
+def _kinds(times: NDArray[np.float64]) -> set[str]:
+    return {u.kind for u in unstable(times.tolist())}
+
+
+@pytest.mark.parametrize("name", STABLE)
+@pytest.mark.parametrize("n", [20, 100])
+def test_false_alarms_are_rare(name: str, n: int) -> None:
+    """Rule: at most 2 % of rows of independent iterations are warned of for their order or shape."""
+    random = np.random.default_rng(n)
+    alarms = sum(bool(_kinds(STABLE[name](random, n)) - {"spread"}) for _ in range(400))
+    assert alarms <= 8 + 4, alarms  # 2 % of 400, and four for the luck of the draw
+
+
+@pytest.mark.parametrize("name", ["normal", "lognormal", "gamma"])
+@pytest.mark.parametrize("n", [60, 300])
+def test_what_was_put_in_is_found(name: str, n: int) -> None:
+    """Rule: warm-up, drift, two modes and likeness are found in nearly all rows that have them."""
+    random = np.random.default_rng(5)
+    hits = dict.fromkeys(("warm-up", "drift", "modes", "alike"), 0)
+    for _ in range(20):
+        noise = (STABLE[name](random, n) / 1e-5 - 1) * 0.2
+        warm = 1 + noise + np.where(np.arange(n) < 8, 1.0, 0.0)
+        hits["warm-up"] += "warm-up" in _kinds(warm)
+        hits["drift"] += "drift" in _kinds(1 + noise + np.linspace(0, 0.4, n))
+        hits["modes"] += "modes" in _kinds(1 + noise + random.choice([0, 0.8], n))
+        smooth = np.convolve(random.standard_normal(n + 9), np.ones(10), "valid")
+        hits["alike"] += "alike" in _kinds(1 + 0.05 * smooth)
+    assert min(hits.values()) >= 18, hits
+
+
+def test_one_long_first_iteration_is_a_warm_up() -> None:
+    """Rule: a first iteration far above all others is said, and the rest is judged without it."""
+    times = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(50))
+    times[0] = 1e-4
+    (spread, warm) = unstable(times.tolist())
+    assert (spread.kind, warm.kind) == ("spread", "warm-up") and "the first iteration" in warm.text
+
+
+def test_few_iterations_say_so_and_nothing_else() -> None:
+    """Rule: below six values nothing is claimed of their distribution; of none nothing at all."""
+    assert unstable([]) == ()
+    for n in range(1, 6):
+        (one,) = unstable([1.0, 9.0, 1.0, 9.0, 1.0][:n])
+        assert one.kind == "few" and str(n) in one.text
+
+
+def test_likeness_says_by_how_much_the_interval_is_too_narrow() -> None:
+    """Rule: the factor is sqrt((1 + r) / (1 - r)) of the correlation that was found."""
+    random, x = np.random.default_rng(2), [0.0]
+    for _ in range(4000):
+        x.append(0.8 * x[-1] + random.standard_normal())
+    found = next(u for u in unstable([10 + v / 10 for v in x]) if u.kind == "alike")
+    wider = float(found.text.split("should be ")[1].split()[0])
+    assert wider == pytest.approx(sqrt((1 + found.amount) / (1 - found.amount)), rel=0.1)
+    assert wider == pytest.approx(3.0, rel=0.15)
+
+
+@given(st.lists(st.floats(0, 1e3), max_size=60))
+@settings(deadline=None)
+def test_any_times_are_judged(times: list[float]) -> None:
+    """Rule: no list of times, equal or zero ones among them, is an error."""
+    assert all(u.text and u.amount >= 0 for u in unstable(times))
+
+
+# -- the dip
+
+
+def _by_linear_programming(values: list[float]) -> float:
+    """The dip by its definition: the nearest unimodal distribution function, for each mode."""
+    from scipy.optimize import linprog
+
+    x, n = np.sort(values), len(values)
+    below, above = np.arange(n) / n, np.arange(1, n + 1) / n
+    best = 1.0
+    for mode in range(n):
+        # Variables: heights up to the mode, from the mode on, and the distance.
+        left, right = range(mode + 1), range(mode + 1, n + 1)
+        rows, bounds = [], []
+
+        def at_most(weights: dict[int, float], bound: float, rows=rows, bounds=bounds) -> None:  # type: ignore[no-untyped-def]
+            rows.append([weights.get(i, 0.0) for i in range(n + 2)])
+            bounds.append(bound)
+
+        for side, first, ends, sign in ((left, 0, below, 1), (right, mode, above, -1)):
+            for place, i in enumerate(side):
+                at = first + place
+                most = ends[at] if at == mode else below[at]
+                least = ends[at] if at == mode else above[at]
+                at_most({i: 1, n + 1: -1}, most)
+                at_most({i: -1, n + 1: -1}, -least)
+            for a, b in pairwise(side):
+                at_most({a: 1, b: -1}, 0)
+            for place in range(len(side) - 2):
+                a, b, c = side[place : place + 3]
+                one = 1 / (x[first + place + 1] - x[first + place])
+                two = 1 / (x[first + place + 2] - x[first + place + 1])
+                at_most({a: -sign * one, b: sign * (one + two), c: -sign * two}, 0)
+        at_most({mode: 1, mode + 1: -1}, 0)
+        goal = [0.0] * (n + 1) + [1.0]
+        ends_ = [(None, None)] * (n + 1) + [(0, None)]
+        best = min(best, linprog(goal, A_ub=rows, b_ub=bounds, bounds=ends_).fun)
+    return best
+
+
+def test_the_dip_is_the_distance_to_the_nearest_unimodal_distribution() -> None:
+    """Rule: the algorithm gives what its definition does, found by linear programming."""
+    random = np.random.default_rng(0)
+    for case in range(30):
+        n = int(random.integers(2, 10))
+        values = random.standard_normal(n) + (3 * random.integers(0, 2, n) if case % 2 else 0)
+        assert dip(values.tolist()) == pytest.approx(_by_linear_programming(values.tolist()))
+
+
+def test_the_critical_value_is_where_it_should_be() -> None:
+    """Rule: uniform samples, the hardest with one mode, hardly ever pass it; two modes nearly always."""
+    random = np.random.default_rng(3)
+    for n in (20, 100, 400):
+        draws = [sqrt(n) * dip(random.random(n).tolist()) for _ in range(500)]
+        assert sum(d > CRITICAL for d in draws) <= 2
+        assert np.quantile(draws, 0.99) > 0.7 * CRITICAL  # it is not beyond all reach either
+    assert sum(is_multimodal(random.normal([0, 5][i % 2], 1, 40).tolist()) for i in range(40)) == 0
+    both = [np.concatenate([random.normal(0, 1, 30), random.normal(6, 1, 30)]) for _ in range(20)]
+    assert sum(is_multimodal(values.tolist()) for values in both) >= 19
+
+
+def test_two_groups_of_a_worked_case() -> None:
+    """Rule: the cut leaves the least squares within; medians and the upper share follow."""
+    assert two_groups([1, 1.2, 0.8, 9, 11]) == (1, 10, 0.4)
+    for function, values in ((dip, []), (two_groups, [1.0])):
+        with pytest.raises(ValueError):
+            function(values)

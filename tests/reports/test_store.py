@@ -1,0 +1,173 @@
+"""Files of results: whole rows at every moment, whatever ends the run, and readable ever after."""
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reports import load
+from reports.errors import ReportError
+from reports.exports import to_jsonl
+from reports.files import StoreError
+from reports.reading import read
+from reports.record import Result, Sample
+from reports.store import SINKS, Directory, Store, sink
+
+ENVIRONMENT = {"busbar": "1", "hosts": ["n0"], "variables": {"NCCL_ALGO": "Ring"}}
+NAMES = [f"r{ending}" for ending in SINKS]
+
+
+def _result(size: int = 1024) -> Result:
+    half = Sample(times=(1e-3,) * 8, iterations=8, wrong=0)
+    names = ("allreduce", "ring", "inproc", 4, size, size // 4, "float", "sum", -1, 1.5)
+    return Result(*names, out=half, in_place=half, environment=ENVIRONMENT)  # type: ignore[arg-type]
+
+
+def _sizes(path: Path) -> list[int | None]:
+    return [r.size for r in read(path).rows if r.placement == "out"]
+
+
+def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
+    """Rule: after each row every file reads back with all rows so far, and no scratch file is left."""
+    paths = [tmp_path / name for name in NAMES]
+    store = Store([sink(str(path)) for path in paths])
+    assert list(tmp_path.iterdir()) == []
+    for n in (1, 2, 3):
+        store.add(_result(1024 * n))
+        for path in paths:
+            assert _sizes(path) == [1024, 2048, 3072][:n], path.name
+        assert sorted(tmp_path.iterdir()) == sorted(paths)
+    store.close()
+    for path in paths:
+        assert _sizes(path) == [1024, 2048, 3072] and not read(path).notes, path.name
+    assert gzip.decompress((tmp_path / "r.jsonl.gz").read_bytes()) == to_jsonl(
+        [_result(1024 * n) for n in (1, 2, 3)]
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_old_file_stays_until_there_is_a_row(tmp_path: Path, name: str) -> None:
+    """Rule: opening a store destroys nothing; the first row replaces what was there."""
+    path = tmp_path / name
+    path.write_bytes(b"old")
+    store = Store([sink(str(path))])
+    assert path.read_bytes() == b"old"
+    store.add(_result())
+    assert _sizes(path) == [1024]
+
+
+@pytest.mark.parametrize("path", ["/proc/none/x.json", "/proc/x.jsonl", "a.xyz", "/proc/x/"])
+def test_what_cannot_be_written_is_refused_at_once(path: str) -> None:
+    """Rule: an unwritable file or folder is an error before the sweep, not after."""
+    with pytest.raises(StoreError):
+        sink(path)
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv"])
+def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
+    """Rule: a row that does not fit is an error that names the file; the rows before stay readable."""
+    path = tmp_path / f"r{ending}"
+    code = (
+        "import resource, signal, sys\n"
+        "from tests.reports.test_store import Store, _result, sink\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
+        "store = Store([sink(sys.argv[1])])\n"
+        "n = 0\n"
+        "try:\n"
+        "    while True:\n"
+        "        store.add(_result(1024 * (n + 1))); n += 1\n"
+        "except Exception as error:\n"
+        "    print(n, error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
+    )
+    n, said = done.stdout.split(" ", 1)
+    assert str(path) in said and int(n) > 0, done.stderr
+    assert _sizes(path) == [1024 * (i + 1) for i in range(int(n))]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_killed_run_leaves_its_rows(tmp_path: Path, name: str) -> None:
+    """Rule: SIGKILL after three rows: three rows, and a cut gzip file says that it is cut."""
+    path = tmp_path / name
+    code = (
+        "import signal, os, sys\n"
+        "from tests.reports.test_store import Store, _result, sink\n"
+        "store = Store([sink(sys.argv[1])])\n"
+        "for n in (1, 2, 3): store.add(_result(1024 * n))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], timeout=60)
+    assert done.returncode == -signal.SIGKILL and list(tmp_path.iterdir()) == [path]
+    assert _sizes(path) == [1024, 2048, 3072]
+    assert ["early" in n.text for n in read(path).notes] == [True] * name.endswith("gz")
+
+
+_WHOLE = to_jsonl([_result(1024 * n) for n in (1, 2, 3)])
+_PACKED = gzip.compress(_WHOLE)
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(_WHOLE)), st.booleans())
+def test_a_cut_file_gives_what_it_has(tmp_path_factory: pytest.TempPathFactory, at: int, packed: bool) -> None:  # fmt: skip
+    """Rule: cut anywhere, a file gives its whole rows and says what is missing, or that it has none."""
+    path = tmp_path_factory.mktemp("cut") / "r"
+    data = _PACKED[: at * len(_PACKED) // len(_WHOLE)] if packed else _WHOLE[:at]
+    path.write_bytes(data)
+    ends = [i for i, byte in enumerate(_WHOLE) if byte == ord("\n")]
+    try:
+        found = read(path)
+    except ReportError as error:
+        assert str(path) in str(error)
+        return
+    sizes = [r.size for r in found.rows if r.placement == "out"]
+    assert sizes == [1024, 2048, 3072][: len(sizes)] and len(sizes) > 0
+    if not packed:
+        assert len(sizes) == sum(at >= end for end in ends[1:])
+        assert bool(found.notes) == (at not in (*ends, *(e + 1 for e in ends)))
+
+
+def test_a_run_directory(tmp_path: Path) -> None:
+    """Rule: DIR/ holds records, environment, topology and what was printed; a second run is beside it."""
+    for run in (1, 2):
+        store = Store([sink(f"{tmp_path / 'runs'}/", lambda: '{"busbar_topology": 1}')])
+        store.say(["# header"])
+        store.add(_result(1024 * run))
+        store.say(["a row"])
+        store.close()
+    names = ("records", "environment", "topology", "output")
+    there = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert {name.split(".")[0] for name in there} == {*names, *(f"{name}-2" for name in names)}
+    assert json.loads((tmp_path / "runs/environment-2.json").read_text()) == ENVIRONMENT
+    assert (tmp_path / "runs/output.txt").read_text() == "# header\na row\n"
+    frame = load(tmp_path / "runs")
+    assert sorted(frame["size"].unique()) == [1024, 2048] and len(frame) == 4
+
+
+def test_a_directory_with_a_run_that_never_had_a_row(tmp_path: Path) -> None:
+    """Rule: an empty record beside others is said and does not hide them; alone it is an error."""
+    Directory(tmp_path)
+    with pytest.raises(ReportError, match=r"records\.jsonl"):
+        read(tmp_path)
+    sink(str(tmp_path)).add(_result())
+    found = read(tmp_path)
+    assert len(found.rows) == 2 and "records.jsonl" in str(found.notes[0])
+
+
+@pytest.mark.parametrize("change", [lambda p: p, lambda p: p + os.sep])
+def test_an_existing_folder_is_a_run_directory(
+    tmp_path: Path, change: Callable[[str], str]
+) -> None:
+    """Rule: --out DIR and --out DIR/ mean the same where DIR exists."""
+    assert isinstance(sink(change(str(tmp_path))), Directory)

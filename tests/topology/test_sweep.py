@@ -1,0 +1,101 @@
+"""The sweep through sizes: what is asked for is timed, kept and read back, over MPI and our plans."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.exchange import PlanExchange
+from bench.swaps import swaps
+from collectives.transports.shm import ShmTransport
+from collectives.verify import verify
+from collectives.worlds.inproc import InprocWorld, run
+from topology.measure import rounds
+from topology.model import Device, Fact, Kind, Topology
+from topology.sources import own_json
+from topology.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
+
+from .test_measure import launch
+
+pytestmark = pytest.mark.timeout(120)
+PLAIN = sorted(SWEPT.keys() - {"add", "sum"})
+
+
+@given(st.integers(2, 7), st.sampled_from(PLAIN), st.sampled_from([1, 2, 8]), st.data())
+def test_swaps_swap(nranks: int, quantity: str, times: int, data: st.DataObject) -> None:
+    """Rule: after any even number of swaps (or one) each rank has its own parts and its partner's."""
+    pairs = data.draw(st.sampled_from(rounds(nranks)))
+    if quantity in ("still", "sum", "first"):
+        times = 1
+    schedule, spec = swaps(quantity, pairs, nranks, times)
+    if times > 1:
+        verify(schedule, spec)
+    assert len(schedule.steps) == times
+
+
+def test_plans_time_every_quantity() -> None:
+    """Rule: our transports time all that a sweep asks for, the first of a pair has the numbers."""
+
+    def body(world: InprocWorld) -> dict[str, list[float]]:
+        over = PlanExchange(world, ShmTransport(world, executor="numpy"))
+        found = {name: over.times(name, [(2, 0)], 64, 3) for name in SWEPT}
+        over.close()
+        return found
+
+    for rank, found in enumerate(run(3, body, deadline=60)):
+        for times in found.values():
+            assert len(times) == (3 if rank == 2 else 0)
+            assert all(t > 0 for t in times)
+
+
+@given(st.integers(SMALLEST, 1 << 30))
+def test_sizes_double_up_to_the_largest(most: int) -> None:
+    """Rule: 8, 16, 32 … and none beyond what was asked for; bursts end earlier."""
+    found = sizes("trip", most)
+    assert found[0] == 8 and found[-1] <= most < 2 * found[-1]
+    assert all(b == 2 * a for a, b in pairwise(found))
+    assert set(sizes("burst", most)) <= set(found) and sizes("first", most) == (8,)
+
+
+def test_what_was_swept_reads_back() -> None:
+    """Rule: through facts and the saved file every sample comes back; other facts are no matter."""
+    samples = {
+        ((0, 1), "trip", 8): [1e-6, 2e-6],
+        ((0, 1), "still", 4096): [3e-6],
+        ((0, 1), "first", 8): [9e-6],
+    }
+    pairs, machine = facts(samples, "measured")
+    ranks = tuple(Device(f"RANK{i}", Kind.RANK, i) for i in range(2))
+    odd = (Fact("first_of_all", 1, "x"),)
+    whole = own_json.parse(own_json.dump(Topology(ranks, (), pairs, (*machine, *odd))))
+    found = {(one.quantity, one.nbytes): one.seconds for one in swept(whole)}
+    assert found == {("trip", 8): (1e-6, 2e-6), ("still", 4096): (3e-6,)}
+    assert first(whole) == (9e-6,)
+
+
+@pytest.mark.parametrize("value", ["fast", 1.0, (0.0, 1.0), (-1.0,), ("a",), (float("inf"),)])
+def test_values_that_are_no_times_are_left_out(value: object) -> None:
+    """Rule: a damaged file gives no sample rather than a wrong one."""
+    pairs, _ = facts({((0, 1), "trip", 8): [1.0]}, "x")
+    fact = Fact("trip_8", value, "x")  # type: ignore[arg-type]
+    ranks = tuple(Device(f"RANK{i}", Kind.RANK, i) for i in range(2))
+    pair = type(pairs[0])("RANK0", "RANK1", fact)
+    assert swept(Topology(ranks, (), (pair,))) == []
+
+
+def test_mpirun_sweeps(tmp_path: Path) -> None:
+    """Rule: under mpirun every pair has every quantity at every size, in as many blocks as said."""
+    saved = tmp_path / "swept.json"
+    done = launch(3, "--sweep", "64", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
+    assert done.returncode == 0, done.stderr
+    topology = own_json.parse(saved.read_text())
+    found = {(one.a, one.b, one.quantity, one.nbytes) for one in swept(topology)}
+    pairs = [(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(a + 1, 3)]
+    kinds = SWEPT.keys() - {"first"}
+    assert found == {(*p, kind, m) for p in pairs for kind in kinds for m in sizes(kind, 64)}
+    assert all(len(one.seconds) == BLOCKS for one in swept(topology))
+    assert len(first(topology)) == BLOCKS * len(pairs)

@@ -1,0 +1,64 @@
+"""The sweep through message sizes between MPI ranks: who does what when, and how rank 0 gets it all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topology.errors import ProbeError
+from topology.exchange import Exchange
+from topology.measure import Pair, isolated, rounds
+from topology.sweep import BLOCKS, SWEPT, repetitions, sizes
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from topology.measure_mpi import Settings
+
+_WARMUP = 2
+_MOST_RANKS = 64
+
+
+def sweep(
+    comm: MPI.Intracomm,
+    exchange: Exchange,
+    settings: Settings,
+    progress: Callable[[int, int], None],
+) -> dict[tuple[Pair, str, int], list[float]] | None:
+    """Time all pairs at all sizes up to ``settings.sweep``; collective. Rank 0 gets the blocks' medians.
+
+    ``progress(done, all)`` is called on rank 0 before every block of a round. Raises ProbeError for
+    more ranks than a sweep through all pairs is meant for.
+    """
+    if comm.size > _MOST_RANKS:
+        reason = f"--sweep goes through all pairs of up to {_MOST_RANKS} ranks, not of {comm.size}"
+        raise ProbeError("measure", reason)
+    schedule = isolated(rounds(comm.size)) if settings.alone else rounds(comm.size)
+    cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, settings.sweep)]
+    # A row a cell and block, a column a pair, by its round and first rank.
+    table = np.zeros((len(cells), BLOCKS, len(schedule), comm.size))
+    for block in range(BLOCKS):
+        for number, together in enumerate(schedule):
+            if comm.rank == 0:
+                progress(block * len(schedule) + number, BLOCKS * len(schedule))
+            comm.Barrier()
+            for row, (name, nbytes) in enumerate(cells):
+                times = exchange.times(name, together, nbytes, _WARMUP + repetitions(nbytes))
+                if times:
+                    table[row, block, number, comm.rank] = median(times[_WARMUP:])
+    whole = np.zeros_like(table)
+    comm.Reduce(table, whole, root=0)
+    if comm.rank != 0:
+        return None
+    return {
+        (pair, name, nbytes): whole[row, :, number, pair[0]].tolist()
+        for row, (name, nbytes) in enumerate(cells)
+        for number, pair in _pairs(schedule)
+    }
+
+
+def _pairs(schedule: Sequence[Sequence[Pair]]) -> list[tuple[int, Pair]]:
+    return [(number, pair) for number, together in enumerate(schedule) for pair in together]

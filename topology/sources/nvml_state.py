@@ -1,0 +1,91 @@
+"""What a GPU is doing now, by NVML: a few quick questions, asked again and again while it works."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from topology.busid import canonical
+from topology.errors import ProbeError
+from topology.sources.nvml import slowed_by
+from topology.sources.nvml_ask import NAME, opened
+
+__all__ = ["Gauge", "State", "gauge"]
+
+
+@dataclass(frozen=True)
+class State:
+    """One look at a GPU. None is what it does not say.
+
+    ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring up
+    to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
+    """
+
+    at: float
+    clock_sm_hz: float | None = None
+    clock_memory_hz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    energy_j: float | None = None
+    throttle: tuple[str, ...] | None = None
+
+
+_CALLS: tuple[tuple[str, str, tuple[int, ...], Callable[[Any], Any]], ...] = (
+    ("clock_sm_hz", "nvmlDeviceGetClockInfo", (1,), lambda mhz: mhz * 1e6),
+    ("clock_memory_hz", "nvmlDeviceGetClockInfo", (2,), lambda mhz: mhz * 1e6),
+    ("power_w", "nvmlDeviceGetPowerUsage", (), lambda mw: mw / 1e3),
+    ("temperature_c", "nvmlDeviceGetTemperature", (0,), float),
+    ("energy_j", "nvmlDeviceGetTotalEnergyConsumption", (), lambda mj: mj / 1e3),
+    ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by),
+)
+
+
+class Gauge:
+    """A GPU that can be looked at from any thread. Keeps NVML open until it is closed."""
+
+    def __init__(self, library: Any, handle: Any, said: dict[str, str]) -> None:
+        self._library, self._handle = library, handle
+        # What is refused once is not asked again: the answer costs time and stays the same.
+        self._calls = [call for call in _CALLS if hasattr(library, call[1])]
+        self.busid, self.uuid, self.name = said["busid"], said["uuid"], said["name"]
+
+    def look(self) -> State:
+        """The GPU's state now; some 100 microseconds."""
+        found: dict[str, Any] = {}
+        for call in tuple(self._calls):
+            fact, name, arguments, make = call
+            try:
+                found[fact] = make(getattr(self._library, name)(self._handle, *arguments))
+            except self._library.NVMLError:
+                self._calls.remove(call)
+        return State(time.monotonic(), **found)
+
+    def close(self) -> None:
+        """No more looks."""
+        self._library.nvmlShutdown()
+
+
+def gauge(busid: str | None, uuid: str | None) -> Gauge:
+    """The GPU with that PCI address, or else that UUID; either may be None.
+
+    Raises ProbeError without nvidia-ml-py or driver, or when there is no such GPU.
+    """
+    library = opened()
+    try:
+        wanted = canonical(busid or "")
+        for index in range(library.nvmlDeviceGetCount()):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            said = {
+                "busid": canonical(str(library.nvmlDeviceGetPciInfo(handle).busId)) or "",
+                "uuid": str(library.nvmlDeviceGetUUID(handle)),
+                "name": str(library.nvmlDeviceGetName(handle)),
+            }
+            if said["busid"] == wanted if wanted else said["uuid"] == uuid:
+                return Gauge(library, handle, said)
+    except library.NVMLError as error:
+        library.nvmlShutdown()
+        raise ProbeError(NAME, f"no state of GPU {busid or uuid}: {error}") from None
+    library.nvmlShutdown()
+    raise ProbeError(NAME, f"no GPU {busid or uuid} among those that NVML lists")
