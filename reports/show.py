@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reports.compare import Comparison
 from reports.quantities import joules_per_gb, of_limit
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "Expected",
     "Shown",
     "bounds_text",
     "comparison_tables",
@@ -33,7 +34,7 @@ _WIDE = 110
 _GAP = 2  # between columns
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns that are given up where there is no room, the first first; names wrap only after that.
-_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "J")
+_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "J/GB", "J")
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
@@ -73,19 +74,39 @@ class Shown:
 _Column = tuple[str, str, list[str]]
 
 
-def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Shown]:
-    """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out."""
-    return [_table(group, width, ascii_only) for group in grouped(rows).values()]
+class Expected(NamedTuple):
+    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
+
+    predicted: float | None = None
+    bound: float | None = None
 
 
-def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
+def tables(
+    rows: Sequence[Row],
+    width: int,
+    ascii_only: bool = False,
+    expected: Callable[[Row], Expected] = lambda row: Expected(),
+) -> list[Shown]:
+    """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out.
+
+    ``expected``: what a row should take, to stand beside what it took.
+    """
+    return [_table(group, width, ascii_only, expected) for group in grouped(rows).values()]
+
+
+def _table(
+    rows: Sequence[Row], width: int, ascii_only: bool, expected: Callable[[Row], Expected]
+) -> Shown:
     wide = width >= _WIDE
+    models = [expected(r) for r in rows]
     columns: list[_Column] = [
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("transport", "left", [r.transport if wide else "" for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
         ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("predicted", "right", [_optional(m.predicted) for m in models]),
+        ("bound", "right", [_optional(m.bound) for m in models]),
         ("min", "right", [_optional(r.min_s) if wide else "" for r in rows]),
         ("p99", "right", [_optional(r.p99_s) if wide else "" for r in rows]),
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
@@ -100,7 +121,10 @@ def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
     ]
     kept, room = _fitting(columns, width, any(len(r.times_s) > 1 for r in rows))
-    marks = min(_MOST_MARKS, room)
+    modelled = any(m != Expected() for m in models)
+    if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
+        return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
+    marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
     kept.append((title, "left", [sparkline(r.times_s, marks, ascii_only) for r in rows]))
     return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
@@ -118,7 +142,7 @@ def _fitting(columns: Sequence[_Column], width: int, marks: bool) -> tuple[list[
         if room() >= (_FEWEST_MARKS if marks else 0):
             break
         kept = [c for c in kept if c[0] != name]
-    return kept, max(_FEWEST_MARKS, room())
+    return kept, room()
 
 
 def share_of_limit(row: Row) -> float | None:

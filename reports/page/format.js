@@ -1,9 +1,12 @@
 // How figures look; the same words as reports/shown.py.
 
-const digits = value => {
-  if (Math.abs(value) >= 999.5) return value.toFixed(0);
-  return Math.abs(value) < 0.1 ? String(+value.toPrecision(3)) : value.toPrecision(3);
-};
+function digits(value) {
+  const size = Math.abs(value);
+  if (size >= 999.5) return value.toFixed(0);
+  if (size >= 0.1) return value.toPrecision(3);
+  if (size >= 1e-4 || !size) return String(+value.toPrecision(3));
+  return value.toExponential(2).replace(/\.?0*e-(\d)$/, 'e-0$1').replace(/\.?0*e/, 'e');
+}
 
 function sizeText(bytes) {
   if (bytes === null) return '?';
