@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.cli import main
@@ -59,6 +59,7 @@ def _rows(results: list[Result]) -> list[object]:
 # -- the statistics
 
 
+@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None:
     """Rule: swapping the runs keeps p and turns the effect; both stay in their range."""
@@ -67,6 +68,7 @@ def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None
     assert 0 <= one.p <= 1 and -1 <= one.effect <= 1
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
     """Rule: no effect and p = 1 against itself."""
@@ -143,6 +145,7 @@ def test_runs_that_differ_widen_the_interval() -> None:
     assert apart >= 34 and together < apart
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_keeps_order_and_only_raises(values: list[float]) -> None:
     """Rule: corrected p are no smaller, at most 1, and in the same order."""
@@ -360,6 +363,7 @@ def test_rules_that_make_no_sense_are_refused(text: str) -> None:
         parse(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_rule_is_understood_or_refused(text: str) -> None:
     """Rule: one kind of error and nothing else, for rules, shares and rates."""

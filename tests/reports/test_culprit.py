@@ -26,6 +26,7 @@ from reports.cli import main
 from reports.culprit import Findings, culprits
 from reports.culprit_matrix import Cell, Pairs, Worse, worse
 from reports.exports import to_jsonl
+from reports.quality import checklist
 from reports.readers.rows import Row, Run
 from reports.record import Result, Sample
 from topology.measure import Estimate
@@ -153,6 +154,17 @@ def test_ranks_of_a_node_and_of_a_gpu_are_one_culprit() -> None:
     two = [_row(c, a, _played(c, a, 8, late={1: 50 * HOP, 2: 50 * HOP}), **dict(places))
            for c, a in ALL_WAIT]  # fmt: skip
     assert set(_sure(culprits(two))) == {"rank 1 (node a, GPU y)", "rank 2 (node b, GPU x)"}
+
+
+@pytest.mark.parametrize("odd", [7, "abc", None, {}, [None, "x", 99], [0, 0, 0, 0, 0, 0]])
+def test_an_odd_environment_names_ranks_only(odd: object) -> None:
+    """Rule: what a file says of nodes, GPUs and CPUs may be anything; ranks are still named."""
+    strange = {"mapping": {"node": odd, "gpu": odd}, "cpus": odd, "ranks_per_node": odd}
+    rows = [
+        _row(c, a, _played(c, a, 6, late={4: 50 * HOP}), hosts=(), **strange) for c, a in ALL_WAIT
+    ]
+    (name,) = _sure(culprits(rows))
+    assert name.startswith("rank 4") and len(checklist(rows)) == 12
 
 
 def test_pairs_cannot_be_told_apart() -> None:
