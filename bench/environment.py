@@ -9,6 +9,7 @@ import socket
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -157,12 +158,13 @@ def describe(
 ) -> dict[str, Any]:
     """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
 
-    ``hosts`` has a name a node; ``mapping`` is by rank: its ``node`` (number in ``hosts``), the
+    ``started`` is now, UTC, to the second. ``hosts`` has a name a node; ``mapping`` is by rank: its ``node`` (number in ``hosts``), the
     ``cpus`` that it may run on and its ``gpu`` (PCI address, or UUID; empty without).
     """
     nodes = list(world.nodes)
     firsts = [nodes.index(node) for node in range(max(nodes) + 1)]
     known = {
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "busbar": busbar_version(),
         "revision": _revision(),
         "library": library,

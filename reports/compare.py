@@ -33,7 +33,7 @@ _KINDS = {
     "mapping": ("ranks_per_node", "mapping", "binding", "order"),
     "hosts": ("hosts",),
 }
-_OF_ONE_RUN = ("SLURM_JOB_ID",)  # differs by its nature and explains nothing
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started")  # differs by its nature and explains nothing
 _SIGNIFICANT = 0.05
 
 
@@ -182,6 +182,8 @@ def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
     """An environment with what is grouped in it as facts of their own, library variables bare."""
     flat: dict[str, Any] = {}
     for name, value in environment.items():
+        if name in _OF_ONE_RUN:
+            continue
         if name == "variables" and isinstance(value, Mapping):
             flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
         elif isinstance(value, Mapping):

@@ -14,7 +14,7 @@ from reports.errors import ReportError
 from reports.readers.rows import Row
 from reports.statistics import interval
 
-__all__ = ["Event", "History", "Point", "Series", "events", "history"]
+__all__ = ["Event", "History", "Point", "Series", "events", "history", "in_order"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,19 @@ class Event:
     run: int
     changes: tuple[tuple[Series, float, float], ...]
     sure: bool
+
+
+def in_order(
+    runs: Sequence[tuple[str, Sequence[Row]]],
+) -> list[tuple[str, Sequence[Row]]]:
+    """Runs in the order in which they were started; as given where one does not say when."""
+    started = [
+        str(rows[0].run.environment.get("started", "")) if len(rows) else "" for _, rows in runs
+    ]
+    if not all(started):
+        return list(runs)
+    # Records write UTC to the second, of which the text has the order of the time.
+    return [runs[i] for i in sorted(range(len(runs)), key=lambda i: started[i])]
 
 
 def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:

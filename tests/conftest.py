@@ -12,8 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from hypothesis import settings
 
 from bench.main import main
+
+# How long an example takes says more of what else runs on a machine than of the code.
+settings.register_profile("busbar", deadline=None)
+settings.load_profile("busbar")
 
 REPO = Path(__file__).resolve().parent.parent
 LIMIT_S = 120

@@ -21,7 +21,7 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
-    text = "a run each, oldest first; a folder of records is one run"
+    text = "a run each, ordered by when it started, else as given; a folder of records is one run"
     parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help=text)
     text = "exit 1 when the latest change of a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
@@ -34,14 +34,14 @@ def run(options: argparse.Namespace) -> int:
     """Print series and changes; 1 past ``--fail-slower``."""
     from reports.changes import LEAST
     from reports.expect import parse_share
-    from reports.history import history
+    from reports.history import history, in_order
     from reports.history_show import history_csv
     from reports.quality import checklist
 
     noise = parse_share(options.noise)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
     runs = [(str(path), read_noting(path, options.ranks).rows) for path in options.files]
-    found = history(runs, noise)
+    found = history(in_order(runs), noise)
     forbidding = [(n, d) for n, ds in found.differing.items() for d in ds if d.forbids]
     if forbidding and not options.anyway:
         n, difference = forbidding[0]

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from reports.changes import alarms, cuts
 from reports.cli import main
+from reports.compare import differences
 from reports.errors import ReportError
 from reports.exports import to_jsonl
-from reports.history import events, history
+from reports.history import events, history, in_order
 from reports.reading import parse
 from reports.record import Result, Sample
 from reports.shown import chance, trend
@@ -212,6 +213,17 @@ def test_what_cannot_be_a_history_is_refused(
         assert not captured.out and len(captured.err.splitlines()) == 1
     assert main(["history", *runs[:2], str(other), "--anyway"]) == 0
     assert "machine: cpu EPYC -> Xeon" not in capsys.readouterr().err  # said with changes only
+
+
+def test_runs_are_ordered_by_when_they_started() -> None:
+    """Records say when; a file without that leaves the order that was given. It forbids nothing."""
+    random = np.random.default_rng(5)
+    days = ["2026-11-03T10:00:00+00:00", "2026-11-01T10:00:00+00:00", "2026-11-02T10:00:00+00:00"]
+    made = [(day, parse(to_jsonl(_record(random, started=day)).decode()).rows) for day in days]
+    assert [name for name, _ in in_order(made)] == sorted(days)
+    assert not differences(made[0][1], made[1][1])
+    unsaid = ("unsaid", parse(to_jsonl(_record(random)).decode()).rows)
+    assert [name for name, _ in in_order([*made, unsaid])] == [*days, "unsaid"]
 
 
 def test_runs_may_lack_rows_and_raw_times() -> None:
