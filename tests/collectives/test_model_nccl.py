@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import Unsupported
@@ -116,6 +116,7 @@ def test_what_is_not_available() -> None:
     assert predict(replace(H100, ranks=1), "allreduce", 1024) is None
 
 
+@settings(deadline=None)
 @given(st.integers(2, 16), st.integers(64, 1 << 33))
 def test_time_is_positive_and_beyond_the_wire(ranks: int, size: int) -> None:
     """Rule: nothing is faster than its bandwidth."""

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.exchange import PlanExchange
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 PLAIN = sorted(SWEPT.keys() - {"add", "sum"})
 
 
+@settings(deadline=None)
 @given(st.integers(2, 7), st.sampled_from(PLAIN), st.sampled_from([1, 2, 8]), st.data())
 def test_swaps_swap(nranks: int, quantity: str, times: int, data: st.DataObject) -> None:
     """Rule: after any even number of swaps (or one) each rank has its own parts and its partner's."""
@@ -52,6 +53,7 @@ def test_plans_time_every_quantity() -> None:
             assert all(t > 0 for t in times)
 
 
+@settings(deadline=None)
 @given(st.integers(SMALLEST, 1 << 30))
 def test_sizes_double_up_to_the_largest(most: int) -> None:
     """Rule: 8, 16, 32 … and none beyond what was asked for; bursts end earlier."""
