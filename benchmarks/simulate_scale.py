@@ -32,9 +32,9 @@ MACHINES = (
 LARGE_CASES = (
     ("ring", "ring"),
     ("ring", "torus:256x256"),
-    ("ring", "fattree:64x32x32:taper=2"),
+    ("ring", "fattree:32x32x64:taper=2"),
     ("torus", "torus:256x256"),
-    ("torus", "fattree:64x32x32:taper=2"),
+    ("torus", "fattree:32x32x64:taper=2"),
 )
 
 

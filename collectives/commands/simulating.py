@@ -239,8 +239,8 @@ def _grown(options: argparse.Namespace) -> dict[str, list[tuple[_Case, int]]]:
                 refused.append((count, error))
         if not rows:
             raise refused[-1][1]
-        for count, why in refused:
-            print(f"collectives: {text} on {count} ranks: {why}", file=sys.stderr)
+        for count, reason in refused:
+            print(f"collectives: {text} on {count} ranks: {reason}", file=sys.stderr)
         found[text] = rows
     return found
 
