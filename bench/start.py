@@ -103,7 +103,7 @@ def _gpu(world: World, options: Options, on_gpus: bool) -> NcclTransport | IpcTr
             return devices.ipc_transport(world, options)
         return devices.nccl_transport(world, options)
     except (Unsupported, Unavailable) as error:
-        if options.transport != "auto" or options.gpus or options.oversubscribe_gpu:
+        if options.transport != "auto" or options.gpus != () or options.oversubscribe_gpu:
             raise
         if world.rank == 0:
             print(f"busbar: not on GPUs: {error}", file=sys.stderr)
