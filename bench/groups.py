@@ -92,8 +92,8 @@ def of_group(wanted: Sequence[Options], number: int) -> list[Options]:
         return path.with_name(f"{path.name.removesuffix(ending)}.group{number}{ending}")
 
     def target(text: str) -> str:
-        """A slash at the end asks for a folder, which a path would forget."""
-        return str(named(Path(text))) + "/" * text.endswith("/")
+        """A slash at the end asks for a folder, as does the name of one; a path would forget it."""
+        return str(named(Path(text))) + "/" * (text.endswith("/") or Path(text).is_dir())
 
     return [
         replace(

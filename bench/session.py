@@ -6,15 +6,16 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
 from bench.ceiling import Ceilings
-from bench.environment import busbar_version, describe, machine, place
+from bench.environment import busbar_version, describe, place
 from bench.groups import Group
+from bench.keeping import Keeper
 from bench.measure import Timing
 from bench.memory import room
 from bench.rows import Bench, Case
@@ -23,15 +24,13 @@ from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
 from collectives.dtypes import dtype
-from collectives.errors import Unavailable, Unsupported
+from collectives.errors import Unsupported
 from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
-from reports.files import StoreError
 from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
 from reports.record import Result, Sample
-from reports.store import Store, nccl_sink, sink
 from reports.summary import summary
 
 __all__ = ["Session"]
@@ -59,7 +58,7 @@ class Session:
         self._screen = Screen(world.rank) if group is None else group.screen
         self._results: list[Result] = []
         self._status = 0
-        self._store = self._open_store()
+        self._keeper = Keeper(world, self._screen, options)
         places = world.gather(place(world, transport))
         self._people = [
             (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
@@ -100,24 +99,6 @@ class Session:
             gauges=self._gauges,
         )
 
-    def _open_store(self) -> Store | None:
-        """Open result files on rank 0; every rank learns of a failure."""
-        problem: list[str | int] = []
-        store = None
-        if self._world.rank == 0:
-            try:
-                sinks = [sink(target, machine) for target in self._options.out]
-                if self._options.nccl_json is not None:
-                    sinks.append(nccl_sink(self._options.nccl_json))
-                store = Store(sinks)
-            except StoreError as error:
-                problem = [str(error), error.exit_status]
-        problem = self._world.broadcast(problem)
-        if problem:
-            kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
-            raise kind(str(problem[0]))
-        return store
-
     # -- the sweep
 
     def run(self) -> int:
@@ -143,9 +124,9 @@ class Session:
             self._gauges.close()
         for why in filter(None, (self._ceilings.why, self._gauges.why)):
             self._screen.note(f"busbar: {why}")
-        self._say(self._closing())
-        self._stored(lambda store: store.close())
-        return self._status
+        self._keeper.say(self._closing())
+        self._keeper.close()
+        return 1 if self._keeper.failed else self._status
 
     def _banner(self, chosen: Auto | Chosen) -> Banner:
         options = self._options
@@ -172,15 +153,15 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         banner = self._banner(chosen)
-        self._say([f"# {remark}" for remark in self._remarks()])
-        self._say(header(banner, options.per_iteration, options.limit == "column"))
+        self._keeper.say([f"# {remark}" for remark in self._remarks()])
+        self._keeper.say(header(banner, options.per_iteration, options.limit == "column"))
         first = len(self._results)
         for result in self._rows(chosen):
             self._results.append(result)
-            self._keep(result)
-            self._say(self._shown(result))
+            self._keeper.keep(result)
+            self._keeper.say(self._shown(result))
         lines = self._results[first:]
-        self._say(footer(lines, banner.program, options.statistic))
+        self._keeper.say(footer(lines, banner.program, options.statistic))
 
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
@@ -274,24 +255,6 @@ class Session:
         lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 
-    def _keep(self, result: Result) -> None:
-        self._stored(lambda store: store.add(result))
-
-    def _say(self, lines: Sequence[str]) -> None:
-        """Print results, and keep the text where a run directory is asked for."""
-        self._screen.lines(lines)
-        self._stored(lambda store: store.say(lines))
-
-    def _stored(self, action: Callable[[Store], None]) -> None:
-        if self._store is None:
-            return
-        try:
-            action(self._store)
-        except StoreError as error:
-            self._status = 1
-            self._store = None
-            self._screen.note(f"{error}; measuring goes on without result files")
-
     def _closing(self) -> list[str]:
         width = 80
         with contextlib.suppress(OSError):
@@ -307,8 +270,8 @@ class Session:
     def stop(self, reason: str, status: int) -> None:
         """End the run from outside, with the report so far. Called by the watching thread."""
         self._screen.close()
-        self._say([f"# ended early: {reason}", *self._closing()])
-        self._stored(lambda store: store.close())
+        self._keeper.say([f"# ended early: {reason}", *self._closing()])
+        self._keeper.close()
         self._screen.note(f"busbar: {reason}")
         # A launcher throws away what it has not read yet when it is told of an abort.
         time.sleep(0.3)

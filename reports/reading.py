@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reports import parquet
 from reports.errors import ReportError
 from reports.frame import frame
-from reports.readers import arrow, imb, names, nccl_json, nccl_text, osu, own
+from reports.readers import arrow, imb, names, nccl_json, nccl_text, osu, own, own_csv
 from reports.readers.rows import Note, Reading, Row
 from reports.readers.text import decoded, lines, read_bytes
 
@@ -80,7 +80,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
         if found is not None:
             return found
     if text.startswith("collective,algorithm,"):
-        return own.read_csv(source, text)
+        return own_csv.read_csv(source, text)
     clean = list(lines(text))
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)

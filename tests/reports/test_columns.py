@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports import load
@@ -67,7 +67,6 @@ RESULTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(RESULTS)
 def test_the_quick_ways_give_the_same_rows(results: list[Result]) -> None:
     """Rule: Arrow's reader and Parquet give row for row what reading line by line gives."""
@@ -85,7 +84,6 @@ def test_the_quick_ways_give_the_same_rows(results: list[Result]) -> None:
         ]
 
 
-@settings(deadline=None)
 @given(RESULTS, st.data())
 def test_what_is_irregular_is_left_to_the_careful_reader(
     results: list[Result], data: st.DataObject
@@ -102,7 +100,6 @@ def test_what_is_irregular_is_left_to_the_careful_reader(
             assert repr(mine) == repr(careful)
 
 
-@settings(deadline=None)
 @given(TIMES.filter(len))
 def test_a_row_has_the_statistics_of_its_times(times: tuple[float, ...]) -> None:
     """Rule: median, interval, extremes, p99 and cv are those of the definitions, one row at a time."""
@@ -121,7 +118,6 @@ def _measured(times: tuple[float, ...], algorithm: str = "ring", wrong: int | No
     return Result(*names, out=half, environment={"cpu": "A"})  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), TIMES.filter(len)), min_size=1, max_size=9))
 def test_folding_pools_what_was_measured_again(
     measured: list[tuple[str, tuple[float, ...]]],

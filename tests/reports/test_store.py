@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reports import load
@@ -118,7 +118,6 @@ _WHOLE = to_jsonl([_result(1024 * n) for n in (1, 2, 3)])
 _PACKED = gzip.compress(_WHOLE)
 
 
-@settings(deadline=None)
 @given(st.integers(0, len(_WHOLE)), st.booleans())
 def test_a_cut_file_gives_what_it_has(tmp_path_factory: pytest.TempPathFactory, at: int, packed: bool) -> None:  # fmt: skip
     """Rule: cut anywhere, a file gives its whole rows and says what is missing, or that it has none."""

@@ -1,0 +1,68 @@
+"""Where a run's results go: rank 0's standard output and the files that were asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bench.environment import machine
+from bench.options import Options
+from bench.screen import Screen
+from collectives.errors import Unavailable, Unsupported
+from collectives.world import World
+from reports.files import StoreError
+from reports.record import Result
+from reports.store import Store, nccl_sink, sink
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """Prints and keeps results on rank 0, and does nothing on the others.
+
+    All ranks make it together; where a file cannot be written all of them raise Unsupported
+    (Unavailable where a library is missing). ``failed``: a file could not be written later on;
+    measuring goes on without files then.
+    """
+
+    def __init__(self, world: World, screen: Screen, options: Options) -> None:
+        self._screen, self.failed = screen, False
+        self._store: Store | None = None
+        problem: list[str | int] = []
+        if world.rank == 0:
+            try:
+                self._store = _opened(options)
+            except StoreError as error:
+                problem = [str(error), error.exit_status]
+        problem = world.broadcast(problem)
+        if problem:
+            kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
+            raise kind(str(problem[0]))
+
+    def keep(self, result: Result) -> None:
+        """Put a row on disk."""
+        self._each(lambda store: store.add(result))
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Print results, and keep the text where a run directory is asked for."""
+        self._screen.lines(lines)
+        self._each(lambda store: store.say(lines))
+
+    def close(self) -> None:
+        """The run is over."""
+        self._each(lambda store: store.close())
+
+    def _each(self, action: Callable[[Store], None]) -> None:
+        if self._store is None:
+            return
+        try:
+            action(self._store)
+        except StoreError as error:
+            self.failed, self._store = True, None
+            self._screen.note(f"{error}; measuring goes on without result files")
+
+
+def _opened(options: Options) -> Store:
+    sinks = [sink(target, machine) for target in options.out]
+    if options.nccl_json is not None:
+        sinks.append(nccl_sink(options.nccl_json))
+    return Store(sinks)

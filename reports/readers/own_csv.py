@@ -1,0 +1,63 @@
+"""Reads Busbar's CSV export, which has figures and no raw times."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from math import isfinite
+
+from reports.readers.rows import Note, Reading, Row, Run
+
+__all__ = ["read_csv"]
+
+
+def read_csv(source: str, text: str) -> Reading:
+    """The rows of our CSV export, which has figures and no raw times."""
+    run = Run(source, 0, "busbar-csv", "busbar")
+    rows, notes = [], []
+    table = csv.DictReader(text.splitlines())
+    while True:
+        try:
+            cells = next(table, None)
+            if cells is None:
+                break
+            rows.append(_csv_row(run, table.line_num, cells))
+        except (ValueError, KeyError, TypeError, csv.Error) as error:
+            notes.append(Note(source, table.line_num, f"row not read: {error}"))
+    return Reading(rows, notes)
+
+
+def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
+    def figure(column: str) -> float | None:
+        value = float(cells[column]) if cells.get(column) else None
+        if value is not None and not isfinite(value):
+            raise ValueError(f"{column} is not finite")
+        return value
+
+    return Row(
+        run=run,
+        line=line,
+        collective=cells["collective"],
+        size=int(cells["size"]),
+        message=int(cells["size"]),
+        placement=cells["placement"],
+        algorithm=cells["algorithm"],
+        transport=cells["transport"],
+        ranks=int(cells["ranks"]),
+        count=int(cells["count"]),
+        dtype=cells["dtype"],
+        op=cells["op"],
+        root=int(cells["root"]),
+        statistic="median",
+        time_s=figure("median_s"),
+        low_s=figure("low_s"),
+        high_s=figure("high_s"),
+        limit_s=figure("limit_s"),
+        schedule=cells.get("schedule", ""),
+        algbw_bytes_per_s=figure("algbw_bytes_per_s"),
+        busbw_bytes_per_s=figure("busbw_bytes_per_s"),
+        wrong=int(cells["wrong"]) if cells["wrong"] else None,
+        iterations=int(cells["iterations"]),
+        stopped=cells["stopped"],
+        skipped=cells["skipped"],
+    )
