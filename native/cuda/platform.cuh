@@ -31,7 +31,8 @@ BUSBAR_DEVICE Pack load_pack(u64 at) {
     Pack p;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
-                 : "l"(global(at)));
+                 : "l"(global(at))
+                 : "memory");
     return p;
 }
 BUSBAR_DEVICE void store_pack(u64 at, const Pack& p) {
