@@ -30,10 +30,11 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 16, 256])
     parser.add_argument("--collectives", nargs="+", default=["allreduce"])
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
     parser.add_argument("--bind", default="none")
     given = parser.parse_args()
     sizes = [str(n * MB) for n in given.megabytes]
-    common = ["--rounds", str(given.rounds), "--bind", given.bind]
+    common = ["--rounds", str(given.rounds), "--turn", str(given.turn), "--bind", given.bind]
     for collective in given.collectives:
         print(f"\n### {collective}\n\n{_head(collective)}", flush=True)
         for ranks in given.ranks:

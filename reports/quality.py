@@ -56,7 +56,7 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """What is kept by number, what is not with its reason; for the foot of a table."""
+    """The numbers of the rules that are kept, that are not, and that do not apply."""
     rules = tuple(rules)
     parts = []
     for state in (_KEPT, _BROKEN, _NONE):
@@ -192,7 +192,11 @@ def _tested(f: _Facts) -> Verdict:
         if bare:
             return _BROKEN, _count(bare, len(f.words), "no test")
         return _KEPT, "by ranks, corrected for the number of rows"
-    groups = [g for g in f.settings("algorithm", "transport") if len(g) > 1]
+    groups = [
+        g
+        for g in f.settings("algorithm", "transport")
+        if len({(r.algorithm, r.transport) for r in g}) > 1
+    ]
     if not groups:
         return _NONE, "nothing stands beside what it could be compared with"
     rows = [r for g in groups for r in g]

@@ -16,11 +16,20 @@ import numpy as np
 
 from collectives.errors import Unsupported
 from collectives.ops import Op
-from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
-from collectives.shared.tasks import Place, ordered
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work
+from collectives.shared.tasks import Place
 from collectives.world import Json
 
-__all__ = ["Binding", "Shape", "direct", "eager", "mail_bytes", "type_number"]
+__all__ = [
+    "STREAM_BYTES_PER_CORE",
+    "Binding",
+    "Shape",
+    "direct",
+    "eager",
+    "mail_bytes",
+    "moved",
+    "type_number",
+]
 
 TYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
@@ -31,10 +40,11 @@ _OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximu
 # The most that a rank may send in a firing that goes through mailboxes.
 EAGER_BYTES = 8192
 # Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
-# every handing over, so theirs are longer.
-WINDOW_BYTES = 128 << 10
-CROWDED_WINDOW_BYTES = 512 << 10
-# Stores go past the caches when a firing moves more than this for every core.
+# every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
+WINDOW_BYTES = 512 << 10
+CROWDED_WINDOW_BYTES = 2 << 20
+# Stores may go past the caches when a firing moves more than this for every core, and do where a
+# measurement finds them faster (`ShmTransport.streams`).
 STREAM_BYTES_PER_CORE = 16 << 20
 _WORD, _PAIR = 16, 128
 
@@ -86,24 +96,37 @@ def op_number(op: Op | None) -> int:
 
 
 def direct(
-    core: ModuleType, watch: Any, to: Binding, programs: Sequence[Json], shape: Shape, op: Op | None
+    core: ModuleType,
+    watch: Any,
+    to: Binding,
+    found: Flow,
+    shape: Shape,
+    op: Op | None,
+    stream: bool,
 ) -> Any:
-    """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive."""
-    found = flow(ordered(programs), len(programs))
+    """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
+
+    ``stream``: whether stores should go past the caches where nothing is lost by it.
+    """
+    nranks = len(found.works)
     size = max((work.size for works in found.works for work in works), default=1)
     window = min(shape.window, size) if found.aligned and found.crossing else size
     window = max(window, 1)
     mine = found.works[to.rank]
     slot = max((w.size for w in mine), default=0)
     stage = np.empty(found.slots[to.rank] * min(window, slot), to.dtype)
-    stream = _moved(found) * shape.itemsize > STREAM_BYTES_PER_CORE * shape.cores
-    everyone = len(programs) > 2
-    enter = [everyone and _enters_all(works, len(programs)) for works in found.works]
-    leave = [everyone and len(exits) == len(programs) - 1 for exits in found.exits]
+    # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
+    # is still in a cache when the other comes to it.
+    all_cold = nranks > shape.cores and found.crossing
+    everyone = nranks > 2
+    enter = [everyone and _enters_all(works, nranks) for works in found.works]
+    leave = [everyone and len(exits) == nranks - 1 for exits in found.exits]
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        numbers += _task(work, _waits(found, waits), to, int(stage.ctypes.data), window, stream)
+        past = {*work.targets} if all_cold else work.cold
+        at = int(stage.ctypes.data)
+        numbers += _task(work, _waits(found, waits), to, at, window, past if stream else set())
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,
@@ -122,7 +145,7 @@ def direct(
     return plan, stage
 
 
-def _moved(found: Flow) -> int:
+def moved(found: Flow) -> int:
     """Elements that all ranks read and write in a firing."""
     return sum(w.size * (len(w.sources) + len(w.targets)) for works in found.works for w in works)
 
@@ -140,12 +163,12 @@ def _waits(found: Flow, waits: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _task(
-    work: Work, waits: list[int], to: Binding, stage: int, window: int, stream: bool
+    work: Work, waits: list[int], to: Binding, stage: int, window: int, past: set[Place]
 ) -> list[int]:
     def place(p: Place, target: bool) -> list[int]:
         if p.segment == STAGE:
             return [stage + p.start * min(window, work.size) * to.dtype.itemsize, 1]
-        return [to.address(p), 2 * (target and stream and p in work.cold)]
+        return [to.address(p), 2 * (target and p in past)]
 
     numbers = [len(work.sources) > 1, work.published, work.size]
     for places in (work.targets, work.sources):

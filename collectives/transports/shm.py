@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from statistics import median
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, cast
+from typing import TypeVar, cast
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -19,29 +20,25 @@ from numpy.typing import NDArray
 import native
 from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.layout import Elements
-from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of
+from collectives.shared.bound import Bound
 from collectives.shared.ceiling import Ceiling, probe
-from collectives.shared.fast import Shape, direct, eager, mail_bytes
-from collectives.shared.flow import flow
-from collectives.shared.memory import Memory, Segment
-from collectives.shared.reference import Lives, Reference
-from collectives.shared.tasks import Place, encode, ordered
-from collectives.shared.windows import Windows
+from collectives.shared.fast import STREAM_BYTES_PER_CORE
+from collectives.shared.lines import LINE, plan_bytes, words
+from collectives.shared.memory import Segment
+from collectives.shared.reference import Lives
+from collectives.shared.sharing import sharing
 from collectives.spec import Collective
 from collectives.transport import Action, Array, Buffers
-from collectives.world import Json, World
+from collectives.world import World
 
 __all__ = ["ShmTransport", "why_not"]
 
 T = TypeVar("T")
-_LINE = 128
 _DIED, _LATE = 1, 3
-EMPTY = -2
 EXECUTORS = ("auto", "native", "numpy")
-MEMORIES = ("auto", "memfd", "windows")
 
 
 def why_not() -> str:
@@ -80,12 +77,13 @@ class ShmTransport:
             raise Unavailable(native.why_not())
         self.world, self.deadline = world, deadline
         self.core: ModuleType | None = core
-        self.memory = _sharing(world, core, memory)
+        self.memory = sharing(world, core, memory)
+        self._streams: bool | None = None
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         everyone = world.gather({"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0))})
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
-        self._life = self.common(world.size * _LINE)
+        self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
@@ -129,7 +127,7 @@ class ShmTransport:
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together."""
-        return _ShmAction(self, program, buffers, op)
+        return Bound(self, program, buffers, op)
 
     def library(
         self,
@@ -153,22 +151,44 @@ class ShmTransport:
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
         All ranks call this together. Raises Unsupported without the native extension.
         """
-        core = self.core
-        if core is None:
+        if self.core is None:
             raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
         nbytes = min(source.nbytes, target.nbytes) // 8 * 8
 
         def sweep(kind: str, stream: bool) -> list[float]:
-            lines = self.common(plan_bytes(self.world.size))
-            places = [source.ctypes.data, target.ctypes.data]
-            if kind == "update":
-                places[1] = places[0]
-            number = core.SWEEPS.index(kind)
-            plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
-            plan.fire()
-            return cast("list[float]", self.guarded(lambda: plan.each(n)))
+            return self._sweep(kind, stream, source, target, nbytes, n)
 
         return probe(sweep, self.world, nbytes)
+
+    def streams(self) -> bool:
+        """Whether stores past the caches are faster here for what does not fit into them.
+
+        Measured once, by all ranks together, on memory that is given back.
+        """
+        if self._streams is None:
+            nbytes = STREAM_BYTES_PER_CORE * self.cores // self.world.size
+            source, target = self.allocate(nbytes), self.allocate(nbytes)
+            seconds = []
+            for stream in (False, True):
+                mine = self._sweep("copy", stream, source, target, nbytes, 5)
+                everyone = self.world.gather(mine)
+                seconds.append(median(map(max, zip(*everyone, strict=True))))
+            self._streams = seconds[1] < seconds[0]
+        return self._streams
+
+    def _sweep(
+        self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int
+    ) -> list[float]:
+        """Seconds of this rank for each of n sweeps that all ranks make at once."""
+        core = cast(ModuleType, self.core)
+        lines = self.common(plan_bytes(self.world.size))
+        places = [int(source.ctypes.data), int(target.ctypes.data)]
+        if kind == "update":
+            places[1] = places[0]
+        number = core.SWEEPS.index(kind)
+        plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
+        plan.fire()
+        return cast("list[float]", self.guarded(lambda: plan.each(n)))
 
     def clock(self) -> Callable[[], float]:
         """The host's clock."""
@@ -201,168 +221,5 @@ class ShmTransport:
         self.memory.close()
 
 
-def _sharing(world: World, core: ModuleType | None, memory: str) -> Memory | Windows:
-    """Memory that all ranks can map, tried out by all of them together."""
-    if memory not in MEMORIES:
-        raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")
-    if memory == "windows":
-        return Windows(world)
-    found = Memory(core.Mapping if core else None)
-    failed = ""
-    try:
-        trial = found.allocate(1)
-        where: Json = found.describe(trial.key)
-    except Unavailable as error:
-        failed, where = str(error), None
-    for other in world.gather(where):
-        try:
-            if other is not None:
-                found.attach(other)
-        except Unavailable as error:
-            failed = str(error)
-    reasons = [reason for reason in world.gather(failed) if reason]
-    if not reasons:
-        return found
-    if memory == "memfd" or not hasattr(world, "comm"):
-        raise Unavailable(reasons[0])
-    return Windows(world)
-
-
 def _leave(lives: Array, rank: int) -> None:
     lives[rank] = 1
-
-
-def plan_bytes(nranks: int) -> int:
-    """Bytes of a plan's lines, as `plan_lines` in native/src/plans.hpp counts them."""
-    gates = 3
-    return ((1 + gates) * nranks + gates) * _LINE
-
-
-def words(lines: Array) -> NDArray[np.uint64]:
-    """The first word of every line of a control segment."""
-    return lines[: len(lines) // _LINE * _LINE].view(np.uint64)[:: _LINE // 8]
-
-
-class FiredPlan(Protocol):
-    """What carries a plan out: the extension's, or `Reference`."""
-
-    def fire(self) -> None: ...
-    def each(self, n: int) -> list[float]: ...
-    def loop(self, n: int) -> float: ...
-
-
-class _ShmAction:
-    """A program bound to shared buffers; see `Action` for the methods."""
-
-    def __init__(
-        self, transport: ShmTransport, program: Program, buffers: Buffers, op: Op | None
-    ) -> None:
-        self._transport, world = transport, transport.world
-        self._bytes = program.sent(), program.received()
-        self._fired = 0
-        self._stage: Array | None = None
-        # Also where this rank's part is empty: all ranks must come to the same plan.
-        self._dtype = buffers[Buffer.OUT].dtype
-        everyone = world.gather(self._describe(program, buffers))
-        self._segments = [
-            {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
-            for rank, one in enumerate(everyone)
-        ]
-        self._plan = self._build([one["steps"] for one in everyone], op)
-        world.barrier()
-
-    def _build(self, programs: list[Json], op: Op | None) -> FiredPlan:
-        transport, nranks = self._transport, len(programs)
-        shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
-        lines = plan_bytes(nranks)
-        self._shared = transport.common(lines + mail_bytes(programs, shape))
-        core = transport.core
-        if core is None:
-            return Reference(
-                flow(ordered(programs), nranks),
-                self.rank,
-                self._find,
-                words(self._shared[:lines]),
-                transport.lives,
-                op,
-                self._dtype,
-                shape.window,
-                transport.world.barrier,
-            )
-        if shape.eager:
-            mail = self.lines + lines
-            return cast(FiredPlan, eager(core, transport.watch, self, programs, shape, op, mail))
-        plan, self._stage = direct(core, transport.watch, self, programs, shape, op)
-        return cast(FiredPlan, plan)
-
-    def _describe(self, program: Program, buffers: Buffers) -> Json:
-        memory, size = self._transport.memory, self._dtype.itemsize
-        found: dict[Buffer, tuple[int, int]] = {}
-        for buffer, array in buffers.items():
-            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
-            if offset % size:
-                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
-            found[buffer] = key, offset // size
-        segments = {key: memory.describe(key) for key, _ in found.values() if key != EMPTY}
-        return {"steps": encode(program, found), "segments": segments}
-
-    def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
-        if rank == self.rank:
-            return self._transport.memory.own(key)
-        return self._transport.attach(rank, key, where)
-
-    def __call__(self) -> None:
-        self._transport.guarded(self._plan.fire)
-        self._fired += 1
-
-    def times(self, n: int, loop: bool) -> list[float]:
-        """Fire n times; seconds of each (begun together), or of the loop as one number.
-
-        In the native executor the interpreter takes no part in what is timed.
-        """
-        timed = self._plan.loop if loop else self._plan.each
-        found = self._transport.guarded(lambda: timed(n))
-        self._fired += n
-        return [found] if isinstance(found, float) else found
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._fired * self._bytes[0] * self._dtype.itemsize
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._fired * self._bytes[1] * self._dtype.itemsize
-
-    def close(self) -> None:
-        """See `Action.close`: lets go of all mappings."""
-        del self._plan, self._segments, self._shared
-        self._stage = None
-
-    # -- what `fast` asks for
-
-    @property
-    def rank(self) -> int:
-        """The rank whose plan this is."""
-        return self._transport.world.rank
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the elements."""
-        return self._dtype
-
-    @property
-    def lines(self) -> int:
-        """Where the plan's words begin."""
-        return int(self._shared.ctypes.data)
-
-    def _find(self, place: Place) -> Array:
-        segment = self._segments[place.rank][place.segment]
-        whole = len(segment) // self._dtype.itemsize * self._dtype.itemsize
-        return segment[:whole].view(self._dtype)[place.start :]
-
-    def address(self, place: Place) -> int:
-        """Where a place lies in this process."""
-        segment = self._segments[place.rank][place.segment]
-        return int(segment.ctypes.data) + place.start * self._dtype.itemsize

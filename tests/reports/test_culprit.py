@@ -357,3 +357,13 @@ def test_what_cannot_be_judged_is_refused(
         assert main(["culprit", *argv]) == 2
         captured = capsys.readouterr()
         assert captured.out == "" and len(captured.err.splitlines()) == 1
+
+
+def test_a_failed_expectation_says_who_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: below a node's failed rows stands who was slow there, where the ranks' times tell."""
+    run_ = _record(tmp_path / "run.jsonl", slow={1: 30 * HOP})
+    assert main(["show", str(run_), "--expect", "time < 1 us"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out

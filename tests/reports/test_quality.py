@@ -81,6 +81,11 @@ def test_what_is_not_shown_cannot_be_broken(number: int) -> None:
     assert _rule(number, _row()).state == "does not apply"
 
 
+def test_the_same_again_is_no_comparison() -> None:
+    """Rule: several tables of one thing in a log stand beside nothing but themselves."""
+    assert _rule(7, _row(low_s=None), _row(low_s=None)).state == "does not apply"
+
+
 def test_a_comparison_is_tested_or_not() -> None:
     """Rule: in a comparison the words decide: an untested row breaks the seventh rule."""
     assert _rule(7, _row(), words=["slower", "faster"]).state == "kept"

@@ -1,0 +1,179 @@
+"""A program bound to shared buffers: what the shm transport's `prepare` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, Protocol, TypeVar, cast
+
+import numpy as np
+
+from collectives.errors import Unsupported
+from collectives.moves import Buffer
+from collectives.ops import Op
+from collectives.program import Program
+from collectives.shared.fast import (
+    STREAM_BYTES_PER_CORE,
+    Shape,
+    direct,
+    eager,
+    mail_bytes,
+    moved,
+)
+from collectives.shared.flow import flow
+from collectives.shared.lines import plan_bytes, words
+from collectives.shared.memory import Memory
+from collectives.shared.reference import Lives, Reference
+from collectives.shared.tasks import Place, encode, ordered
+from collectives.shared.windows import Windows
+from collectives.transport import Array, Buffers
+from collectives.world import Json, World
+
+__all__ = ["Bound"]
+
+T = TypeVar("T")
+EMPTY = -2
+"""The segment number of a buffer without elements."""
+
+
+class FiredPlan(Protocol):
+    """What carries a plan out: the extension's, or `Reference`."""
+
+    def fire(self) -> None: ...
+    def each(self, n: int) -> list[float]: ...
+    def loop(self, n: int) -> float: ...
+
+
+class Host(Protocol):
+    """What a bound program needs of its transport: `collectives.transports.shm.ShmTransport`."""
+
+    world: World
+    core: ModuleType | None
+    memory: Memory | Windows
+    watch: Any
+    lives: Lives
+    cores: int
+
+    def common(self, nbytes: int) -> Array: ...
+    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
+    def guarded(self, action: Callable[[], T]) -> T: ...
+    def streams(self) -> bool: ...
+
+
+class Bound:
+    """A program bound to shared buffers; see `Action` for the methods."""
+
+    def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
+        self._transport, world = transport, transport.world
+        self._bytes = program.sent(), program.received()
+        self._fired = 0
+        self._stage: Array | None = None
+        # Also where this rank's part is empty: all ranks must come to the same plan.
+        self._dtype = buffers[Buffer.OUT].dtype
+        everyone = world.gather(self._describe(program, buffers))
+        self._segments = [
+            {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
+            for rank, one in enumerate(everyone)
+        ]
+        self._plan = self._build([one["steps"] for one in everyone], op)
+        world.barrier()
+
+    def _build(self, programs: list[Json], op: Op | None) -> FiredPlan:
+        transport, nranks = self._transport, len(programs)
+        shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
+        lines = plan_bytes(nranks)
+        self._shared = transport.common(lines + mail_bytes(programs, shape))
+        core = transport.core
+        if core is None:
+            return Reference(
+                flow(ordered(programs), nranks),
+                self.rank,
+                self._find,
+                words(self._shared[:lines]),
+                transport.lives,
+                op,
+                self._dtype,
+                shape.window,
+                transport.world.barrier,
+            )
+        if shape.eager:
+            mail = self.lines + lines
+            return cast(FiredPlan, eager(core, transport.watch, self, programs, shape, op, mail))
+        found = flow(ordered(programs), nranks)
+        stream = moved(found) * shape.itemsize > STREAM_BYTES_PER_CORE * shape.cores
+        stream = stream and transport.streams()
+        plan, self._stage = direct(core, transport.watch, self, found, shape, op, stream)
+        return cast(FiredPlan, plan)
+
+    def _describe(self, program: Program, buffers: Buffers) -> Json:
+        memory, size = self._transport.memory, self._dtype.itemsize
+        found: dict[Buffer, tuple[int, int]] = {}
+        for buffer, array in buffers.items():
+            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
+            if offset % size:
+                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
+            found[buffer] = key, offset // size
+        segments = {key: memory.describe(key) for key, _ in found.values() if key != EMPTY}
+        return {"steps": encode(program, found), "segments": segments}
+
+    def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
+        if rank == self.rank:
+            return self._transport.memory.own(key)
+        return self._transport.attach(rank, key, where)
+
+    def __call__(self) -> None:
+        """See `Action.__call__`. Raises RankFailure when another rank is lost."""
+        self._transport.guarded(self._plan.fire)
+        self._fired += 1
+
+    def times(self, n: int, loop: bool) -> list[float]:
+        """Fire n times; seconds of each (begun together), or of the loop as one number.
+
+        In the native executor the interpreter takes no part in what is timed.
+        """
+        timed = self._plan.loop if loop else self._plan.each
+        found = self._transport.guarded(lambda: timed(n))
+        self._fired += n
+        return [found] if isinstance(found, float) else found
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self._fired * self._bytes[0] * self._dtype.itemsize
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self._fired * self._bytes[1] * self._dtype.itemsize
+
+    def close(self) -> None:
+        """See `Action.close`: lets go of all mappings."""
+        del self._plan, self._segments, self._shared
+        self._stage = None
+
+    # -- what `fast` asks for
+
+    @property
+    def rank(self) -> int:
+        """The rank whose plan this is."""
+        return self._transport.world.rank
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the elements."""
+        return self._dtype
+
+    @property
+    def lines(self) -> int:
+        """Where the plan's words begin."""
+        return int(self._shared.ctypes.data)
+
+    def _find(self, place: Place) -> Array:
+        segment = self._segments[place.rank][place.segment]
+        whole = len(segment) // self._dtype.itemsize * self._dtype.itemsize
+        return segment[:whole].view(self._dtype)[place.start :]
+
+    def address(self, place: Place) -> int:
+        """Where a place lies in this process."""
+        segment = self._segments[place.rank][place.segment]
+        return int(segment.ctypes.data) + place.start * self._dtype.itemsize
