@@ -73,7 +73,8 @@ class StreamAction:
     ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
     caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
     streams meet, before each timed firing. ``graph``: replay captured graphs from the second
-    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing.
+    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing, ``refused`` with the
+    reason where a graph was wanted and cannot be had.
     """
 
     divides = True  # an average is divided here, on the device
@@ -88,13 +89,14 @@ class StreamAction:
         graph: bool,
         held: object = None,
         connected: Callable[[StreamAction], None] = lambda action: None,
+        refused: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
-        self._bytes, self._graph, self._connected = bytes_, graph, connected
+        self._bytes, self._graph = bytes_, graph
+        self._connected, self._refused = connected, refused
         self._graphs: list[Graph] | None = None
         self._fired = self._launches = 0
         self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
-        self.uncaptured = ""  # why there is no graph although one was wanted
 
     def __call__(self) -> None:
         """Fire once, and wait. The first firing is never a replay: libraries connect in it."""
@@ -126,7 +128,8 @@ class StreamAction:
         problems = [one for one, _ in everyone if one]
         if self._graph and not problems:
             self._graphs = graphs
-        self.uncaptured = problems[0] if problems else ""
+        if problems:
+            self._refused(problems[0])
         # All ranks enqueue as many firings at a time as the one with most to launch can.
         self._launches = 1 if self._graphs is not None else max(1, *(most for _, most in everyone))
 

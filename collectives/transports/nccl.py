@@ -66,9 +66,8 @@ class NcclTransport:
     """
 
     name = "nccl"
-    average_ulps = (
-        2  # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact
-    )
+    # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact.
+    average_ulps = 2
 
     def __init__(
         self,
@@ -215,6 +214,7 @@ class NcclTransport:
             graph=self._graph,
             held=held,
             connected=partial(self._connected, library),
+            refused=self._refused,
         )
 
     def _connected(self, library: str, action: StreamAction) -> None:
@@ -224,8 +224,10 @@ class NcclTransport:
         if self._compare:
             found = action.overhead()
             self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in found.items()}
-        if action.uncaptured:
-            self.said["eager"] = action.uncaptured
+
+    def _refused(self, why: str) -> None:
+        """No graph, although one was wanted: the row and its record say so."""
+        self.said["eager"] = why
 
     def clock(self) -> Callable[[], float]:
         """The host's clock, for budgets; plans are timed by events."""
@@ -243,7 +245,7 @@ class NcclTransport:
             # A group is known by the first of its ranks.
             color = group.broadcast(self.world.rank)
             made = self.comm.commSplit(color, group.rank)
-        return NcclTransport(
+        part = NcclTransport(
             group,
             self.device,
             self.nccl,
@@ -254,6 +256,8 @@ class NcclTransport:
             log=self._log,
             communicator=made,
         )
+        part.remarks = self.remarks
+        return part
 
     # -- what a record says of it
 

@@ -220,9 +220,10 @@ def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
     """Rule: graphs are used where capture works; where not, all ranks go on without, saying so."""
     machine = here(gpus=2)
     machine.captures = False
-    status, _, err = in_process("allreduce", "--threads", "2", *SMALL)
+    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, "-A", "ring")
     assert status == 0, err
     assert "graph" not in machine.launched
+    assert "# out-of-place: eager rank 0 cannot capture: cudaError 801" in out
 
 
 @pytest.mark.parametrize("splits", [True, False])

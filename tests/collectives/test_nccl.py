@@ -59,11 +59,11 @@ def each_rank(
 
     def rank(world: InprocWorld) -> None:
         gpu = Device(cupy, world.rank % machine.gpus)
-        transport = NcclTransport(world, gpu, nccl, **{"deadline": 20.0, **given})
+        transport = NcclTransport(world, gpu, nccl, **{"deadline": 60.0, **given})
         body(transport)
         transport.close()
 
-    run(nranks, rank, deadline=60)
+    run(nranks, rank, deadline=120)
     return machine
 
 
