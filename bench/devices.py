@@ -22,12 +22,13 @@ from topology.busid import canonical
 from topology.errors import ProbeError
 
 if TYPE_CHECKING:
+    from collectives.transport import Transport
     from collectives.transports.ipc import IpcTransport
     from collectives.transports.mpi_device import MpiDeviceTransport
     from collectives.transports.nccl import NcclTransport
     from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["NoGpu", "driver_here", "ipc_transport", "mpi_transport", "nccl_transport", "take"]
+__all__ = ["NoGpu", "driver_here", "ipc_transports", "mpi_transport", "nccl_transport", "take"]
 
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
@@ -195,15 +196,30 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
     return transport
 
 
-def ipc_transport(world: World, options: Options) -> IpcTransport:
-    """The transport ``ipc`` on this rank's GPU; raises as `take` does."""
+def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transport]:
+    """The transport ``ipc`` on this rank's GPU, and NCCL on it as the baseline; raises as `take` does.
+
+    Where NCCL cannot be used, the first stands for both, and a remark says why.
+    """
     from collectives.transports.ipc import IpcTransport
 
     taken = take(world, options, library=False)
     deadline = 60.0 if options.timeout is None else 2 * options.timeout
     transport = IpcTransport(world, taken.device, graph=options.graph != "off", deadline=deadline)
     transport.remarks += taken.remarks
-    return transport
+    problem = ""
+    try:
+        load_nccl()
+    except Unavailable as error:
+        problem = str(error)
+    problems = [one for one in world.gather(problem) if one]
+    if not problems:
+        try:
+            return transport, nccl_transport(world, options, taken)
+        except (Unsupported, Unavailable) as error:  # the same on every rank
+            problems = [str(error)]
+    transport.remarks.append(f"without NCCL to compare with: {problems[0]}")
+    return transport, transport
 
 
 def mpi_transport(world: MpiWorld, options: Options) -> MpiDeviceTransport:

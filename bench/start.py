@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import socket
 
     from collectives.transport import Transport
-    from collectives.transports.ipc import IpcTransport
-    from collectives.transports.nccl import NcclTransport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
 
@@ -69,9 +67,9 @@ def threads(wanted: Sequence[Options]) -> int:
             made = _gpu(world, first, on_gpus)
             name = "threads of one process"
             if made is not None:
-                library = f"{made.library_version}, {name}"
-                again = partial(_of_group, made, first)
-                return _run(world, (made, made), library, wanted, mine, again)
+                library = f"{_library(made[1])}, {name}"
+                again = partial(_of_group, made[0], first)
+                return _run(world, made, library, wanted, mine, again)
 
             def on_host(world: World) -> tuple[Transport, Transport]:
                 transport = InprocTransport(cast("InprocWorld", world))
@@ -86,6 +84,11 @@ def threads(wanted: Sequence[Options]) -> int:
     return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
 
 
+def _library(baseline: Transport) -> str:
+    """What the baseline says of its library; MPI's is its world's."""
+    return str(getattr(baseline, "library_version", ""))
+
+
 def _said(world: World, error: BusbarError) -> int:
     """What is the same on every rank, said by one; gives the exit status."""
     # Nothing has been exchanged that another rank still waits for.
@@ -94,14 +97,15 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def _gpu(world: World, options: Options, on_gpus: bool) -> NcclTransport | IpcTransport | None:
+def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Transport] | None:
     """What was asked for, or NCCL where ``auto`` finds a GPU for every rank; else None."""
     if not on_gpus:
         return None
     try:
         if options.transport == "ipc":
-            return devices.ipc_transport(world, options)
-        return devices.nccl_transport(world, options)
+            return devices.ipc_transports(world, options)
+        nccl = devices.nccl_transport(world, options)
+        return nccl, nccl
     except (Unsupported, Unavailable) as error:
         if options.transport != "auto" or options.gpus != () or options.oversubscribe_gpu:
             raise
@@ -133,7 +137,7 @@ def mpi(wanted: Sequence[Options]) -> int:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
     try:
         both = _transports(world, first)
-        library = getattr(both[1], "library_version", "")
+        library = _library(both[1])
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
         return _run(world, both, library, wanted, catch_signals(), again)
@@ -162,7 +166,7 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
     here = options.transport == "auto" and all(world.gather(devices.driver_here()))
     device = _gpu(world, options, here or options.transport in GPU_TRANSPORTS)
     if device is not None:
-        return device, device
+        return device
     baseline = MpiTransport(world)
     return _on_host(world, baseline, options), baseline
 
@@ -211,7 +215,9 @@ def _run(
     before the error goes on.
     """
     rule = wanted[0].split
-    with _let_go(world, both[0]):
+    with ExitStack() as ends:
+        for one in {id(one): one for one in both}.values():
+            ends.enter_context(_let_go(world, one))
         if rule is None:
             return _session(world, both, library, wanted, signals)
         return _groups(world, library, wanted, signals, split(world, rule), again)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from collectives.dtypes import DTYPES, dtype
+from collectives.gpu import kernels
 from collectives.gpu.ipc_kernels import BLOCKS, ELEMENTS, OPERATIONS, THREADS, options, source
 from collectives.gpu.ipc_table import HEADER, STATUS
 from collectives.ops import op
@@ -22,7 +23,7 @@ HOME = Path(__file__).resolve().parents[2]
 CUDA = HOME / "native" / "cuda"
 ALL = HOME / "tests" / "native" / "all_kernels.cu"
 NVCC = shutil.which("nvcc")
-LIMIT_S = 240 if "BUSBAR_CUDA_ALL" not in os.environ else 1800
+LIMIT_S = 600 if "BUSBAR_CUDA_ALL" not in os.environ else 1800
 # Every type with every operation on every architecture takes minutes: asked for by this.
 WHOLE = "BUSBAR_CUDA_ALL"
 
@@ -88,6 +89,19 @@ def test_every_type_with_every_operation(tmp_path: Path) -> None:
     said = _compile(ALL, "sm_90", "Float", "kSum", tmp_path / "all.cubin")
     spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", said)]
     assert len(spilled) >= len(ELEMENTS) * len(OPERATIONS) and max(spilled) <= 128
+
+
+@needs_nvcc
+@pytest.mark.timeout(LIMIT_S)
+def test_the_kernels_between_messages(tmp_path: Path) -> None:
+    """Rule: what plans over NCCL enqueue compiles too, on the oldest, a common and the newest."""
+    text = tmp_path / "between.cu"
+    text.write_text(kernels.source())
+    known, kinds = architectures(), cycle(DTYPES)
+    for arch in known if WHOLE in os.environ else (known[0], "sm_90", known[-1]):
+        given = kernels.options(dtype(next(kinds)), op("max"))
+        out = ["-o", str(tmp_path / "between.cubin")]
+        _nvcc(f"-arch={arch}", "-cubin", "-Werror", "all-warnings", *given, str(text), *out)
 
 
 @needs_nvcc

@@ -1,0 +1,86 @@
+"""Whole runs over peer GPU memory, on the stand-in: tables, options, refusals."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from bench import devices
+from collectives.errors import Unavailable
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
+from tests.conftest import in_process
+from tests.nccl_standin import Nccl
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+
+SMALL = ["--transport", "ipc", "-b", "1K", "-e", "2K", "-n", "3"]
+Here = Callable[..., IpcMachine]
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    """``here(gpus, nccl=…)``: as if this machine had so many GPUs and CuPy, and NCCL or none."""
+
+    def made(gpus: int, *, nccl: bool = True) -> IpcMachine:
+        machine = IpcMachine(gpus)
+        cupy, found = IpcCupy(machine), Nccl(machine)
+
+        def load_nccl() -> Nccl:
+            if not nccl:
+                raise Unavailable("CuPy finds no NCCL")
+            return found
+
+        monkeypatch.setattr(devices, "load_cupy", lambda: cupy)
+        monkeypatch.setattr(devices, "load_nccl", load_nccl)
+        return machine
+
+    return made
+
+
+def _rows(out: str) -> list[list[str]]:
+    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
+
+
+def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
+    """Rule: rows over ipc are right in both placements, of every type that was asked for."""
+    here(3)
+    more = ["--threads", "3", "-A", "ring,one_shot", "-d", "float,bfloat16", "-o", "sum,avg"]
+    status, out, err = in_process("allreduce", *SMALL, *more)
+    assert status == 0, out + err
+    rows = _rows(out)
+    assert len(rows) == 16 and all(row[8] == row[12] == "0" for row in rows)
+    assert "allreduce one_shot (ipc)" in out and "same buffers" in out
+
+
+def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
+    """Rule: NCCL's own collective is the baseline where NCCL is there; without it ours run alone."""
+    here(2)
+    more = ["--threads", "2", "-A", "sharded_ps,library"]
+    status, out, err = in_process("allreduce", *SMALL, *more)
+    assert status == 0, out + err
+    assert "sharded_ps (ipc)" in out and "library (nccl)" in out and len(_rows(out)) == 4
+    here(2, nccl=False)
+    status, out, err = in_process("allreduce", *SMALL, "--threads", "2", "-A", "sharded_ps")
+    assert status == 0, out + err
+
+
+def test_threads_share_a_gpu_only_when_asked(here: Here) -> None:
+    """Rule: two ranks on one GPU are refused with the advice, or said above the table."""
+    here(1, nccl=False)
+    status, out, err = in_process("allreduce", *SMALL, "--threads", "2", "-A", "ring")
+    assert (status, out) == (2, "") and "--oversubscribe-gpu" in err and err.count("\n") == 1
+    more = ["--threads", "2", "-A", "ring", "--oversubscribe-gpu"]
+    status, out, err = in_process("allreduce", *SMALL, *more)
+    assert status == 0, out + err
+    assert "share GPU" in out and "run side by side" in out
+
+
+def test_groups_have_transports_of_their_own(here: Here) -> None:
+    """Rule: --split works over ipc, and each group has its table."""
+    here(4, nccl=False)
+    more = ["--threads", "4", "-A", "ring", "--split", "mod:2"]
+    status, out, err = in_process("allreduce", *SMALL, *more)
+    assert status == 0, out + err
+    assert len(_rows(out)) == 4
