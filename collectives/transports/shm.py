@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
 from types import ModuleType
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary, finalize
@@ -149,11 +148,16 @@ class ShmTransport:
         """What this memory gives these ranks at this size, from n sweeps of each kind.
 
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
+        A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
         All ranks call this together. Raises Unsupported without the native extension.
         """
         if self.core is None:
             raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
-        nbytes = min(source.nbytes, target.nbytes) // 8 * 8
+        shorter = self.world.gather(min(source.nbytes, target.nbytes))
+        nbytes = max(8, max(map(int, shorter)) // 8 * 8)
+        source, target = (
+            array if array.nbytes >= nbytes else self.allocate(nbytes) for array in (source, target)
+        )
 
         def sweep(kind: str, stream: bool) -> list[float]:
             return self._sweep(kind, stream, source, target, nbytes, n)
@@ -172,9 +176,10 @@ class ShmTransport:
             source, target = self.allocate(each), self.allocate(each)
             seconds = []
             for stream in (False, True):
-                mine = self._sweep("copy", stream, source, target, each, 5)
+                mine = self._sweep("copy", stream, source, target, each, 7)
                 everyone = self.world.gather(mine)
-                seconds.append(median(map(max, zip(*everyone, strict=True))))
+                # The least: what disturbs a sweep only makes it longer.
+                seconds.append(min(map(max, zip(*everyone, strict=True))))
             self._streams[each] = seconds[1] < seconds[0]
         return self._streams[each]
 

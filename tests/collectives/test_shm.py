@@ -241,6 +241,21 @@ def test_stores_past_the_caches_are_chosen_by_all_alike() -> None:
     assert len(found) == 3 and len(set(found.values())) == 1
 
 
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+def test_the_ceiling_of_ranks_with_unequal_buffers() -> None:
+    """Rule: where only the root has a source, all ranks still sweep alike and agree on the rates."""
+    found: dict[int, object] = {}
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        sizes = (1 << 16 if world.rank == 0 else 0, 1 << 16)
+        ceiling = transport.ceiling(*(transport.allocate(n) for n in sizes), 3)
+        assert min(ceiling.read, ceiling.write, ceiling.copy, ceiling.update) > 0
+        found[world.rank] = ceiling
+
+    _each(body, "native", 3)
+    assert len(found) == 3 and len(set(found.values())) == 1
+
+
 def test_two_nodes_are_refused(executor: str) -> None:
     """Rule: shared memory ends at the host, and the message names what does not."""
 
