@@ -13,7 +13,7 @@ from collectives.ops import OPS
 
 __all__ = ["parser"]
 
-TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl")
+TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
@@ -49,10 +49,15 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _gpus(text: str) -> tuple[int, ...]:
+def _gpus(text: str) -> tuple[int, ...] | None:
+    """Numbers, or None for those that the profiler picks."""
+    if text == "pick":
+        return None
     parts = text.split(",")
     if not all(part.isdigit() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r}: write numbers joined by commas, such as 0,3,5")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write numbers joined by commas, such as 0,3,5, or pick"
+        )
     return tuple(map(int, parts))
 
 
@@ -69,7 +74,8 @@ def _gpu_options(add: Callable[..., object]) -> None:
         type=_gpus,
         default=(),
         metavar="N,N…",
-        help="the GPUs of a node for its ranks, in their order (default: by node-local rank)",
+        help="the GPUs of a node for its ranks, in their order, or pick: as topology pick ranks"
+        " them (default: by node-local rank)",
     )
     add(
         "--oversubscribe-gpu",

@@ -7,6 +7,7 @@ rank gets a transport, or every rank raises the same.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,13 +18,16 @@ from collectives.gpu import pick
 from collectives.gpu.device import Device
 from collectives.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.world import World
+from topology.busid import canonical
+from topology.errors import ProbeError
 
 if TYPE_CHECKING:
+    from collectives.transports.ipc import IpcTransport
     from collectives.transports.mpi_device import MpiDeviceTransport
     from collectives.transports.nccl import NcclTransport
     from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["NoGpu", "driver_here", "mpi_transport", "nccl_transport", "take"]
+__all__ = ["NoGpu", "driver_here", "ipc_transport", "mpi_transport", "nccl_transport", "take"]
 
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
@@ -54,6 +58,7 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     would share a GPU unasked; both on all ranks alike.
     """
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+    chosen = _picked(world, local) if options.gpus is None else []
     device, problem, unsupported = None, "", False
     if world.name == "inproc":
         # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
@@ -62,7 +67,9 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     try:
         cupy = load_cupy()
         visible = count_gpus(cupy)
-        device = Device(cupy, pick.index(local.index(world.rank), visible, options.gpus))
+        here = local.index(world.rank)
+        wanted = [_numbered(cupy, visible, bus) for bus in chosen] or options.gpus or ()
+        device = Device(cupy, pick.index(here, visible, wanted))
         device.use()
         if library:
             load_nccl()
@@ -76,7 +83,53 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     uuids = [f"{uuid} of {host}" for _, _, uuid, host, _ in everyone]
     if not options.oversubscribe_gpu and (refusal := pick.sharing(uuids)):
         raise Unsupported(refusal)
-    return Taken(device, bool(pick.several(uuids)), _remarks(world, uuids))
+    remarks = _remarks(world, uuids)
+    if chosen:
+        remarks.append(f"GPUs as topology pick ranks them: {' '.join(chosen)}")
+    return Taken(device, bool(pick.several(uuids)), remarks)
+
+
+def _picked(world: World, local: list[int]) -> list[str]:
+    """PCI addresses of the best GPUs for the ranks of this node, in the order of their ring.
+
+    One rank a node looks. Raises Unsupported on all ranks where one node has no answer.
+    """
+    mine: list[str] | str | None = None
+    if world.rank == local[0]:
+        try:
+            mine = best_gpus(len(local))
+        except ProbeError as error:
+            mine = f"--gpus pick on {hostname()}: {error}"
+    everyone = world.gather(mine)
+    for found in everyone:
+        if isinstance(found, str):
+            raise Unsupported(found)
+    return list(everyone[local[0]])
+
+
+def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
+    """PCI addresses of the k best GPUs of this machine (or of files), in the order of their ring.
+
+    Raises ProbeError where no source answers, or there are fewer.
+    """
+    from topology.gather import gather
+    from topology.pick import pick as rank
+
+    topology, _ = gather(files)
+    order = rank(topology, k).picks[0].order
+    address = {gpu.id: gpu.busid for gpu in topology.gpus}
+    found = [address[gpu] for gpu in order]
+    if None in found:
+        raise ProbeError("pick", "no source says at which PCI address the GPUs are")
+    return [str(bus) for bus in found]
+
+
+def _numbered(cupy: Any, visible: int, bus: str) -> int:
+    """CUDA's number of the GPU at a PCI address. Raises Unsupported where this process sees none."""
+    for number in range(visible):
+        if canonical(str(cupy.cuda.runtime.deviceGetPCIBusId(number))) == bus:
+            return number
+    raise Unsupported(f"--gpus pick: no GPU at {bus} is visible here; see CUDA_VISIBLE_DEVICES")
 
 
 def _agree(everyone: list[list[Any]]) -> None:
@@ -139,6 +192,17 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
             log=log,
         )
     transport.remarks = taken.remarks
+    return transport
+
+
+def ipc_transport(world: World, options: Options) -> IpcTransport:
+    """The transport ``ipc`` on this rank's GPU; raises as `take` does."""
+    from collectives.transports.ipc import IpcTransport
+
+    taken = take(world, options, library=False)
+    deadline = 60.0 if options.timeout is None else 2 * options.timeout
+    transport = IpcTransport(world, taken.device, graph=options.graph != "off", deadline=deadline)
+    transport.remarks += taken.remarks
     return transport
 
 

@@ -36,7 +36,7 @@ class Choice:
 class Options:
     """What was asked for, checked as far as it can be without knowing the ranks.
 
-    ``usual``: no algorithm was named.
+    ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked.
     """
 
     sizes: tuple[int, ...]
@@ -67,7 +67,7 @@ class Options:
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
     bind: str = "none"
-    gpus: tuple[int, ...] = ()
+    gpus: tuple[int, ...] | None = ()
     oversubscribe_gpu: bool = False
     threads: int | None = None
     graph: str = "on"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import socket
 
     from collectives.transport import Transport
+    from collectives.transports.ipc import IpcTransport
     from collectives.transports.nccl import NcclTransport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     Remake = Callable[[World], tuple[Transport, Transport]]
 
 __all__ = ["mpi", "threads"]
+
+GPU_TRANSPORTS = ("nccl", "ipc")
 
 
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
@@ -50,11 +53,13 @@ def threads(wanted: Sequence[Options]) -> int:
     from collectives.worlds.inproc import InprocWorld, run
 
     first = wanted[0]
-    if first.transport not in ("auto", "inproc", "nccl"):
+    if first.transport not in ("auto", "inproc", *GPU_TRANSPORTS):
         raise Unsupported(
-            f"--transport {first.transport} joins processes; threads have inproc and nccl"
+            f"--transport {first.transport} joins processes; threads have inproc, nccl and ipc"
         )
-    on_gpus = first.transport == "nccl" or (first.transport == "auto" and devices.driver_here())
+    on_gpus = first.transport in GPU_TRANSPORTS or (
+        first.transport == "auto" and devices.driver_here()
+    )
     signals = catch_signals()
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
@@ -89,14 +94,16 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def _gpu(world: World, options: Options, on_gpus: bool) -> NcclTransport | None:
-    """NCCL where it was asked for, or where ``auto`` finds a GPU for every rank; else None."""
+def _gpu(world: World, options: Options, on_gpus: bool) -> NcclTransport | IpcTransport | None:
+    """What was asked for, or NCCL where ``auto`` finds a GPU for every rank; else None."""
     if not on_gpus:
         return None
     try:
+        if options.transport == "ipc":
+            return devices.ipc_transport(world, options)
         return devices.nccl_transport(world, options)
     except (Unsupported, Unavailable) as error:
-        if options.transport != "auto" or options.gpus or options.oversubscribe_gpu:
+        if options.transport != "auto" or options.gpus != () or options.oversubscribe_gpu:
             raise
         if world.rank == 0:
             print(f"busbar: not on GPUs: {error}", file=sys.stderr)
@@ -108,7 +115,7 @@ def mpi(wanted: Sequence[Options]) -> int:
     from collectives.worlds.mpi import MpiWorld
 
     first = wanted[0]
-    if first.transport == "nccl" and launch.launched() is None:
+    if first.transport in GPU_TRANSPORTS and launch.launched() is None:
         count_gpus(load_cupy())  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
@@ -149,13 +156,13 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
     bind(options.bind, local.index(world.rank), len(local))
     if options.transport == "mpi":
         if options.buffers != "host":
-            device = devices.mpi_transport(world, options)
-            return device, device
+            staged = devices.mpi_transport(world, options)
+            return staged, staged
         return MpiTransport(world), MpiTransport(world)
     here = options.transport == "auto" and all(world.gather(devices.driver_here()))
-    nccl = _gpu(world, options, here or options.transport == "nccl")
-    if nccl is not None:
-        return nccl, nccl
+    device = _gpu(world, options, here or options.transport in GPU_TRANSPORTS)
+    if device is not None:
+        return device, device
     baseline = MpiTransport(world)
     return _on_host(world, baseline, options), baseline
 
@@ -254,7 +261,7 @@ def _session(
     group: Group | None = None,
 ) -> int:
     transport, baseline = both
-    has_library = world.name == "mpi" or baseline.name == "nccl"
+    has_library = baseline.name == "nccl" or (world.name == "mpi" and baseline.name != "ipc")
     if hasattr(transport, "device_uuid"):
         wanted = [on_gpus(options) for options in wanted]
     todo = jobs(wanted, world.size, transport.name, library=has_library)

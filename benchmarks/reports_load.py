@@ -5,12 +5,14 @@
 
 Writes a record as a long run leaves it (every size and algorithm again and again), then times, in a
 process of its own each: ``reports.load``, a pandas ``groupby``, ``python -m reports show``. Prints
-the median and the range of the repetitions, in seconds.
+the median and the range of the repetitions, in seconds by the clock and of processor time, which
+says more where others share the machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,12 +31,13 @@ SIZES = tuple(1 << n for n in range(20, 31))
 ENVIRONMENT = {"busbar": "1", "library": "MPICH 5.0.2", "hosts": ["n0"], "cpu": "Xeon", "cpus": 2}
 LOADED = """
 import sys, time
-start = time.perf_counter()
+marks = [(time.perf_counter(), time.process_time())]
 import reports
 frame = reports.load(sys.argv[1])
-loaded = time.perf_counter()
+marks.append((time.perf_counter(), time.process_time()))
 frame.groupby(["algorithm", "size", "placement"])["busbw_bytes_per_s"].median()
-print(len(frame), loaded - start, time.perf_counter() - loaded)
+marks.append((time.perf_counter(), time.process_time()))
+print(len(frame), *(b - a for one, two in zip(marks, marks[1:]) for a, b in zip(one, two)))
 """
 
 
@@ -52,18 +55,27 @@ def main() -> None:
         if not path.exists():
             _write(path, given.rows, given.iterations)
         print(f"{path.stat().st_size / 1e6:.0f} MB")
-        load, group, show = [], [], []
+        found: dict[str, list[tuple[float, float]]] = {"load": [], "group": [], "show": []}
         for _ in range(given.rounds):
-            said = _run("-c", LOADED, str(path)).split()
-            load.append(float(said[1]))
-            group.append(float(said[2]))
-            start = time.perf_counter()
+            said = list(map(float, _run("-c", LOADED, str(path)).split()))
+            found["load"].append((said[1], said[2]))
+            found["group"].append((said[3], said[4]))
+            start, spent = time.perf_counter(), _children()
             _run("-m", "reports", "show", str(path))
-            show.append(time.perf_counter() - start)
-        print(f"{said[0]} rows")
-        for name, times in (("load", load), ("group", group), ("show", show)):
-            middle = statistics.median(times)
-            print(f"{name:>6} {middle:6.2f} s ({min(times):.2f}-{max(times):.2f})")
+            found["show"].append((time.perf_counter() - start, _children() - spent))
+        print(f"{said[0]:.0f} rows; seconds by the clock, of processor time")
+        for name, times in found.items():
+            texts = [
+                f"{statistics.median(column):6.2f} ({min(column):.2f}-{max(column):.2f})"
+                for column in zip(*times, strict=True)
+            ]
+            print(f"{name:>6} {'   '.join(texts)}")
+
+
+def _children() -> float:
+    """Processor time of the processes that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _run(*command: str) -> str:

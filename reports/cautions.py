@@ -12,7 +12,7 @@ from reports.stability import FEWEST, Kind, Unstable, spread, unstable
 
 __all__ = ["of_results", "unstable_rows", "warnings_of"]
 
-_MOST = 2000  # rows looked at closely: enough to know a run, and a second's work
+_MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
     "few": f"have fewer than {FEWEST} iterations: no interval is known",
     "spread": "vary by more than 10 % (cv) from iteration to iteration",
@@ -26,7 +26,7 @@ _SAID: Mapping[Kind, str] = {
 def unstable_rows(rows: Sequence[Row]) -> list[tuple[Row, tuple[Unstable, ...]]]:
     """The rows with a reason to distrust them, see `reports.stability`.
 
-    Of more than 2000 rows that say something, 2000 evenly spread ones are looked at.
+    Of more than 1000 rows that say something, 1000 evenly spread ones are looked at.
     """
     found = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
     return [(r, reasons) for r, reasons in found if reasons]
@@ -57,7 +57,8 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
         found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)
     looked_at = len(_looked_at(telling))
-    of = f" of {looked_at}" if looked_at == len(telling) else f" of {looked_at} looked at"
+    every = looked_at == len(telling)
+    of = f"of {looked_at} rows" if every else f"of the {looked_at} rows looked at"
     by_kind: dict[Kind, list[tuple[Row, Unstable]]] = {}
     for row, reasons in unstable_rows(telling):
         for reason in reasons:
@@ -67,7 +68,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
         if mine:
             row, worst = max(mine, key=lambda one: one[1].amount)
             most = "" if kind == "few" else f"; most of all {_where(row)}: {worst.text}"
-            found.append(f"{len(mine)}{of} rows {said}{most}")
+            found.append(f"{len(mine)} {of} {said}{most}")
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reports.culprit_matrix import MARGIN, Pairs, Worse, worse
 from reports.culprit_ranks import Accused, How, Observation, accused, delay, observe
-from reports.readers.rows import Row
+from reports.readers.rows import Row, listed
 from reports.shown import chance, rate, seconds, size_text
 
 __all__ = ["Findings", "Places", "Suspect", "culprits"]
@@ -66,10 +66,9 @@ class Places:
         mapping, hosts = environment.get("mapping"), row.run.hosts
         if not isinstance(mapping, Mapping):
             return Places(("",) * size, ("",) * size)
-        numbers, gpus = (mapping.get(name) or () for name in ("node", "gpu"))
-        nodes = [
-            hosts[n] if isinstance(n, int) and 0 <= n < len(hosts) else "" for n in numbers
-        ]  # fmt: skip
+        numbers, gpus = (listed(mapping.get(name)) for name in ("node", "gpu"))
+        inside = (isinstance(n, int) and 0 <= n < len(hosts) for n in numbers)
+        nodes = [hosts[n] if known else "" for n, known in zip(numbers, inside, strict=True)]
         if len(set(hosts)) < len(hosts):  # nodes of one name are told apart by number
             nodes = [f"{name}#{n}" for name, n in zip(nodes, numbers, strict=True)]
         return Places(_filled(nodes, size), _filled(list(map(str, gpus)), size))
@@ -107,10 +106,11 @@ def _filled(names: Sequence[str], size: int) -> tuple[str, ...]:
     return tuple(names) if len(names) == size else ("",) * size
 
 
-def _listing(ranks: Sequence[int], word: str = ",") -> str:
-    if word == "," and len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+def _listing(ranks: Sequence[int]) -> str:
+    """``4-7`` or ``2, 5``."""
+    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f"{ranks[0]}-{ranks[-1]}"
-    return f"{word} ".join(map(str, ranks)) if word == "," else f" {word} ".join(map(str, ranks))
+    return ", ".join(map(str, ranks))
 
 
 def culprits(
@@ -160,7 +160,7 @@ def _put(found: dict[str, Suspect], new: Suspect) -> None:
 def _by_times(a: Accused, places: Places) -> Suspect:
     kind, name = places.name(a.ranks)
     if a.either:
-        kind, name = "ranks", f"rank {_listing(a.ranks, 'or')}"
+        kind, name = "ranks", f"rank {' or '.join(map(str, a.ranks))}"
     worst = delay(a)
     row = worst.observation.row
     size = size_text(row.size if row.size is not None else row.message)
@@ -225,9 +225,11 @@ def _looked_at(rows: Sequence[Row], observed: Sequence[Observation], matrix: boo
             f"{len(rows)} rows of {size} ranks: ranks are compared from 3 ranks and 6 iterations on"
         )
     text = f"{len(observed)} rows of {size} ranks compared"
-    cpus, each = (rows[0].run.environment.get(n) for n in ("cpus", "ranks_per_node"))
-    if isinstance(cpus, int) and isinstance(each, (list, tuple)) and max(each, default=0) > cpus:
-        text += f"; {max(each)} ranks share {cpus} CPUs of a node, so the scheduler is seen as well"
+    environment = rows[0].run.environment
+    cpus, each = environment.get("cpus"), listed(environment.get("ranks_per_node"))
+    most = max((n for n in each if isinstance(n, int)), default=0)
+    if isinstance(cpus, int) and most > cpus:
+        text += f"; {most} ranks share {cpus} CPUs of a node, so the scheduler is seen as well"
     if all(o.all_wait for o in observed) and not matrix:
         text += (
             "; in these collectives everybody waits for everybody, so they show who comes late but"

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary, ReportError
+from reports.quantities import of_limit
 from reports.readers.rows import Row
 from reports.shown import seconds, size_text
 
@@ -127,9 +128,7 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
     try:
         import yaml
     except ImportError:
-        raise ReportError(
-            f"{path}: PyYAML is not installed; pip install 'busbar[reports]'"
-        ) from None
+        raise MissingLibrary("PyYAML", str(path)) from None
     try:
         document = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
@@ -167,8 +166,8 @@ def check(
 ) -> list[Failure]:
     """What is not kept. A rule that no row speaks to is not kept either: it would hide a lost test.
 
-    ``limit`` is in bytes per second; without one a row's environment may hold
-    ``limit_bytes_per_s``. Raises ReportError when a rule needs a limit that nobody gave.
+    ``limit`` is in bytes per second; without one a row's own measured limit is taken. Raises
+    ReportError when a rule needs a limit that is nowhere known.
     """
     failures = []
     for rule in expectations:
@@ -185,20 +184,30 @@ def check(
 def _broken(rule: Expectation, row: Row, limit: float | None) -> str:
     """Why a row does not keep a rule; empty when it does."""
     wanted = rule.value
-    if rule.of_limit:
-        bound = limit or row.run.environment.get("limit_bytes_per_s")
-        if not isinstance(bound, (int, float)):
-            raise ReportError(f"{rule.text!r} needs a limit; give --limit 480GB/s")
-        wanted *= bound
+    value = getattr(row, _METRICS[rule.metric][0])
+    if rule.of_limit and value is not None:
+        wanted *= _bound(rule, row, value, limit)
     size = size_text(row.size if row.size is not None else row.message)
     what = " ".join(w for w in (row.collective, row.algorithm, size, row.placement) if w)
-    value = getattr(row, _METRICS[rule.metric][0])
     if value is None:
         return f"{what}: {rule.metric} is not known{': ' + row.skipped if row.skipped else ''}"
     if _COMPARE[rule.comparison](value, wanted):
         return ""
     shown = _shown(rule.metric)
     return f"{what}: {rule.metric} is {shown(value)}, wanted {rule.comparison} {shown(wanted)}"
+
+
+def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> float:
+    """The limit in bytes per second: given, or what the row's rate would be in the least time."""
+    if limit:
+        return limit
+    if row.limit_s and row.time_s:
+        return value / of_limit(row.time_s, row.limit_s)
+    size = size_text(row.size if row.size is not None else row.message)
+    raise ReportError(
+        f"{rule.text!r} needs a limit, and none was measured at {size}; give --limit 480GB/s, or"
+        " select sizes that have one"
+    )
 
 
 def _shown(metric: str) -> Callable[[float], str]:

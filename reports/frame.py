@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary
 from reports.readers.columns import Coded, Rows, coded
 from reports.readers.rows import COLUMNS, OF_RUN, Row, column
 
@@ -26,12 +26,12 @@ _ARRAYS = ("times_s", "per_rank_s")
 def frame(rows: Sequence[Row]) -> DataFrame:
     """Rows as a DataFrame with the columns ``COLUMNS``; whole numbers are nullable integers.
 
-    Raises ReportError when pandas is not installed.
+    Raises MissingLibrary without pandas.
     """
     try:
         import pandas as pd
     except ImportError:
-        raise ReportError("pandas is not installed; pip install 'busbar[reports]'") from None
+        raise MissingLibrary("pandas") from None
     columns = _of_rows(rows) if isinstance(rows, Rows) else _of_each(rows)
     made: DataFrame = pd.DataFrame(
         {name: _kind(name)(pd, columns[name]) for name in COLUMNS}, copy=False

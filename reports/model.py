@@ -32,7 +32,7 @@ Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
 class Cell:
     """One algorithm, rank count and size; seconds, None where unknown. ``low``, ``high``: 95 %.
 
-    ``textbook``: the time of its volume at the one rate that fits the algorithm's measurements best.
+    ``textbook``: the time of its volume at one rate for all, the median of the algorithm's own.
     """
 
     algorithm: str
@@ -133,7 +133,7 @@ def _measured(rows: Sequence[Row]) -> dict[tuple[str, int, int], Row]:
 
 
 def _rate(name: str, measured: Mapping[tuple[str, int, int], Row]) -> float | None:
-    """Bytes per second for which volume/rate has the least relative error over the largest half of sizes.
+    """The median of volume over time (bytes per second) over the larger half of the sizes.
 
     Latency is no part of the textbook's volumes, so small sizes would say nothing of them.
     """
@@ -141,11 +141,8 @@ def _rate(name: str, measured: Mapping[tuple[str, int, int], Row]) -> float | No
     if not mine:
         return None
     middle = float(np.median([size for _, size, _ in mine]))
-    share = np.array(
-        [VOLUMES[name](p) * size / (r.time_s or 1.0) for p, size, r in mine if size >= middle]
-    )
-    # The best 1/rate minimises the sum of (volume/rate/time - 1)^2.
-    return float((share @ share) / share.sum())
+    rates = [VOLUMES[name](p) * size / (r.time_s or 1.0) for p, size, r in mine if size >= middle]
+    return float(np.median(rates))
 
 
 def _counted(name: str, ranks: int) -> float:

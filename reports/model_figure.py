@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary
 from reports.model import ALGORITHMS, Cell, Comparison
 from reports.shown import size_text
 
@@ -25,12 +25,12 @@ _VOLUMES = {"ps": "2n(P-1)", "ring": "2n(P-1)/P"}
 def picture(comparison: Comparison, form: str) -> bytes:
     """PNG or SVG: left the largest size over P, right the most ranks over n.
 
-    Raises ReportError when matplotlib is not installed.
+    Raises MissingLibrary without matplotlib.
     """
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ReportError("matplotlib is not installed; pip install 'busbar[reports]'") from None
+        raise MissingLibrary("matplotlib") from None
     cells = comparison.cells
     known = [c for c in cells if c.measured] or list(cells)
     size, ranks = max(c.size for c in known), max(c.ranks for c in known)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary, ReportError
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
 from reports.readers.rows import Run
@@ -38,18 +38,17 @@ _FLOATS = (
 
 
 def library() -> ModuleType:
-    """Pyarrow. Raises ReportError where it is not installed."""
+    """Pyarrow. Raises MissingLibrary where it is not installed."""
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        text = "pyarrow is not installed, which Parquet needs; pip install 'busbar[reports]'"
-        raise ReportError(text) from None
+        raise MissingLibrary("pyarrow") from None
     return pyarrow  # type: ignore[no-any-return]
 
 
 def to_parquet(results: Sequence[Result]) -> bytes:
-    """A row a placement. Raises ReportError without pyarrow."""
+    """A row a placement. Raises MissingLibrary without pyarrow."""
     pa, rows = library(), own.rows(results)
     columns, runs = rows.columns, rows.columns["run"]
     made = {"run": pa.array(runs.codes, pa.int32())}

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary, ReportError
 from reports.machine import Machine
 from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.readers.rows import Row
@@ -33,12 +33,12 @@ def figures(
 
     An algorithm has one colour in all of them. ``limit`` (bytes per second) bounds busbw where a row
     has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on it.
-    Raises ReportError when matplotlib is not installed or there is nothing to draw.
+    Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
     """
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise ReportError("matplotlib is not installed; pip install 'busbar[reports]'") from None
+        raise MissingLibrary("matplotlib") from None
     drawn = [r for r in rows if r.time_s or r.busbw_bytes_per_s]
     palette = Palette.of(drawn)
     made: dict[str, bytes] = {}

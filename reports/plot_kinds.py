@@ -62,7 +62,7 @@ class Palette:
         repeated = len(set(points)) < len(points)
         several = len({r.run.source for r in rows}) > 1
         found: dict[str, list[Row]] = {}
-        for r in sorted((r for r in rows if along(r)), key=along):
+        for r in sorted(rows, key=along):
             run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
             found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
         seen: dict[int, int] = {}
@@ -125,7 +125,7 @@ def _band(axes: Axes, xs: Sequence[int], rows: Sequence[Row], style: Mapping[str
 def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
-        kept = [r for r in s.rows if r.busbw_bytes_per_s is not None]
+        kept = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
         if not kept:
             continue
         sizes, rates = [r.size or 0 for r in kept], [(r.busbw_bytes_per_s or 0) / 1e9 for r in kept]
@@ -164,7 +164,7 @@ def _fit_of_rate(axes: Axes, s: Series, rows: Sequence[Row]) -> None:
 def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
-        kept = [r for r in s.rows if r.time_s]
+        kept = [r for r in s.rows if r.size and r.time_s]
         if not kept:
             continue
         fit = fitted(kept)
@@ -245,7 +245,8 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     from matplotlib.figure import Figure
 
     places = {r.placement for r in rows}
-    rows = [r for r in rows if r.ranks and r.size and r.placement == ("out" if "out" in places else "in")]  # fmt: skip
+    rows = [r for r in rows if r.ranks and r.placement == ("out" if "out" in places else "in")]
+    rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # as of a barrier
     counts = sorted({r.ranks or 0 for r in rows})
     shared = {
         size: len({r.ranks for r in rows if r.size == size}) for size in {r.size or 0 for r in rows}
@@ -253,20 +254,23 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     if len(counts) < 2 or max(shared.values()) < 2:
         return None
     most = [size for size, n in shared.items() if n == max(shared.values())]
-    figure = Figure(figsize=(12.8, 4.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    rated = [r for r in rows if r.size == max(most) and r.busbw_bytes_per_s]
+    panels = 2 if rated else 1
+    figure = Figure(figsize=(6.4 * panels, 4.6), layout="constrained")
+    left, *others = figure.subplots(1, panels, squeeze=False)[0]
     for s in palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True):
         _with_bars(left, s.rows, [r.ranks or 0 for r in s.rows], s.name, s.style)
     left.set_yscale("log")
     left.set_ylabel(f"time at {size_text(min(most))} (us)")
-    rated = [r for r in rows if r.size == max(most) and r.busbw_bytes_per_s]
-    for s in palette.series(rated, ranks=True):
-        xs = [r.ranks or 0 for r in s.rows]
-        right.plot(xs, [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows], label=s.name, **s.style)
-        _band(right, xs, s.rows, s.style)
-    right.set_ylim(bottom=0)
-    right.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
-    for axes in (left, right):
+    for axes in others:
+        for s in palette.series(rated, ranks=True):
+            xs = [r.ranks or 0 for r in s.rows]
+            rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows]
+            axes.plot(xs, rates, label=s.name, **s.style)
+            _band(axes, xs, s.rows, s.style)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
+    for axes in (left, *others):
         axes.set_xscale("log", base=2)
         axes.set_xticks(counts, [str(n) for n in counts], minor=False)
         axes.minorticks_off()

@@ -21,8 +21,10 @@ from collectives.model.rows import Predictor
 from reports.errors import ReportError
 from reports.readers.rows import Row
 from reports.record import Result
+from reports.show import Expected
 
 __all__ = [
+    "beside",
     "nccl_seconds",
     "nccl_system",
     "open_fit",
@@ -44,12 +46,15 @@ def open_fit(path: Path) -> Fit:
 
 
 def open_machine(
-    path: Path | None,
+    path: Path | None, *, assume: bool
 ) -> tuple[Callable[[str, int, Sequence[int]], Sequence[float | None]], Callable[[], list[str]]]:
     """A function (all-reduce algorithm, ranks, sizes) to seconds, and one that says on what costs.
 
-    By a fit, or by an assumed network where there is none. Raises ReportError naming the fit.
+    By a fit; where there is none by an assumed network if ``assume``, else not at all. Raises
+    ReportError naming the fit.
     """
+    if path is None and not assume:
+        return lambda name, ranks, sizes: [None] * len(sizes), list
     if path is None:
         priced, notes = given(None, None, 2)
 
@@ -118,6 +123,22 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
 
 def _hashable(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
+
+
+def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
+    """What to show beside each of these rows: its prediction, and the bound on any algorithm's time.
+
+    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound at
+    most.
+    """
+    transports = {costs.transport for costs in fit.costs}
+    mine = [row for row in rows if row.transport in transports or row.algorithm == "library"]
+    predictor = Predictor(fit)
+    found = {
+        id(row): Expected(time, predictor.bound(row.collective, row.ranks, row.size))
+        for row, time in zip(mine, predictions(mine, fit), strict=True)
+    }
+    return lambda row: found.get(id(row), Expected())
 
 
 def sources(path: Path) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from reports.readers.rows import Row, Run
+from reports.readers.rows import Row, Run, listed
 
 __all__ = ["Rule", "State", "checklist", "in_one_line"]
 
@@ -56,7 +56,7 @@ def checklist(
 
 
 def in_one_line(rules: Iterable[Rule]) -> str:
-    """What is kept by number, what is not with its reason; for the foot of a table."""
+    """The numbers of the rules that are kept, that are not, and that do not apply."""
     rules = tuple(rules)
     parts = []
     for state in (_KEPT, _BROKEN, _NONE):
@@ -130,11 +130,11 @@ def _left_out(f: _Facts) -> Verdict:
 def _unused(run: Run) -> str:
     """What of a machine a run left idle, without a reason on record; empty when nothing."""
     environment = run.environment
-    ranks, cpus = environment.get("ranks_per_node"), environment.get("cpus")
+    ranks, cpus = listed(environment.get("ranks_per_node")), environment.get("cpus")
     mapping = environment.get("mapping")
-    if isinstance(mapping, dict) and any(mapping.get("gpu") or ()):
+    if isinstance(mapping, dict) and any(listed(mapping.get("gpu"))):
         return "the record does not say how many GPUs a node has beside those used"
-    if not isinstance(ranks, (list, tuple)) or not ranks or not isinstance(cpus, int):
+    if not ranks or not all(isinstance(n, int) for n in (*ranks, cpus)):
         return "the log does not say what there was to use"
     if min(ranks) < cpus:
         return f"{min(ranks)} ranks on {cpus} CPUs of a node, and no reason is recorded"
@@ -192,7 +192,11 @@ def _tested(f: _Facts) -> Verdict:
         if bare:
             return _BROKEN, _count(bare, len(f.words), "no test")
         return _KEPT, "by ranks, corrected for the number of rows"
-    groups = [g for g in f.settings("algorithm", "transport") if len(g) > 1]
+    groups = [
+        g
+        for g in f.settings("algorithm", "transport")
+        if len({(r.algorithm, r.transport) for r in g}) > 1
+    ]
     if not groups:
         return _NONE, "nothing stands beside what it could be compared with"
     rows = [r for g in groups for r in g]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reports.compare import Comparison
 from reports.quantities import joules_per_gb, of_limit
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
+    "Expected",
     "Shown",
     "bounds_text",
     "comparison_tables",
@@ -30,6 +31,10 @@ __all__ = [
 
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 _WIDE = 110
+_GAP = 2  # between columns
+_FEWEST_MARKS, _MOST_MARKS = 6, 24
+#: Columns that are given up where there is no room, the first first; names wrap only after that.
+_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "J/GB", "J")
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
@@ -66,35 +71,78 @@ class Shown:
     footnote: str = ""
 
 
-def tables(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[Shown]:
-    """A table a group. Columns that no row fills are left out; wide ones need ``width`` >= 110."""
-    return [_table(group, width, ascii_only) for group in grouped(rows).values()]
+_Column = tuple[str, str, list[str]]
 
 
-def _table(rows: Sequence[Row], width: int, ascii_only: bool) -> Shown:
+class Expected(NamedTuple):
+    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
+
+    predicted: float | None = None
+    bound: float | None = None
+
+
+def tables(
+    rows: Sequence[Row],
+    width: int,
+    ascii_only: bool = False,
+    expected: Callable[[Row], Expected] = lambda row: Expected(),
+) -> list[Shown]:
+    """A table a group. Columns that no row fills, or that ``width`` has no room for, are left out.
+
+    ``expected``: what a row should take, to stand beside what it took.
+    """
+    return [_table(group, width, ascii_only, expected) for group in grouped(rows).values()]
+
+
+def _table(
+    rows: Sequence[Row], width: int, ascii_only: bool, expected: Callable[[Row], Expected]
+) -> Shown:
     wide = width >= _WIDE
-    spark = 24 if wide else 10
-    columns: list[tuple[str, str, list[str]]] = [
+    models = [expected(r) for r in rows]
+    columns: list[_Column] = [
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("transport", "left", [r.transport if wide else "" for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
         ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
+        ("predicted", "right", [_optional(m.predicted) for m in models]),
+        ("bound", "right", [_optional(m.bound) for m in models]),
         ("min", "right", [_optional(r.min_s) if wide else "" for r in rows]),
         ("p99", "right", [_optional(r.p99_s) if wide else "" for r in rows]),
         ("max", "right", [_optional(r.max_s) if wide else "" for r in rows]),
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
-        ("of limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("limit", "right", [percent(share_of_limit(r)) for r in rows]),
         ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
         ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
         ("n", "right", [str(r.iterations or "") for r in rows]),
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
-        ("distribution", "left", [sparkline(r.times_s, spark, ascii_only) for r in rows]),
     ]
-    return _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+    kept, room = _fitting(columns, width, any(len(r.times_s) > 1 for r in rows))
+    modelled = any(m != Expected() for m in models)
+    if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
+        return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
+    marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
+    title = "distribution" if marks >= len("distribution") else "spread"
+    kept.append((title, "left", [sparkline(r.times_s, marks, ascii_only) for r in rows]))
+    return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
+
+
+def _fitting(columns: Sequence[_Column], width: int, marks: bool) -> tuple[list[_Column], int]:
+    """The columns that fit beside a distribution (if ``marks``), and how wide that may be."""
+    kept = [c for c in columns if any(c[2])]
+
+    def room() -> int:
+        used = sum(max(len(name), *map(len, cells)) + _GAP for name, _, cells in kept)
+        return width - used - _GAP - 1
+
+    for name in _SPARE:
+        if room() >= (_FEWEST_MARKS if marks else 0):
+            break
+        kept = [c for c in kept if c[0] != name]
+    return kept, room()
 
 
 def share_of_limit(row: Row) -> float | None:

@@ -70,7 +70,12 @@ def interval_text(low: float | None, high: float | None, middle: float | None) -
     if low is None or high is None or not middle:
         return ""
     below, above = 100 * (middle - low) / middle, 100 * (high - middle) / middle
-    return f"-{below:.1f} +{above:.1f}%"
+    return f"-{_share(below)} +{_share(above)}%"
+
+
+def _share(percent: float) -> str:
+    """Tenths of a per cent, as long as they say something."""
+    return f"{percent:.1f}" if percent < 99.95 else f"{percent:.0f}"
 
 
 def sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = False) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collectives.gpu.load import load_cupy, load_nccl
-from tests import gpu_standin
+from tests import gpu_standin, nccl_standin
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -91,11 +91,11 @@ def test_nccl_module(nccl: Any) -> None:
     assert issubclass(nccl.NcclError, RuntimeError)
 
 
-@pytest.mark.parametrize("name", _public(gpu_standin.Communicator))
+@pytest.mark.parametrize("name", _public(nccl_standin.Communicator))
 def test_communicator_methods(nccl: Any, name: str) -> None:
     """Rule: NcclCommunicator's methods have the parameters that the stand-in's have, in order."""
     real = getattr(nccl.NcclCommunicator, name)
-    ours = list(inspect.signature(getattr(gpu_standin.Communicator, name)).parameters)[1:]
+    ours = list(inspect.signature(getattr(nccl_standin.Communicator, name)).parameters)[1:]
     assert _parameters(real) == ours
 
 

@@ -42,9 +42,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     option("-b", "--minbytes", metavar="SIZE", help="predict times from this size on (default 1M)")
     option("-e", "--maxbytes", metavar="SIZE", help="to this size (default 1G)")
     option("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
-    option(
-        "--topology", metavar="FILE", help="the machine: anything python -m topology --from reads"
-    )
+    text = "the machine: anything python -m topology --from reads; may be repeated"
+    option("--topology", action="append", metavar="FILE", help=text)
     text = "what its links cost: a file of python -m collectives fit"
     option("--fit", type=Path, metavar="FILE", help=text)
     option("--format", choices=FORMATS, default="table", help="default table")
@@ -115,9 +114,9 @@ def _cost(options: argparse.Namespace) -> int:
 
 
 _LEGEND = (
-    "Volumes are in units of the collective's own total n. rounds: messages in a row when a",
-    "port carries one at a time each way; out, in, reductions: the busiest rank's.",
-    "Lower bounds: Chan et al. 2007, for such ports.",
+    "Volumes are in units of the collective's own total n. rounds: messages in a",
+    "row when a port carries one at a time each way; out, in, reductions: the",
+    "busiest rank's. Lower bounds: Chan et al. 2007, for such ports.",
 )
 
 
@@ -125,8 +124,7 @@ def _priced(options: argparse.Namespace, nranks: int) -> tuple[Priced, list[str]
     """The machine with the costs of its links, and lines that say where those are from."""
     from collectives.model.given import given
 
-    topology = None if options.topology is None else [options.topology]
-    return given(topology, options.fit, nranks)
+    return given(options.topology, options.fit, nranks)
 
 
 def _counts(

@@ -86,16 +86,23 @@ def _rows(curve: Curve) -> Iterator[tuple[str, ...]]:
     for k, (alpha, beta) in enumerate(zip(curve.alpha, curve.beta, strict=True)):
         spans = (curve.intervals[k], curve.intervals[n + k]) if curve.intervals else ()
         texts = [
-            f"{low * s:.3g} .. {high * s:.3g}"
+            f"{_number(low * s)}-{_number(high * s)}"
             for (low, high), s in zip(spans, _UNITS, strict=False)
         ]
         first, second = texts or ["", ""]
         rate = f"{1e-9 / beta:.3g}" if beta else ""
         to = short(int(curve.edges[k])) if k < n - 1 else ""
-        yield to, f"{alpha * 1e6:.3g}", first, f"{beta * _UNITS[1]:.3g}", second, rate
+        yield to, _number(alpha * 1e6), first, _number(beta * _UNITS[1]), second, rate
 
 
 _KINDS = ("trip", "swap", "add", "burst", "still", "sum")
+
+
+def _number(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
 # Seconds to microseconds; seconds a byte to nanoseconds a KiB.
 _UNITS = (1e6, 1024e9)
 

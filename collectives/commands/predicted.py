@@ -35,24 +35,26 @@ def tables(
     """The time and the busbw of every algorithm at every size, the best marked, and crossovers."""
     times = np.array([c.seconds for c in found])
     factor = spec(collective).bus_factor(nranks)
-    counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
-    rates = factor * counted / times / 1e9
     bounds = least(collective, nranks, priced, sizes)
     best = times.min(axis=0)
     marks = times <= best * (1 + 1e-9)
     title = f"{collective} on {nranks} ranks: predicted"
     names = max(len("lower bound"), *(len(c.name) for c in found))
     for part in _parts(len(sizes), names):
-        table = new_table(f"{title} time", "algorithm", *(short(sizes[i]) for i in part))
+        yield f"{title} time"
+        table = new_table("", "algorithm", *(short(sizes[i]) for i in part))
         if bounds is not None:
             cells = (_seconds(bounds[i]) for i in part)
             table.add_row("lower bound", *cells, end_section=True)
         _rows(table, found, [[_seconds(row[i]) for i in part] for row in times], marks[:, part])
         yield table
     if any(sizes) and factor:
+        counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
+        rates = factor * counted / times / 1e9
         for part in _parts(len(sizes), names):
             heads = (short(sizes[i]) for i in part)
-            table = new_table(f"{title} busbw, GB/s", "algorithm", *heads)
+            yield f"{title} busbw, GB/s"
+            table = new_table("", "algorithm", *heads)
             _rows(table, found, [[f"{row[i]:.3g}" for i in part] for row in rates], marks[:, part])
             yield table
     first = found[int(times[:, 0].argmin())].name
@@ -77,8 +79,9 @@ def _rows(
 def _parts(n: int, names: int) -> Iterator[list[int]]:
     """Columns in parts that fit beside the names."""
     most = max(1, (width() - names - 2) // (_CELL + 2))
-    for start in range(0, n, most):
-        yield list(range(start, min(n, start + most)))
+    parts = -(-n // most)
+    for part in range(parts):
+        yield list(range(part * n // parts, (part + 1) * n // parts))
 
 
 def _seconds(value: float) -> str:

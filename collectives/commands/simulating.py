@@ -239,8 +239,8 @@ def _grown(options: argparse.Namespace) -> dict[str, list[tuple[_Case, int]]]:
                 refused.append((count, error))
         if not rows:
             raise refused[-1][1]
-        for count, error in refused:
-            print(f"collectives: {text} on {count} ranks: {error}", file=sys.stderr)
+        for count, why in refused:
+            print(f"collectives: {text} on {count} ranks: {why}", file=sys.stderr)
         found[text] = rows
     return found
 

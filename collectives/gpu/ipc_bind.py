@@ -95,9 +95,9 @@ class Binding:
         self.kept += [control, staged, plan]
         kernels = transport.kernels(self._dtype, op)
         if whole:
-            return program(kernels, plan.address, nteams)
+            return program(kernels, plan, nteams)
         copy = self._copy(staged.address, stage) if transport.executor == "engine" else _never
-        return steps(kernels, plan.address, works, _grid(works, size, transport.most_teams), copy)
+        return steps(kernels, plan, works, _grid(works, size, transport.most_teams), copy)
 
     def _zeroed(self, nbytes: int) -> DeviceArray:
         array: DeviceArray = self._transport.memory.allocate(nbytes)

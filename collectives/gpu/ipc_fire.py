@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import RankFailure
+from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_kernels import THREADS, Kernels
-from collectives.gpu.ipc_table import STATUS
+from collectives.gpu.ipc_table import STATUS, WORD
 from collectives.gpu.lane import Lane
 from collectives.shared.flow import Work
 from collectives.world import World
@@ -34,14 +35,15 @@ _LEFT, _LATE, _FAILED = 2, 3, 4  # plan.cuh's Reason
 Call = Callable[[], object]
 
 
-def program(kernels: Kernels, plan: int, nteams: int) -> list[Call]:
-    """One launch; ``plan`` is where the table lies."""
-    return [lambda: kernels.program((nteams,), (THREADS,), (np.uint64(plan),))]
+def program(kernels: Kernels, plan: DeviceArray, nteams: int) -> list[Call]:
+    """One launch; ``plan`` is the table in device memory."""
+    args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
+    return [lambda: kernels.program((nteams,), (THREADS,), args)]
 
 
 def steps(
     kernels: Kernels,
-    plan: int,
+    plan: DeviceArray,
     works: Sequence[Work],
     grid: int,
     copy: Callable[[Work], list[Call]],
@@ -52,7 +54,7 @@ def steps(
     """
 
     def launch(kernel: Callable[..., None], number: int, blocks: int, threads: int) -> Call:
-        args = (np.uint64(plan), np.uint64(number))
+        args = np.uint64(plan.address), np.uint64(number)
         return lambda: kernel((blocks,), (threads,), args)
 
     def alone(kernel: Callable[..., None], number: int) -> Call:
@@ -134,7 +136,7 @@ class WatchedLane(Lane):
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
         self._watched = watch
 
-    def wait(self) -> None:
+    def wait(self, expected: float = 0.0) -> None:
         """See `Lane.wait`; a plan that gave up raises too."""
-        super().wait()
+        super().wait(expected)
         self._watched.settle()

@@ -6,7 +6,8 @@ NVLink and PCIe are what `topology.rates` plans with. Everything taken from here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from statistics import median
 
 from collectives.model.costs import Costs, Link
 from collectives.model.machine import CLASSES, NETWORK, Machine
@@ -62,9 +63,8 @@ def _assumed(name: str, machine: Machine, topology: Topology | None) -> Link:
         return _link(_HOST_S, _HOST_RATE, "assumed", "assumed")
     found = None if topology is None else _rate(machine, name, topology)
     alpha, hop = (_NVLINK_S, "NVLink") if name[:2] == "NV" else (_PCIE_S, "PCIe")
-    if found is None:
-        return _link(alpha, _NETWORK_RATE, f"NCCL 2.30's {hop} hop", "assumed")
-    return _link(alpha, found, f"NCCL 2.30's {hop} hop", "link rates of the topology")
+    rate, said = found or (_NETWORK_RATE, "assumed")
+    return _link(alpha, rate, f"NCCL 2.30's {hop} hop", said)
 
 
 def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> Link:
@@ -86,15 +86,18 @@ def _network(topology: Topology | None) -> tuple[float, str]:
     return _NETWORK_RATE, "100 Gbit/s assumed"
 
 
-def _rate(machine: Machine, name: str, topology: Topology) -> float | None:
-    """The least rate that links promise a pair of the class, over all its pairs."""
-    at = machine.classes.index(name)
-    names: Callable[[int], str] = machine.devices.__getitem__
-    rates = [
-        expected(topology, names(i), names(j))
-        for i in range(len(machine.devices))
-        for j in range(i)
-        if machine.table[i, j] == at
+def _rate(machine: Machine, name: str, topology: Topology) -> tuple[float, str] | None:
+    """The median bandwidth measured for the class, else the least rate that links promise in it."""
+    at, devices = machine.classes.index(name), machine.devices
+    pairs = [
+        (a, b)
+        for i, a in enumerate(devices)
+        for j, b in enumerate(devices)
+        if i != j and machine.table[i, j] == at
     ]
-    known = [rate for rate in rates if rate]
-    return min(known) if known else None
+    measured = [topology.pair(a, b, "bandwidth") for a, b in pairs]
+    known = [float(rate) for rate in measured if isinstance(rate, int | float) and rate > 0]
+    if known:
+        return median(known), "measured"
+    rates = [rate for a, b in pairs if (rate := expected(topology, a, b))]
+    return (min(rates), "link rates of the topology") if rates else None

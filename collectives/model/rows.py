@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collectives.catalogue import draft, from_file, parse, spec
+from collectives.catalogue import collectives, draft, from_file, parse, spec
 from collectives.dtypes import dtype
 from collectives.errors import BusbarError
 from collectives.model.fitfile import Fit
 from collectives.model.given import priced_by_fit
 from collectives.model.predict import Priced, seconds
+from collectives.model.sweep import least
 from collectives.schedule import Schedule
 
 __all__ = ["Predictor"]
@@ -56,6 +57,13 @@ class Predictor:
         priced = self.machine(nranks)[0]
         found = seconds(schedule, spec(collective), priced, sizes, itemsize=_itemsize(dtype))
         return [float(one) for one in found]
+
+    def bound(self, collective: str, nranks: int | None, size: int | None) -> float | None:
+        """Seconds that no algorithm can beat on these links; None where no bound is known."""
+        if collective not in collectives() or not nranks or nranks < 2 or not size:
+            return None
+        found = least(collective, nranks, self.machine(nranks)[0], [size])
+        return None if found is None else float(found[0])
 
     def _schedule(
         self, collective: str, label: str, nranks: int, root: int, parameters: Parameters

@@ -13,6 +13,7 @@ from collectives.bounds import bound
 from collectives.catalogue import draft, from_file, spec
 from collectives.cost import Cost, cost
 from collectives.errors import Unsupported
+from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
 from collectives.schedule import Schedule
 from collectives.spec import Collective
@@ -108,18 +109,29 @@ def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) ->
     """Seconds that no algorithm can beat at each size on these links, None where there is no bound.
 
     The greater of ⌈lg P⌉ least latencies and the least volume through a port at the greatest rate
-    (Chan et al. 2007), on the machine's best links; additions are left out.
+    (Chan et al. 2007), on the machine's best links and in their best case; additions are left out.
     """
     bounds, what = bound(collective, nranks), spec(collective)
     if bounds is None:
         return None
     used = [priced.links[i] for i in _used(priced, nranks)]
-    small = min(float(link.trip(1)) for link in used)
+    if not used:
+        return np.full(len(sizes), priced.start)
     n = np.asarray([_total(what, nranks, size) for size in sizes], float)
     volume = max(bounds.out or 0.0, bounds.into or 0.0) * n
-    # The least seconds per byte that any range has, however the volume is cut into messages.
-    fastest = min(min(link.trip.beta) for link in used)
-    return np.maximum(bounds.rounds * small, volume * fastest)
+    # However the volume is cut into messages, a byte takes no less than in the best of them.
+    spread = np.geomspace(1.0, max(2.0, float(volume.max())), 400)
+    grid = np.unique(np.concatenate([spread, np.maximum(1.0, volume)]))
+    best = np.min([_best(link, grid) for link in used], axis=0)
+    rate = np.minimum.accumulate(best / grid)[np.searchsorted(grid, volume, side="right") - 1]
+    return np.maximum(bounds.rounds * float(best[0]), volume * rate)
+
+
+def _best(link: Link, grid: Numbers) -> Numbers:
+    """The least that a message of each size takes: alone or among others, fresh data or not."""
+    flags = [np.full(len(grid), flag) for flag in (False, True)]
+    kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
+    return np.asarray(np.min(kinds, axis=0))
 
 
 def _total(what: Collective, nranks: int, size: int) -> int:

@@ -6,8 +6,6 @@ more already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor st
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,107 +27,125 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     """
     found: Amounts = cap.copy()
     free = np.append(rate, np.inf)
-    left = np.arange(len(cap))
-    while len(left) and links.shape[1]:
-        ways, loads, most = links[left], load[left], cap[left]
+    left, most = np.arange(len(cap)), cap
+    # A row a link of the way: NumPy is quick along the other axis.
+    ways, loads = np.ascontiguousarray(links.T), np.ascontiguousarray(load.T)
+    while len(left) and len(ways):
         wanted = np.bincount(ways.ravel(), loads.ravel(), len(free))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = np.where(wanted > 0, free / wanted, np.inf)
+        share = np.full(len(free), np.inf)
+        np.divide(free, wanted, out=share, where=wanted > 0)
         share[-1] = np.inf
-        link = share[ways].min(axis=1)
+        link = share[ways].min(axis=0)
         tight = np.minimum(link, most)
         least = np.full(len(free), np.inf)
-        np.minimum.at(least, ways.ravel(), np.repeat(tight, ways.shape[1]))
+        np.minimum.at(least, ways.ravel(), np.tile(tight, len(ways)))
         full = share <= least * (1 + EXACT)
         full[-1] = False
-        done = full[ways].any(axis=1) | (most <= link)
+        done = full[ways].any(axis=0) | (most <= link)
         found[left[done]] = tight[done]
-        used = loads[done] * tight[done][:, None]
-        free -= np.bincount(ways[done].ravel(), used.ravel(), len(free))
+        rest = ~done
+        left, most = left[rest], most[rest]
+        if not len(left):
+            break
+        used = loads[:, done] * tight[done]
+        free -= np.bincount(ways[:, done].ravel(), used.ravel(), len(free))
         np.maximum(free, 0.0, out=free)
-        left = left[~done]
+        ways, loads = np.ascontiguousarray(ways[:, rest]), np.ascontiguousarray(loads[:, rest])
     return found
 
 
 class Fluid:
-    """Messages in flight. Add some, `settle`, `advance` to `next`, and so on."""
+    """Messages in flight. Add some, `settle`, `advance` to `next`, and so on.
+
+    A message has a row while it flows; rows of ended ones are taken again. What is left of a message
+    is known for when its speed last changed.
+    """
 
     def __init__(self, rate: Amounts) -> None:
         self._rate = rate
         self.now = 0.0
-        self._key: Numbers = np.empty((2, 0), np.int64)
-        self._left: Amounts = np.empty(0)
-        self._size: Amounts = np.empty(0)
-        self._cap: Amounts = np.empty(0)
-        self._speed: Amounts = np.empty(0)
-        self._links: Numbers = np.empty((0, 0), np.int64)
-        self._load: Amounts = np.empty((0, 0))
         self._dirty = np.zeros(len(rate) + 1, bool)
-        self._ends = np.empty(0)
+        self._key: Numbers = np.zeros((2, 0), np.int64)
+        # left, since, cap, speed, end
+        self._state: Amounts = np.zeros((5, 0))
+        self._links: Numbers = np.zeros((0, 0), np.int64)
+        self._load: Amounts = np.zeros((0, 0))
+        self._room: list[int] = []
+        self._flowing = 0
+        self.next = np.inf
 
     def __len__(self) -> int:
-        return len(self._left)
+        return self._flowing
 
     def add(
         self, key: Numbers, nbytes: Amounts, cap: Amounts, links: Numbers, load: Amounts
     ) -> None:
         """Messages that begin now; ``key``: two numbers each, shape (2, messages)."""
-        self._key = np.concatenate([self._key, key], axis=1)
-        self._left = np.concatenate([self._left, nbytes])
-        self._size = np.concatenate([self._size, nbytes])
-        self._cap = np.concatenate([self._cap, cap])
-        self._speed = np.concatenate([self._speed, cap])
-        width = max(self._links.shape[1], links.shape[1])
-        self._links = np.concatenate([self._wide(part, width) for part in (self._links, links)])
-        self._load = np.concatenate([_padded(part, width, 0.0) for part in (self._load, load)])
-        self._dirty[links.ravel()] = True
+        new, width = len(nbytes), links.shape[1]
+        self._grow(new, width)
+        rows = np.array(self._room[len(self._room) - new :], np.int64)
+        del self._room[len(self._room) - new :]
+        self._key[:, rows] = key
+        self._state[:, rows] = (nbytes, np.full(new, self.now), cap, cap, self.now + nbytes / cap)
+        if width:
+            self._links[rows, :width] = links
+            self._load[rows, :width] = load
+            self._dirty[links.ravel()] = True
+        self._flowing += new
 
-    def _wide(self, links: Numbers, width: int) -> Numbers:
-        return _padded(links, width, len(self._rate))
+    def _grow(self, new: int, width: int) -> None:
+        """Make room for so many more rows, with so many links each."""
+        rows, wide = self._links.shape
+        more = max(new, rows) if len(self._room) < new else 0
+        if more or width > wide:
+            margin = ((0, more), (0, max(0, width - wide)))
+            self._links = np.pad(self._links, margin, constant_values=len(self._rate))
+            self._load = np.pad(self._load, margin)
+            self._key = np.pad(self._key, ((0, 0), (0, more)))
+            self._state = np.pad(self._state, ((0, 0), (0, more)), constant_values=np.inf)
+            self._room += range(rows, rows + more)
 
     def settle(self) -> None:
         """Give everyone whom a change reaches the rate that is fair now."""
         dirty = self._dirty
         dirty[-1] = False
-        if dirty.any() and self._links.shape[1]:
-            known = -1
-            hit = dirty[self._links].any(axis=1)
-            # Whoever shares a link with somebody reached is reached.
-            while (size := int(np.count_nonzero(hit))) != known:
-                known = size
-                dirty[self._links[hit]] = True
-                dirty[-1] = False
-                hit = dirty[self._links].any(axis=1)
-            self._speed[hit] = fair(self._links[hit], self._load[hit], self._cap[hit], self._rate)
-        dirty[:] = False
-        self._ends = self.now + self._left / self._speed
+        if dirty.any():
+            reached = self._reached(dirty)
+            left, since, cap, speed, _ = self._state[:, reached]
+            fresh = fair(self._links[reached], self._load[reached], cap, self._rate)
+            left = np.maximum(left - speed * (self.now - since), 0.0)
+            self._state[0, reached], self._state[1, reached] = left, self.now
+            self._state[3, reached], self._state[4, reached] = fresh, self.now + left / fresh
+            dirty[:] = False
+        self.next = float(self._state[4].min(initial=np.inf))
 
-    @property
-    def next(self) -> float:
-        """When the next message ends; infinity where there is none."""
-        return float(self._ends.min(initial=np.inf))
+    def _reached(self, dirty: NDArray[np.bool_]) -> Numbers:
+        """Rows on a dirty link, and on a link with such a row, and so on."""
+        flat, width = self._links.ravel(), self._links.shape[1]
+        hit = np.zeros(len(self._links), bool)
+        known = -1
+        while True:
+            hit[np.flatnonzero(dirty[flat]) // width] = True
+            size = int(np.count_nonzero(hit))
+            if size in (known, self._flowing):
+                break
+            known = size
+            dirty[self._links[hit].ravel()] = True
+            dirty[-1] = False
+        return np.flatnonzero(hit)
 
     def advance(self, now: float) -> Numbers:
         """Let time pass until ``now``, at most `next`; gives the keys of those that have ended."""
-        self._left = self._left - self._speed * (now - self.now)
         self.now = now
-        done = self._left <= np.maximum(self._size * EXACT, self._speed * (now * EXACT))
-        ended = self._key[:, done]
-        if ended.shape[1]:
-            self._dirty[self._links[done].ravel()] = True
-            stay = ~done
-            self._key = self._key[:, stay]
-            self._left, self._size = self._left[stay], self._size[stay]
-            self._cap, self._speed = self._cap[stay], self._speed[stay]
-            self._links, self._load = self._links[stay], self._load[stay]
-        return ended
-
-
-def _padded(table: NDArray[Any], width: int, value: float) -> NDArray[Any]:
-    lacking = width - table.shape[1]
-    if not lacking:
-        return table
-    return np.pad(table, ((0, 0), (0, lacking)), constant_values=value)
+        rows = np.flatnonzero(self._state[4] <= now * (1 + EXACT))
+        if len(rows):
+            self._dirty[self._links[rows].ravel()] = True
+            self._links[rows] = len(self._rate)
+            self._load[rows] = 0.0
+            self._state[4, rows] = np.inf
+            self._room += rows.tolist()
+            self._flowing -= len(rows)
+        return self._key[:, rows]
 
 
 def finishes(

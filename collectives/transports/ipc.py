@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +45,8 @@ class IpcTransport:
 
     ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.gpu.ipc_fire`). ``graph``: fire
     captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
-    ``notes``: what a reader of the figures must know. Raises Unsupported when the ranks are on
+    Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
+    not stand behind the one that waits for it. Raises Unsupported when the ranks are on
     several nodes, Unavailable when a rank cannot map another's memory.
     """
 
@@ -74,6 +73,18 @@ class IpcTransport:
         self.world, self.device, self.deadline = world, device, deadline
         self.executor, self.graph = executor, graph
         device.use()
+        # What a record says of the run: gathered here, since only one rank writes records.
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        self.facts: dict[str, Json] = {
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "graph": graph,
+            "cold": False,
+        }
+        self.remarks = [
+            "ipc: every firing is on the same buffers; what fits the L2 cache is measured there"
+        ]
         self.memory = Memory(device)
         self._kernels: dict[tuple[str, str], Kernels] = {}
         # A word a rank, whether it is gone, and one that this rank's first failure claims.
@@ -83,10 +94,9 @@ class IpcTransport:
         self._status[:] = 0
         device.synchronize()
         everyone = world.gather(self._introduce())
-        self.gpus = _numbered(device, [one["uuid"] for one in everyone])
+        self.gpus = _numbered(device, self.facts["uuids"])
         self.shared = len({one["pid"] for one in everyone}) > 1
         self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
-        self.notes = _notes(everyone)
         self._watch = Watch(
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
@@ -97,7 +107,7 @@ class IpcTransport:
 
     def _introduced(self) -> tuple[list[int], list[object]]:
         """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
-        world, tell, held = self.world, [0] * self.world.size, []
+        world, tell, held = self.world, [0] * self.world.size, list[object]()
         key, _ = self.memory.locate(self._life)
         everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
         for rank, where in enumerate(everyone):
@@ -119,9 +129,8 @@ class IpcTransport:
     def _introduce(self) -> Json:
         return {
             "pid": os.getpid(),
-            "uuid": self.device.uuid,
+            "uuid": self.device_uuid,
             "multiprocessors": self.device.multiprocessors,
-            "mps": _mps(),
         }
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
@@ -137,9 +146,9 @@ class IpcTransport:
         return self.memory.allocate(nbytes)
 
     def staging(self, program: Program, itemsize: int) -> int:
-        """Late messages that are put aside, and the words of a plan."""
+        """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
         late = [sum(r.span.size for r in step.receives if r.late) for step in program.steps]
-        return max(late, default=0) * itemsize + 2 * PAGE
+        return max(late, default=0) * itemsize + 6 * PAGE
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""
@@ -173,8 +182,8 @@ class IpcTransport:
         nothing = (np.uint64(plan.address), np.uint64(0))
         self.lane.enqueue(
             [
-                *program(kernels, plan.address, 1),
-                *steps(kernels, plan.address, (), 1, lambda work: []),
+                *program(kernels, plan, 1),
+                *steps(kernels, plan, (), 1, lambda work: []),
                 lambda: kernels.move((1,), (THREADS,), nothing),
                 self.lane.kernels.divide(control[:0].view(dtype), 1),
             ]
@@ -201,6 +210,25 @@ class IpcTransport:
         """The host's clock; plans time themselves by events (`times`)."""
         return time.perf_counter
 
+    def split(self, group: World) -> IpcTransport:
+        """A transport for the ranks of a group, whose world is given. All ranks call this."""
+        return IpcTransport(
+            group, self.device, executor=self.executor, graph=self.graph, deadline=self.deadline
+        )
+
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give."""
+        return f"GPU {self.device_busid}", self.device.memory()[0]
+
+    @property
+    def library_version(self) -> str:
+        """What carries the bytes."""
+        return "our own CUDA kernels over peer memory"
+
+    def give_up(self) -> None:
+        """Let every wait of this rank on the GPU end, so that nobody hangs."""
+        self._watch.stop()
+
     def close(self) -> None:
         """Leave: ranks that still wait for this one end with an error."""
         if self._closed:
@@ -216,24 +244,6 @@ class IpcTransport:
 
 def _nowhere(place: Place) -> int:
     raise AssertionError(f"a plan of nothing names {place}")
-
-
-def _mps() -> bool:
-    """Whether a Multi-Process Service is there, which lets kernels of several processes run at once."""
-    pipes = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108  (NVIDIA's)
-    return (Path(pipes) / "control").exists()
-
-
-def _notes(everyone: list[Json]) -> list[str]:
-    """What must be said of ranks that share a GPU."""
-    places = {(one["uuid"], one["pid"]) for one in everyone}
-    shared = [uuid for uuid, n in Counter(uuid for uuid, _ in places).items() if n > 1]
-    if not shared or all(one["mps"] for one in everyone):
-        return []
-    return [
-        f"several processes share {shared[0]} without MPS: they are time-sliced, so that every wait"
-        " takes milliseconds; right results, times that mean nothing (use threads of one process)"
-    ]
 
 
 def _resident(everyone: list[Json], uuid: str) -> int:

@@ -6,8 +6,9 @@
 #define BUSBAR_KERNEL extern "C" __global__ void
 #define BUSBAR_BOUNDS __launch_bounds__(BUSBAR_THREADS, BUSBAR_BLOCKS)
 
-BUSBAR_KERNEL BUSBAR_BOUNDS busbar_program(const busbar::u64* plan) {
-    busbar::program<busbar::BUSBAR_ELEMENT, busbar::BUSBAR_OPERATION>(plan, busbar::Team{});
+BUSBAR_KERNEL BUSBAR_BOUNDS busbar_program(const busbar::u64* plan, busbar::u64 words) {
+    using namespace busbar;
+    program<BUSBAR_ELEMENT, BUSBAR_OPERATION>(plan, words, Team{});
 }
 BUSBAR_KERNEL BUSBAR_BOUNDS busbar_pass(const busbar::u64* plan, busbar::u64 number) {
     using namespace busbar;

@@ -80,9 +80,10 @@ BUSBAR_DEVICE void count_firing(const u64* plan, u64 fired, const Team& team) {
     if (team.member() == 0) store_release(fired_at(plan, team.number()), fired + 1);
 }
 
-// The whole plan.
+// The whole plan, of so many words.
 template <class F, int op>
-BUSBAR_DEVICE void program(const u64* plan, const Team& team) {
+BUSBAR_DEVICE void program(const u64* far, u64 words, const Team& team) {
+    const u64* plan = team.near(far, words);
     const u64 fired = firings(plan, team), records = plan[kRecords];
     for (u64 number = 0; number < records; ++number) {
         const Record record(plan, number);

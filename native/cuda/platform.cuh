@@ -31,7 +31,8 @@ BUSBAR_DEVICE Pack load_pack(u64 at) {
     Pack p;
     asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
-                 : "l"(global(at)));
+                 : "l"(global(at))
+                 : "memory");
     return p;
 }
 BUSBAR_DEVICE void store_pack(u64 at, const Pack& p) {
@@ -80,6 +81,15 @@ struct Team {  // a block
     // Everyone is here, and what each wrote is seen by all; whether anyone said yes.
     BUSBAR_DEVICE bool any(bool mine) const { return __syncthreads_or(mine) != 0; }
     BUSBAR_DEVICE void together() const { __syncthreads(); }
+    // Words that all read again and again, brought near in one go where they are few.
+    BUSBAR_DEVICE const u64* near(const u64* words, u64 count) const {
+        constexpr u64 room = 1024;
+        __shared__ u64 copy[room];
+        if (count > room) return words;
+        for (u64 i = member(); i < count; i += members()) copy[i] = words[i];
+        __syncthreads();
+        return copy;
+    }
 };
 
 }  // namespace busbar

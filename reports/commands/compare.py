@@ -71,6 +71,7 @@ def compared(
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
+    from reports.cautions import warnings_of
     from reports.expect import parse_rate, parse_share
 
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
@@ -86,6 +87,9 @@ def run(options: argparse.Namespace) -> int:
         _print(comparisons, rules, options)
     if any(c.word == "untested" for c in comparisons):
         note("untested: single figures have no interval; keep raw times to have a test")
+    for name, rows in (("BASE", base), ("NEW", new)):
+        for warning in warnings_of(rows):
+            note(f"{name}: {warning}")
     missing = _missing(base, new) if options.fail_missing else 0
     return max(_gate(comparisons, fail), missing, expect(options, new))
 

@@ -55,7 +55,8 @@ def run(options: argparse.Namespace) -> int:
         if asked
         else []
     )
-    predict, notes = open_machine(options.fit)
+    # Beside measurements an assumed network would say nothing.
+    predict, notes = open_machine(options.fit, assume=not rows)
     comparison = compare(rows, ranks, sizes, predict)
     terminal = console()
     for shown in _tables(comparison, terminal.width):

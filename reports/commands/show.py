@@ -17,6 +17,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
     parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    text = "a file of python -m collectives fit: predictions and lower bounds beside the times"
+    parser.add_argument("--fit", type=Path, metavar="FILE", help=text)
     add_rules(parser)
     add_expect(parser)
 
@@ -30,11 +32,17 @@ def run(options: argparse.Namespace) -> int:
     from reports.show import tables
 
     terminal, rows = console(), list[Row]()
+    fit = None
+    if options.fit is not None:
+        from reports.predicted import beside, open_fit
+
+        fit = open_fit(options.fit)
     for path in options.files:
         every = read_noting(path, options.ranks).rows
         found = folded(every)
         rows += found
-        for table in tables(found, terminal.width, ascii_only()):
+        expected = () if fit is None else (beside(found, fit),)
+        for table in tables(found, terminal.width, ascii_only(), *expected):
             print_table(terminal, table)
         if len(found) < len(every):
             note(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from reports.errors import ReportError
+from reports.errors import MissingLibrary, ReportError
 from reports.machine import Machine
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, section, text
@@ -42,7 +42,7 @@ def page(
 ) -> bytes:
     """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
 
-    Raises ReportError when plotly is not installed or no row has a figure.
+    Raises MissingLibrary without plotly, ReportError when no row has a figure.
     """
     if not any(r.time_s or r.busbw_bytes_per_s for r in rows):
         raise ReportError("no row has a time or a rate to show")
@@ -135,11 +135,11 @@ def _own() -> str:
 
 
 def _plotly() -> str:
-    """Plotly's script. Raises ReportError when it is not installed."""
+    """Plotly's script. Raises MissingLibrary where it is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ReportError("plotly is not installed; pip install 'busbar[reports]'") from None
+        raise MissingLibrary("plotly") from None
     script: str = get_plotlyjs()
     if "</script" in script.lower():  # it would end the element; no release has it
         raise ReportError("this plotly cannot be put into a page; install another version")

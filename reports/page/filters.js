@@ -69,9 +69,10 @@ function fillFilters(form, changed) {
         changed();
       }, marks.get(name)))));
   }
-  form.append(element('fieldset', {}, element('legend', {}, 'Lines'),
-    checkbox('Fitted lines', state.fits, on => set('fits', on)),
-    checkbox('Bounds', state.bounds, on => set('bounds', on))));
+  const switches = [];
+  if (data.series.some(s => s.fit)) switches.push(checkbox('Fitted lines', state.fits, on => set('fits', on)));
+  if (data.bound.some(Boolean)) switches.push(checkbox('Bounds', state.bounds, on => set('bounds', on)));
+  if (switches.length) form.append(element('fieldset', {}, element('legend', {}, 'Lines'), ...switches));
   const all = element('button', { type: 'button' }, 'Show everything');
   all.addEventListener('click', () => {
     Object.assign(state, { chosen: {}, words: '', from: null, to: null, at: null });

@@ -1,9 +1,12 @@
 // How figures look; the same words as reports/shown.py.
 
-const digits = value => {
-  if (Math.abs(value) >= 999.5) return value.toFixed(0);
-  return Math.abs(value) < 0.1 ? String(+value.toPrecision(3)) : value.toPrecision(3);
-};
+function digits(value) {
+  const size = Math.abs(value);
+  if (size >= 999.5) return value.toFixed(0);
+  if (size >= 0.1) return value.toPrecision(3);
+  if (size >= 1e-4 || !size) return String(+value.toPrecision(3));
+  return value.toExponential(2).replace(/\.?0*e-(\d)$/, 'e-0$1').replace(/\.?0*e/, 'e');
+}
 
 function sizeText(bytes) {
   if (bytes === null) return '?';
@@ -30,7 +33,8 @@ const optional = value => (value === null ? '' : seconds(value));
 function intervalText(low, high, middle) {
   if (low === null || high === null || !middle) return '';
   const below = (100 * (middle - low)) / middle, above = (100 * (high - middle)) / middle;
-  return `-${below.toFixed(1)} +${above.toFixed(1)}%`;
+  const share = value => value.toFixed(value < 99.95 ? 1 : 0);
+  return `-${share(below)} +${share(above)}%`;
 }
 
 // plotly reads a little HTML in names and labels; what comes from a file is text.

@@ -141,6 +141,6 @@ def _flat(environment: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _words(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        words = list(map(str, value))
+        words = list(map(str, value)) if any(value) else []
         return ", ".join(words[:16]) + (f" and {len(words) - 16} more" if len(words) > 16 else "")
     return "" if value is None else str(value)

@@ -67,10 +67,9 @@ const FIGURES = {
     const having = rows.filter(n => data.samples[n]);
     const at = state.at ?? commonest(having);
     const { all, drawn } = lines(having.filter(n => data.size[n] === at)), traces = [], table = [];
-    const longest = most(drawn.flatMap(l => l.rows.map(n => data.samples[n].at(-1))));
-    const [scale, unit] = longest === null || longest >= 1 ? [1, 's'] : longest >= 1e-3 ? [1e3, 'ms'] : [1e6, 'us'];
-    const shortest = least(drawn.flatMap(l => l.rows.map(n => data.samples[n][0])));
-    const spread = shortest > 0 && longest > 20 * shortest ? 'log' : 'linear';
+    const everyTime = drawn.flatMap(l => l.rows.flatMap(n => data.samples[n])).filter(t => t > 0);
+    const longest = most(everyTime), shortest = least(everyTime), wide = longest > 20 * shortest;
+    const [scale, unit] = wide || longest === null || longest >= 1 ? [1, 's'] : longest >= 1e-3 ? [1e3, 'ms'] : [1e6, 'us'];
     for (const line of drawn) {
       const times = line.rows.flatMap(n => data.samples[n]).sort((a, b) => a - b);
       const found = [times[0], ...times].map((t, i) => ({ x: t, y: i / times.length, rows: line.rows }));
@@ -83,7 +82,8 @@ const FIGURES = {
     }
     const left = data.samplesLeftOut ? ` For lack of room ${data.samplesLeftOut} rows have no distribution here.` : '';
     return traces.length && {
-      traces, table, all, drawn, x: { title: { text: `time of an iteration at ${sizeText(at)} (${unit})` }, type: spread },
+      traces, table, all, drawn,
+      x: { ...(wide ? timeAxis(everyTime) : {}), title: { text: `time of an iteration at ${sizeText(at)}${wide ? '' : ` (${unit})`}` } },
       y: { title: { text: 'share of iterations' }, tickformat: '.0%', range: [0, 1.02] },
       note: `Size: ${sizeText(at)}.${left}`, show: seconds, head: 'share',
       row: q => (q === 0 ? 'least' : q === 1 ? 'most' : `${100 * q} %`), best: Math.min, word: 'least',

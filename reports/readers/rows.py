@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["COLUMNS", "OF_RUN", "Note", "Reading", "Row", "Run", "column", "record"]
+__all__ = ["COLUMNS", "OF_RUN", "Note", "Reading", "Row", "Run", "column", "listed", "record"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,11 @@ class Row:
     energy_per_op_j: float | None = None
     timing: str = ""
     across: str = ""
+
+
+def listed(value: object) -> Sequence[Any]:
+    """A list of an environment, which comes from a file: anything else is an empty one."""
+    return value if isinstance(value, (list, tuple)) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from collectives.errors import Unavailable
 from collectives.gpu.load import count_gpus
 from collectives.transports.nccl_said import parse
 from tests.conftest import in_process
-from tests.gpu_standin import Cupy, Machine, Nccl
+from tests.gpu_standin import Cupy, Machine
+from tests.nccl_standin import Communicator, Nccl
+from topology.errors import ProbeError
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3"]
 Here = Callable[..., Machine]
@@ -97,6 +99,29 @@ def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
         2,
         "",
     ) and err == "busbar: --gpus: no GPU 7; this node shows 4: 0 to 3\n"
+
+
+def test_gpus_that_the_profiler_picks(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --gpus pick takes the GPUs of topology pick, by PCI address, in the order of their ring."""
+    here(gpus=4)
+    matrix = tmp_path / "topo.txt"
+    lines = ["\tGPU0\tGPU1\tGPU2\tGPU3", "GPU0\t X \tSYS\tPIX\tSYS", "GPU1\tSYS\t X \tSYS\tPHB"]
+    matrix.write_text("\n".join([*lines, "GPU2\tPIX\tSYS\t X \tSYS", "GPU3\tSYS\tPHB\tSYS\t X "]))
+    with pytest.raises(ProbeError, match="PCI address"):
+        devices.best_gpus(2, [str(matrix)])
+    monkeypatch.setattr(devices, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
+    run = ("allreduce", "--threads", "2", "--gpus", "pick", *SMALL, "-A", "ring")
+    status, out, err = in_process(*run)
+    assert status == 0, err
+    assert "device  2 [0000:09:00]" in out and "device  0 [0000:07:00]" in out
+    assert "# GPUs as topology pick ranks them: 0000:09:00.0 0000:07:00.0" in out
+    monkeypatch.setattr(devices, "best_gpus", lambda k: ["0000:99:00.0"] * k)
+    status, _, err = in_process(*run)
+    assert status == 2 and err == (
+        "busbar: --gpus pick: no GPU at 0000:99:00.0 is visible here; see CUDA_VISIBLE_DEVICES\n"
+    )
 
 
 def test_two_ranks_on_one_gpu_are_refused_with_advice(here: Here) -> None:
@@ -200,8 +225,16 @@ def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
     assert "graph" not in machine.launched
 
 
-def test_every_group_of_a_split_has_its_table(here: Here, tmp_path: Path) -> None:
-    """Rule: --split groups run at once, each through a communicator split off; all are reported."""
+@pytest.mark.parametrize("splits", [True, False])
+def test_every_group_of_a_split_has_its_table(
+    here: Here, tmp_path: Path, splits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --split groups run at once, each through a communicator of its own; all are reported.
+
+    By ncclCommSplit, or where CuPy has none by a unique id for each group.
+    """
+    if not splits:
+        monkeypatch.delattr(Communicator, "commSplit")
     here(gpus=4)
     file = tmp_path / "run.jsonl"
     more = ["-A", "ring,library", "--out", str(file)]

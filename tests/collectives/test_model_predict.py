@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from collectives.catalogue import algorithms, draft, spec
 from collectives.cost import cost
 from collectives.errors import Unsupported
-from collectives.model.costs import Curve, Link
+from collectives.model.assumed import resolve
+from collectives.model.costs import Costs, Curve, Link
 from collectives.model.machine import Machine, one_class, placed
 from collectives.model.predict import Priced, seconds
 from collectives.model.sweep import crossovers, least, sweep
@@ -58,19 +59,32 @@ def test_closed_forms(p: int) -> None:
         assert found[0] == pytest.approx(formula, rel=1e-9), label
 
 
+CACHED = Link(
+    Curve((1e-6, 4e-6), (1e-9, 5e-10), (5000.0,)),
+    Curve((2e-6,), (1.5e-9,)),
+    Curve((2e-6,), (2e-9,)),
+    Curve((3e-6,), (1.6e-9,)),
+    "by hand",
+    Curve((1e-6,), (1e-10,)),
+    Curve((1e-6,), (2e-10,)),
+)
+
+
+@pytest.mark.parametrize("link", [LINK, CACHED], ids=["plain", "cached"])
 @pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather", "reduce_scatter"])
-def test_nothing_beats_the_lower_bound(collective: str) -> None:
+def test_nothing_beats_the_lower_bound(collective: str, link: Link) -> None:
     """Rule: no algorithm is predicted below Chan et al.'s bound, for powers of two or not."""
     sizes = [256 * 4**k for k in range(9)]
+    priced = Priced(one_class(), [link])
     for n in (2, 3, 5, 8, 12, 16):
-        bound = least(collective, n, FLAT, sizes)
+        bound = least(collective, n, priced, sizes)
         assert bound is not None
         for name in algorithms(collective):
             try:
                 schedule = draft(collective, name, n)
             except Unsupported:
                 continue
-            found = seconds(schedule, spec(collective), FLAT, sizes)
+            found = seconds(schedule, spec(collective), priced, sizes)
             assert (found >= bound * (1 - 1e-9)).all(), (name, n)
 
 
@@ -166,6 +180,23 @@ def test_equal_classes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
         assert same[0] == pytest.approx(same[1], rel=1e-12), name
 
 
+def test_what_was_left_alone_is_cheaper() -> None:
+    """Rule: the first send of what a rank was given is `still`; what it has written, or others read, is not."""
+    priced, m = Priced(one_class(), [CACHED]), 1 << 20
+    still = 1e-6 + 1e-10 * m / 2
+    swap = 2e-6 + 1.5e-9 * m / 2
+    half = {"reduce_scatter": still + 1e-10 * m / 2, "allgather": still}
+    for collective, time in half.items():
+        found = seconds(draft(collective, "ring", 2), spec(collective), priced, [m])[0]
+        assert found == pytest.approx(time)
+    # In an all-reduce others read the sums, and then they are sent: `add` and `swap`.
+    ring = seconds(draft("allreduce", "ring", 2), spec("allreduce"), priced, [m])[0]
+    assert ring == pytest.approx(still + (2e-9 - 1.5e-9) * m / 2 + swap)
+    # Everyone's whole vector at once: nobody reads the sum.
+    once = seconds(draft("allreduce", "one_shot", 2), spec("allreduce"), priced, [m])[0]
+    assert once == pytest.approx(1e-6 + 2e-10 * m)
+
+
 def test_start_and_ranks_alone() -> None:
     """Rule: one rank takes what every collective takes; that comes on top for others."""
     late = Priced(one_class(), [LINK], start=7e-6)
@@ -223,6 +254,23 @@ def test_classes_of_gpus_and_nodes() -> None:
     names = [[machine.classes[k] for k in machine.links(np.full(8, r), ranks)] for r in (0, 5)]
     assert names[0][1:] == ["NV2", "SYS", "SYS", *["network"] * 4]
     assert names[1][:5] == [*["network"] * 4, "NV2"]
+
+
+def test_measured_bandwidth_comes_before_rates() -> None:
+    """Rule: what was measured is used, then rates, then assumptions, and each says which it is."""
+    bare = _two_gpus_a_socket()
+    measured = tuple(
+        PairFact(f"GPU{a}", f"GPU{b}", Fact("bandwidth", 3e9, "hand"))
+        for a, b in ((0, 2), (2, 0), (1, 3))
+    )
+    topology = Topology(bare.devices, bare.links, (*bare.pairs, *measured))
+    machine = placed(topology)
+    links, notes = resolve(machine, None, topology)
+    sys, nvlink, network = (machine.classes.index(k) for k in ("SYS", "NV2", "network"))
+    assert links[sys].trip.beta == (1 / 3e9,) and "3 GB/s (measured)" in notes[sys]
+    assert "link rates" in notes[nvlink] and "assumed" in notes[network]
+    fitted, said = resolve(machine, Costs({"PHB": LINK}), topology)
+    assert fitted[sys] is LINK and "not in the fit; as PHB" in said[sys]
 
 
 def test_classes_of_ranks() -> None:

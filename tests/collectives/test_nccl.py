@@ -24,7 +24,8 @@ from collectives.spec import Collective, Unit
 from collectives.transports.nccl import NcclTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.collectives.cases import all_cases, built, expected, inputs, placements
-from tests.gpu_standin import Cupy, Machine, Nccl
+from tests.gpu_standin import Cupy, Machine
+from tests.nccl_standin import Nccl
 
 RANKS = (1, 2, 3, 4, 5, 8)
 
@@ -215,9 +216,9 @@ def test_every_operation_on_every_type(kind: str) -> None:
     cases = []
     for name in ("one_shot", "ring", "library"):
         schedule = None if name == "library" else built("allreduce", name, 4)
-        for operation in OPS:
-            for in_place in (False, True):
-                cases.append(Case(what, name, schedule, 0, in_place, 13, kind, operation))
+        for i, operation in enumerate(OPS):
+            in_place = (i + len(name)) % 2 == 0
+            cases.append(Case(what, name, schedule, 0, in_place, 13, kind, operation))
     _all(4, cases)
 
 

@@ -19,7 +19,8 @@ from collectives.plan import Plan
 from collectives.transports import nccl as transports
 from collectives.transports.nccl import NcclTransport, grouped, version_text
 from collectives.worlds.inproc import InprocWorld, run
-from tests.gpu_standin import Cupy, Machine, Nccl, NcclError
+from tests.gpu_standin import Cupy, Machine
+from tests.nccl_standin import Nccl, NcclError
 
 
 @pytest.fixture(autouse=True)

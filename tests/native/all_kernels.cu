@@ -4,15 +4,15 @@
 namespace busbar {
 
 template <class F, int op>
-__global__ void BUSBAR_BOUNDS every_program(const u64* plan) {
-    program<F, op>(plan, Team{});
+__global__ void BUSBAR_BOUNDS every_program(const u64* plan, u64 words) {
+    program<F, op>(plan, words, Team{});
 }
 
 #define OPERATIONS(F)                                            \
-    template __global__ void every_program<F, kSum>(const u64*); \
-    template __global__ void every_program<F, kProd>(const u64*);\
-    template __global__ void every_program<F, kMin>(const u64*); \
-    template __global__ void every_program<F, kMax>(const u64*);
+    template __global__ void every_program<F, kSum>(const u64*, u64); \
+    template __global__ void every_program<F, kProd>(const u64*, u64);\
+    template __global__ void every_program<F, kMin>(const u64*, u64); \
+    template __global__ void every_program<F, kMax>(const u64*, u64);
 
 OPERATIONS(Int8)
 OPERATIONS(Uint8)

@@ -24,7 +24,7 @@ void launch(u32 blocks, u32 threads, Body body) {
     for (auto& one : all) one.join();
 }
 
-using Program = void (*)(const u64*, const Team&);
+using Program = void (*)(const u64*, u64, const Team&);
 using Move = void (*)(const u64*, u64, const Team&);
 struct Pair {
     Program program;
@@ -41,8 +41,8 @@ constexpr Pair kernels[10][4] = {ROW(Int8),  ROW(Uint8),  ROW(Int32), ROW(Uint32
 
 extern "C" {
 
-void busbar_program(int type, int op, u32 blocks, u32 threads, const u64* plan) {
-    launch(blocks, threads, [&](const Team& t) { kernels[type][op].program(plan, t); });
+void busbar_program(int type, int op, u32 blocks, u32 threads, const u64* plan, u64 words) {
+    launch(blocks, threads, [&](const Team& t) { kernels[type][op].program(plan, words, t); });
 }
 void busbar_pass(int type, int op, u32 blocks, u32 threads, const u64* plan, u64 number) {
     launch(blocks, threads, [&](const Team& t) { kernels[type][op].move(plan, number, t); });

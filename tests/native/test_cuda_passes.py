@@ -52,8 +52,9 @@ def one_pass(
     kind = targets[0].dtype
     words = table(found, 0, blocks, kind.itemsize, to, 0, 1.0)
     library().busbar_program(
-        type_number(kind), op_number(by), blocks, threads, ctypes.c_uint64(words.ctypes.data)
-    )
+        type_number(kind), op_number(by), blocks, threads,
+        ctypes.c_uint64(words.ctypes.data), ctypes.c_uint64(len(words)),
+    )  # fmt: skip
     assert not host.any()
     assert (control[blocks:] == 1).all()  # every block has counted the firing
 

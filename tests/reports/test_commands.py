@@ -36,3 +36,32 @@ def test_listing_the_commands_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
     assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("command", "library"),
+    [
+        (["plot", "RUN"], "matplotlib"),
+        (["html", "RUN", "--out", "page.html"], "plotly"),
+        (["show", "RUN", "--expect-file", "rules.yaml"], "PyYAML"),
+    ],
+)
+def test_a_missing_library_is_a_sentence(
+    command: list[str],
+    library: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: what is not installed costs one line with the remedy, status 3, and no file."""
+    from reports.exports import to_jsonl
+    from tests.reports.browser import records
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("matplotlib", "matplotlib.figure", "plotly", "plotly.offline", "yaml"):
+        monkeypatch.setitem(sys.modules, name, None)
+    Path("RUN").write_bytes(to_jsonl(records(["ring"], [4], [1024])))
+    assert main(command) == 3
+    said = capsys.readouterr().err.splitlines()
+    assert f"{library} is not installed; pip install 'busbar[reports]'" in said[-1]
+    assert [p.name for p in tmp_path.iterdir()] == ["RUN"]

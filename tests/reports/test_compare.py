@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.cli import main
@@ -15,7 +15,7 @@ from reports.compare import compare, differences, join
 from reports.errors import ReportError
 from reports.expect import check, from_file, parse, parse_rate, parse_share
 from reports.exports import to_jsonl
-from reports.inference import holm, rank_test, ratio_interval
+from reports.inference import chi_squared_p, holm, rank_test, ratio_interval, student_p
 from reports.reading import parse as read_text
 from reports.record import Result, Sample
 
@@ -59,6 +59,7 @@ def _rows(results: list[Result]) -> list[object]:
 # -- the statistics
 
 
+@settings(deadline=None)
 @given(VALUES, VALUES)
 def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None:
     """Rule: swapping the runs keeps p and turns the effect; both stay in their range."""
@@ -67,6 +68,7 @@ def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None
     assert 0 <= one.p <= 1 and -1 <= one.effect <= 1
 
 
+@settings(deadline=None)
 @given(VALUES)
 def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
     """Rule: no effect and p = 1 against itself."""
@@ -86,6 +88,19 @@ def test_the_rank_test_agrees_with_counting_all_orders() -> None:
             total += 1
             extreme += abs(sum(b < n for b in order for n in rest) - 8) >= abs(u - 8)
         assert rank_test(base, new).p == pytest.approx(extreme / total, abs=0.05)
+
+
+def test_tails_are_those_of_the_tables() -> None:
+    """Rule: Student's t is exact for whole degrees of freedom, chi-squared within its approximation."""
+    from scipy import stats
+
+    for k in range(1, 40):
+        for t in (-3.0, 0.0, 0.5, 2.0, 12.0):
+            assert student_p(t, k) == pytest.approx(stats.t.sf(t, k), abs=1e-12)
+        for x in (0.3 * k, k, 3.0 * k):
+            assert chi_squared_p(x, k) == pytest.approx(stats.chi2.sf(x, k), abs=0.015)
+    with pytest.raises(ValueError, match="degrees"):
+        student_p(1, 0)
 
 
 def test_false_alarms_are_as_rare_as_said() -> None:
@@ -130,6 +145,7 @@ def test_runs_that_differ_widen_the_interval() -> None:
     assert apart >= 34 and together < apart
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_keeps_order_and_only_raises(values: list[float]) -> None:
     """Rule: corrected p are no smaller, at most 1, and in the same order."""
@@ -197,6 +213,22 @@ def test_what_differs_is_named() -> None:
     assert not differences(base, _rows(_records(2)))
 
 
+def test_what_a_log_does_not_know_forbids_nothing() -> None:
+    """Rule: an older record without a fingerprint is compared; that it is unknown is said."""
+    base, new = _rows(_records(1)), _rows(_records(1, fingerprint=["abc"], cpu=None))
+    found = {d.name: d for d in differences(base, new)}
+    assert set(found) == {"fingerprint", "cpu"} and not any(d.forbids for d in found.values())
+    assert str(found["fingerprint"]) == "machine: fingerprint unknown -> abc"
+
+
+def test_where_ranks_ran_is_compared_rank_by_rank() -> None:
+    """Rule: the same machine with ranks on other CPUs or GPUs is another mapping."""
+    one = {"mapping": {"node": [0, 0], "cpus": ["0", "1"], "gpu": ["", ""]}}
+    two = {"mapping": {"node": [0, 0], "cpus": ["0", "2"], "gpu": ["", ""]}}
+    (found,) = differences(_rows(_records(1, **one)), _rows(_records(1, **two)))
+    assert (found.kind, found.name, found.forbids) == ("mapping", "mapping cpus", True)
+
+
 # -- the command line as a gate
 
 
@@ -205,7 +237,7 @@ def runs(tmp_path: Path) -> Path:
     """Runs that are alike, slower, on another machine, and wrong."""
     wrong = _records(4)
     wrong[0] = replace(wrong[0], out=replace(wrong[0].out, wrong=3))  # type: ignore[type-var]
-    made = {"base": _records(1), "same": _records(2), "slow": _records(3, slow=1.08),
+    made = {"part": _records(2)[:4], "base": _records(1), "same": _records(2), "slow": _records(3, slow=1.08),
             "other": _records(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
     for name, results in made.items():
         (tmp_path / f"{name}.jsonl").write_bytes(to_jsonl(results))
@@ -221,6 +253,9 @@ def runs(tmp_path: Path) -> Path:
         ("slow", ["--fail-slower", "5%"], 1),
         ("slow", ["--fail-slower", "20%"], 0),
         ("wrong", ["--fail-slower", "5%"], 1),
+        ("part", ["--fail-slower", "5%"], 0),
+        ("part", ["--fail-missing"], 1),
+        ("same", ["--fail-missing"], 0),
         ("other", [], 2),
         ("other", ["--anyway"], 0),
         ("elsewhere", [], 2),
@@ -277,6 +312,17 @@ def test_import_keeps_what_it_can(runs: Path, capsys: pytest.CaptureFixture[str]
     assert len(captured.out.splitlines()) == 7 and "bad.txt: no row" in captured.err
 
 
+def test_unstable_rows_of_both_sides_are_said(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
+    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in _records(2) if r.out]
+    (runs / "few.jsonl").write_bytes(to_jsonl(few))
+    assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
+    err = capsys.readouterr().err
+    assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
+
+
 # -- expectations
 
 
@@ -287,6 +333,17 @@ def test_expectations_name_what_failed_and_where(runs: Path) -> None:
     assert failure.nodes == "n0, n1" and "ring 64M out: busbw is" in failure.text
     assert ">= 16 GB/s" in failure.text
     assert not check([parse("allreduce, <64M: time < 1 ms"), parse("wrong == 0")], rows)
+
+
+def test_a_measured_limit_is_the_limit() -> None:
+    """Rule: without --limit a row is held against its own ceiling: 0.8 of it is 1.25 of its time."""
+    (row,) = [r for r in _rows(_records(1)) if (r.algorithm, r.size) == ("ring", 2**26)]
+    rule = [parse("busbw >= 0.8*limit")]
+    for share, kept in ((0.81, True), (0.79, False)):
+        held = replace(row, limit_s=share * row.time_s)
+        assert (check(rule, [held]) == []) == kept
+    with pytest.raises(ReportError, match="none was measured at 64M"):
+        check(rule, [row])
 
 
 def test_an_expectation_of_nothing_fails() -> None:
@@ -306,6 +363,7 @@ def test_rules_that_make_no_sense_are_refused(text: str) -> None:
         parse(text)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40))
 def test_any_rule_is_understood_or_refused(text: str) -> None:
     """Rule: one kind of error and nothing else, for rules, shares and rates."""

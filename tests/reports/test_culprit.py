@@ -26,6 +26,7 @@ from reports.cli import main
 from reports.culprit import Findings, culprits
 from reports.culprit_matrix import Cell, Pairs, Worse, worse
 from reports.exports import to_jsonl
+from reports.quality import checklist
 from reports.readers.rows import Row, Run
 from reports.record import Result, Sample
 from topology.measure import Estimate
@@ -153,6 +154,17 @@ def test_ranks_of_a_node_and_of_a_gpu_are_one_culprit() -> None:
     two = [_row(c, a, _played(c, a, 8, late={1: 50 * HOP, 2: 50 * HOP}), **dict(places))
            for c, a in ALL_WAIT]  # fmt: skip
     assert set(_sure(culprits(two))) == {"rank 1 (node a, GPU y)", "rank 2 (node b, GPU x)"}
+
+
+@pytest.mark.parametrize("odd", [7, "abc", None, {}, [None, "x", 99], [0, 0, 0, 0, 0, 0]])
+def test_an_odd_environment_names_ranks_only(odd: object) -> None:
+    """Rule: what a file says of nodes, GPUs and CPUs may be anything; ranks are still named."""
+    strange = {"mapping": {"node": odd, "gpu": odd}, "cpus": odd, "ranks_per_node": odd}
+    rows = [
+        _row(c, a, _played(c, a, 6, late={4: 50 * HOP}), hosts=(), **strange) for c, a in ALL_WAIT
+    ]
+    (name,) = _sure(culprits(rows))
+    assert name.startswith("rank 4") and len(checklist(rows)) == 12
 
 
 def test_pairs_cannot_be_told_apart() -> None:
@@ -357,3 +369,13 @@ def test_what_cannot_be_judged_is_refused(
         assert main(["culprit", *argv]) == 2
         captured = capsys.readouterr()
         assert captured.out == "" and len(captured.err.splitlines()) == 1
+
+
+def test_a_failed_expectation_says_who_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: below a node's failed rows stands who was slow there, where the ranks' times tell."""
+    run_ = _record(tmp_path / "run.jsonl", slow={1: 30 * HOP})
+    assert main(["show", str(run_), "--expect", "time < 1 us"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out

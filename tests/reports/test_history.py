@@ -19,6 +19,7 @@ from reports.exports import to_jsonl
 from reports.history import events, history
 from reports.reading import parse
 from reports.record import Result, Sample
+from reports.shown import chance, trend
 
 Numbered = list[tuple[int, float]]
 
@@ -114,6 +115,13 @@ def test_the_last_runs_raise_an_alarm_before_a_change_is_certain() -> None:
         made = alarms(_series(values), [[] for _ in values])
         found += any(a.series == 0 and a.ratio > 1.05 for a in made)
     assert found >= 38 and false <= 3
+
+
+def test_a_course_is_drawn_between_its_extremes() -> None:
+    """Rule: a mark a value, least to greatest, a bar before each cut, plain where there is no UTF-8."""
+    assert trend([1, 2, 8], [2]) == "▁▂|█" and trend([5, 5]) == "▁▁" and trend([]) == ""
+    assert trend([1, 8], ascii_only=True).isascii()
+    assert chance(0.0123) == "p 0.012" and chance(0.0) == "p < 1e-9"
 
 
 # -- from records

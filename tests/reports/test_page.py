@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.cli import main
@@ -78,6 +78,7 @@ def test_parts_and_their_headings(made: str) -> None:
     assert [a.get("lang") for tag, a in found if tag == "html"] == ["en"]
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_data_cannot_end_its_element(text: str) -> None:
     """Rule: whatever a file says, the data element has no mark that HTML reads, and gives it back."""
@@ -87,6 +88,7 @@ def test_data_cannot_end_its_element(text: str) -> None:
     assert json.loads(inner) == {"text": text, EVIL: [text]}
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60))
 def test_a_table_is_made_of_text_only(text: str) -> None:
     """Rule: a cell, a heading and a caption make no element of their own."""
@@ -198,6 +200,7 @@ def test_distributions_share_a_budget() -> None:
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
 
 
+@settings(deadline=None)
 @given(NAMES)
 def test_colours_differ_as_long_as_there_are_some(names: list[str]) -> None:
     """Rule: seven algorithms have seven colours, whatever their order; the library's is its own."""
@@ -208,6 +211,7 @@ def test_colours_differ_as_long_as_there_are_some(names: list[str]) -> None:
     assert len(set(others)) == min(len(others), len(COLOURS) - 1)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["ring", "tree", "torus", "double_tree"]))
 def test_a_colour_comes_from_the_name(name: str) -> None:
     """Rule: an algorithm alone has the same colour in every run, so that figures can be laid side by side."""

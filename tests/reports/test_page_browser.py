@@ -11,6 +11,8 @@ import pytest
 
 from reports.machine import read_machine
 from reports.page import page
+from reports.show import share_of_limit
+from reports.shown import interval_text, percent, rate, seconds, size_text
 from tests.reports.browser import chromium, console, drawn, opened, records, requests, rows
 from tests.reports.test_page import EVIL, TOPO
 
@@ -174,6 +176,29 @@ def test_the_table_sorts(tab: Any) -> None:
     assert heading("size").get_attribute("aria-sort") == "none"
     heading("algorithm").find_element(By.TAG_NAME, "button").click()
     assert _column(tab, "algorithm") == sorted(_column(tab, "algorithm"))
+
+
+def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
+    """Rule: the page's script writes sizes, times, intervals, rates and shares as reports.shown does."""
+    one = rows(records(["ring"], [4], [1024]))[0]
+    found = []
+    for n in range(90):
+        time = 1.07e-7 * 1.31**n
+        size = (1 << n % 41) * (1 + n % 3)
+        busbw = float(f"{1.37 ** (n % 60) * 1e4:.6g}")  # the digits that a page holds
+        found.append(
+            replace(one, size=size, time_s=time, low_s=time * 0.9, high_s=time * (1 + n / 30), cv=n / 77,
+                    busbw_bytes_per_s=busbw, limit_s=time / (1 + 0.37 * (n % 7)), transport=f"t{n}")
+        )  # fmt: skip
+    target = tmp_path / "figures.html"
+    target.write_bytes(page(found))
+    opened(driver, target)
+    assert _column(driver, "size") == [size_text(r.size) for r in found]
+    assert _column(driver, "time") == [seconds(r.time_s) for r in found]
+    assert _column(driver, "95 %") == [interval_text(r.low_s, r.high_s, r.time_s) for r in found]
+    assert _column(driver, "busbw (GB/s)") == [rate(r.busbw_bytes_per_s) for r in found]
+    assert _column(driver, "cv") == [percent(r.cv) for r in found]
+    assert _column(driver, "% of bound") == [percent(share_of_limit(r)) for r in found]
 
 
 def test_hovering_tells_numbers(tab: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.quality import Rule, checklist, in_one_line
@@ -81,6 +81,11 @@ def test_what_is_not_shown_cannot_be_broken(number: int) -> None:
     assert _rule(number, _row()).state == "does not apply"
 
 
+def test_the_same_again_is_no_comparison() -> None:
+    """Rule: several tables of one thing in a log stand beside nothing but themselves."""
+    assert _rule(7, _row(low_s=None), _row(low_s=None)).state == "does not apply"
+
+
 def test_a_comparison_is_tested_or_not() -> None:
     """Rule: in a comparison the words decide: an untested row breaks the seventh rule."""
     assert _rule(7, _row(), words=["slower", "faster"]).state == "kept"
@@ -104,6 +109,7 @@ def test_nothing_timed_nothing_applies() -> None:
         assert {r.state for r in checklist(rows)} == {"does not apply"}
 
 
+@settings(deadline=None)
 @given(st.lists(st.builds(
     _row,
     ranks=st.sampled_from([None, 1, 2]), size=st.sampled_from([None, 0, 1024]),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports import quantities as q
@@ -51,6 +51,7 @@ def test_what_has_no_meaning_is_refused(call: object) -> None:
         call()  # type: ignore[operator]
 
 
+@settings(deadline=None)
 @given(LISTS, POSITIVE)
 def test_rates_averaged_harmonically_are_the_rate_of_the_averaged_cost(
     costs: list[float], amount: float
@@ -62,6 +63,7 @@ def test_rates_averaged_harmonically_are_the_rate_of_the_averaged_cost(
     assert q.mean_ratio(rates) <= q.mean_cost(rates) * (1 + 1e-9)
 
 
+@settings(deadline=None)
 @given(LISTS, LISTS)
 def test_geometric_means_of_ratios_do_not_depend_on_the_base(
     a: list[float], b: list[float]
@@ -71,6 +73,7 @@ def test_geometric_means_of_ratios_do_not_depend_on_the_base(
     assert q.mean_ratio([1 / r for r in ratios]) == pytest.approx(1 / q.mean_ratio(ratios))
 
 
+@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=1, max_size=50), st.floats(0.01, 1))
 def test_a_quantile_is_one_of_the_values_and_covers_its_share(
     values: list[float], p: float
@@ -98,6 +101,7 @@ def test_intervals_need_enough_values() -> None:
     assert q.quantile_interval([1.0] * 100, 0.99) is None and q.quantile_interval([1.0] * 600, 0.99)
 
 
+@settings(deadline=None)
 @given(st.lists(POSITIVE, min_size=6, max_size=400))
 def test_the_rule_of_thumb_for_medians_is_no_wider_by_much(values: list[float]) -> None:
     """Rule: ranks by the normal approximation, used everywhere, are within one of the exact ones."""

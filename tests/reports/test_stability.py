@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from reports.cautions import of_results
 from reports.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.record import Result, Sample
 from reports.stability import unstable
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
@@ -158,3 +160,20 @@ def test_two_groups_of_a_worked_case() -> None:
     for function, values in ((dip, []), (two_groups, [1.0])):
         with pytest.raises(ValueError):
             function(values)
+
+
+def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
+    """Rule: a line a kind, with how many rows and the one that shows it most; wrong ones first."""
+    random = np.random.default_rng(0)
+    still = 1e-5 * (1 + 0.001 * random.random(60))
+    rising = still * np.linspace(1, 1.3, 60)
+    steep = still * np.linspace(1, 1.6, 60)
+    results = [
+        Result("allreduce", name, "shm", 4, 1024, 256, "float", "sum", -1, 1.5,
+               Sample(tuple(times.tolist()), 60, wrong=wrong))
+        for name, times, wrong in (("a", still, 0), ("b", rising, 2), ("c", steep, 0))
+    ]  # fmt: skip
+    found = of_results(results)
+    assert found[0] == "1 row has wrong elements" and of_results(results[:1]) == []
+    (drift,) = [line for line in found if " drift" in line]
+    assert drift.startswith("2 of 3 rows drift; most of all allreduce c 1K out: the last third is")

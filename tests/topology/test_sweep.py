@@ -90,12 +90,12 @@ def test_values_that_are_no_times_are_left_out(value: object) -> None:
 def test_mpirun_sweeps(tmp_path: Path) -> None:
     """Rule: under mpirun every pair has every quantity at every size, in as many blocks as said."""
     saved = tmp_path / "swept.json"
-    done = launch(3, "--sweep", "64", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
+    done = launch(3, "--sweep", "8", "--repetitions", "3", "--bytes", "1K", "-o", str(saved))
     assert done.returncode == 0, done.stderr
     topology = own_json.parse(saved.read_text())
     found = {(one.a, one.b, one.quantity, one.nbytes) for one in swept(topology)}
     pairs = [(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(a + 1, 3)]
     kinds = SWEPT.keys() - {"first"}
-    assert found == {(*p, kind, m) for p in pairs for kind in kinds for m in sizes(kind, 64)}
+    assert found == {(*p, kind, m) for p in pairs for kind in kinds for m in sizes(kind, 8)}
     assert all(len(one.seconds) == BLOCKS for one in swept(topology))
     assert len(first(topology)) == BLOCKS * len(pairs)

@@ -1,0 +1,56 @@
+"""Terminal tables: what fits into a terminal, and what is given up first."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from reports.readers.rows import Row
+from reports.show import tables
+from tests.reports.browser import records, rows
+
+WORDS = ("time", "95 %", "busbw", "limit", "n")
+
+
+def _lines(found: list[Row], width: int, ascii_only: bool = False) -> list[str]:
+    out = io.StringIO()
+    terminal = Console(file=out, width=width, highlight=False, emoji=False)
+    for table in tables(found, width, ascii_only):
+        terminal.print(table.table)
+    return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
+
+
+def _cells(found: list[Row], width: int) -> list[str]:
+    """The marks of the distributions."""
+    return [str(cell) for table in tables(found, width) for cell in table.table.columns[-1]._cells]
+
+
+@pytest.mark.parametrize("width", [80, 100, 110, 120, 140, 160, 240])
+def test_a_row_is_a_line(width: int) -> None:
+    """Rule: whatever the width from 80 on, no line is longer and none is broken, long names too."""
+    found = rows(records(["recursive_doubling", "ring"], [4]))
+    lines = _lines(found, width)
+    assert max(map(len, lines)) <= width
+    assert len(lines) == 2 * (2 + 8)  # a table a placement, with head and rule
+    assert sum("recursive_doubling" in line for line in lines) == 8
+    assert all(word in lines[0] for word in WORDS)
+
+
+def test_more_room_shows_more() -> None:
+    """Rule: extremes and what ended a row come with the room for them, and never at 80 columns."""
+    found = rows(records(["ring"], [4]))
+    titles = {"spread", "distribution"}  # of the last column, by its width
+    heads = {width: set(_lines(found, width)[0].split()) - titles for width in (80, 110, 160)}
+    assert heads[80] < heads[110] < heads[160]
+    assert {"min", "p99", "max", "algbw", "cv", "transport"} <= heads[160]
+
+
+def test_a_distribution_uses_the_room_that_is_left() -> None:
+    """Rule: at least six marks, at most twenty-four; plain characters where there is no UTF-8."""
+    found = rows(records(["recursive_doubling_with_a_long_name", "ring"], [4]))
+    for width, least, most in ((80, 6, 12), (160, 12, 24), (240, 24, 24)):
+        assert least <= max(map(len, _cells(found, width))) <= most
+    plain = _lines(found, 160, ascii_only=True)
+    assert all(line.isascii() for line in plain)
