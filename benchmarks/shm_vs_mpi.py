@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 16])
     parser.add_argument("--megabytes", type=int, nargs="+", default=[1, 16, 256])
-    parser.add_argument("--collectives", nargs="+", default=["allreduce"])
+    parser.add_argument("--collectives", nargs="*", default=["allreduce"])
+    parser.add_argument("--latency", action="store_true", help="also 8 bytes on 2 ranks")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
     parser.add_argument("--bind", default="none")
@@ -43,7 +44,7 @@ def main() -> None:
                 what = ["--collective", collective, "--bytes", *sizes, *common, *ring]
                 for found in _run(python, ranks, what):
                     print(_row(found), flush=True)
-    if "allreduce" in given.collectives:
+    if given.latency:
         _latency(given.python, common)
 
 
@@ -103,22 +104,28 @@ def _run(python: str, ranks: int, what: list[str]) -> list[dict[str, Any]]:
 
 def _latency(pythons: list[str], common: list[str]) -> None:
     """8 bytes on 2 ranks: ours natively timed, the library's timed in C, in turn."""
-    print("\n### 8-byte all-reduce on 2 ranks, µs\n\n| library | MPI in C | best shm | ratio |")
-    print("|---|---|---|---|")
+    print("\n### 8-byte all-reduce on 2 ranks, µs\n")
+    print("| library | thread level | MPI in C | best shm | ratio |\n|---|---|---|---|---|")
     for python in pythons:
         with tempfile.TemporaryDirectory() as folder:
             loop = str(Path(folder) / "loop")
             source = str(HERE / "allreduce_loop.c")
             compiler = str(Path(python).parent / "mpicc")
             subprocess.run([compiler, "-O2", source, "-o", loop], env=_environment(), check=True)
-            theirs, ours = [], []
-            for _ in range(3):
-                theirs.append(float(_launch(python, 2, [loop])))
+            ours: list[float] = []
+            theirs: dict[str, list[float]] = {"single": [], "multiple": []}
+            for _ in range(5):
+                for level, times in theirs.items():
+                    times.append(float(_launch(python, 2, [loop, level])))
                 found = _run(python, 2, ["--bytes", "8", *common])[0]
                 shm = {n: t for n, t in found["times"].items() if n.startswith("shm")}
                 ours.append(min(statistics.median(t) for t in shm.values()) * 1e6)
-        mpi, shm_us = statistics.median(theirs), statistics.median(ours)
-        print(f"| {found['library']} | {mpi:.2f} | {shm_us:.2f} | {mpi / shm_us:.1f} |")
+        shm_us = statistics.median(ours)
+        for level, times in theirs.items():
+            mpi = statistics.median(times)
+            cells = [found["library"], level, f"{mpi:.2f} ({min(times):.2f}-{max(times):.2f})"]
+            cells += [f"{shm_us:.2f} ({min(ours):.2f}-{max(ours):.2f})", f"{mpi / shm_us:.1f}"]
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

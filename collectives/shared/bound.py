@@ -57,7 +57,7 @@ class Host(Protocol):
     def common(self, nbytes: int) -> Array: ...
     def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
     def guarded(self, action: Callable[[], T]) -> T: ...
-    def streams(self) -> bool: ...
+    def streams(self, nbytes: int) -> bool: ...
 
 
 class Bound:
@@ -100,8 +100,8 @@ class Bound:
             mail = self.lines + lines
             return cast(FiredPlan, eager(core, transport.watch, self, programs, shape, op, mail))
         found = flow(ordered(programs), nranks)
-        stream = moved(found) * shape.itemsize > STREAM_BYTES_PER_CORE * shape.cores
-        stream = stream and transport.streams()
+        nbytes = moved(found) * shape.itemsize
+        stream = nbytes > STREAM_BYTES_PER_CORE * shape.cores and transport.streams(nbytes)
         plan, self._stage = direct(core, transport.watch, self, found, shape, op, stream)
         return cast(FiredPlan, plan)
 

@@ -45,7 +45,8 @@ WINDOW_BYTES = 512 << 10
 CROWDED_WINDOW_BYTES = 2 << 20
 # Stores may go past the caches when a firing moves more than this for every core, and do where a
 # measurement finds them faster (`ShmTransport.streams`).
-STREAM_BYTES_PER_CORE = 16 << 20
+STREAM_BYTES_PER_CORE = 2 << 20
+STREAM_PROBE_BYTES_PER_CORE = 32 << 20
 _WORD, _PAIR = 16, 128
 
 

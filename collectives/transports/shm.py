@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
 from types import ModuleType
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary, finalize
@@ -25,7 +24,7 @@ from collectives.program import Program
 from collectives.shared.bind import cores_of
 from collectives.shared.bound import Bound
 from collectives.shared.ceiling import Ceiling, probe
-from collectives.shared.fast import STREAM_BYTES_PER_CORE
+from collectives.shared.fast import STREAM_PROBE_BYTES_PER_CORE
 from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
 from collectives.shared.reference import Lives
@@ -78,7 +77,7 @@ class ShmTransport:
         self.world, self.deadline = world, deadline
         self.core: ModuleType | None = core
         self.memory = sharing(world, core, memory)
-        self._streams: bool | None = None
+        self._streams: dict[int, bool] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         everyone = world.gather({"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0))})
         self.pids = [int(one["pid"]) for one in everyone]
@@ -149,32 +148,40 @@ class ShmTransport:
         """What this memory gives these ranks at this size, from n sweeps of each kind.
 
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
+        A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
         All ranks call this together. Raises Unsupported without the native extension.
         """
         if self.core is None:
             raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
-        nbytes = min(source.nbytes, target.nbytes) // 8 * 8
+        shorter = self.world.gather(min(source.nbytes, target.nbytes))
+        nbytes = max(8, max(map(int, shorter)) // 8 * 8)
+        source, target = (
+            array if array.nbytes >= nbytes else self.allocate(nbytes) for array in (source, target)
+        )
 
         def sweep(kind: str, stream: bool) -> list[float]:
             return self._sweep(kind, stream, source, target, nbytes, n)
 
         return probe(sweep, self.world, nbytes)
 
-    def streams(self) -> bool:
-        """Whether stores past the caches are faster here for what does not fit into them.
+    def streams(self, nbytes: int) -> bool:
+        """Whether stores past the caches are faster here when all ranks move ``nbytes`` together.
 
-        Measured once, by all ranks together, on memory that is given back.
+        Measured once a size (a power of two, at most 32 MiB for every core), by all ranks
+        together, copying on memory that is given back.
         """
-        if self._streams is None:
-            nbytes = STREAM_BYTES_PER_CORE * self.cores // self.world.size
-            source, target = self.allocate(nbytes), self.allocate(nbytes)
+        most = min(1 << nbytes.bit_length() - 1, STREAM_PROBE_BYTES_PER_CORE * self.cores)
+        each = most // 2 // self.world.size
+        if each not in self._streams:
+            source, target = self.allocate(each), self.allocate(each)
             seconds = []
             for stream in (False, True):
-                mine = self._sweep("copy", stream, source, target, nbytes, 5)
+                mine = self._sweep("copy", stream, source, target, each, 7)
                 everyone = self.world.gather(mine)
-                seconds.append(median(map(max, zip(*everyone, strict=True))))
-            self._streams = seconds[1] < seconds[0]
-        return self._streams
+                # The least: what disturbs a sweep only makes it longer.
+                seconds.append(min(map(max, zip(*everyone, strict=True))))
+            self._streams[each] = seconds[1] < seconds[0]
+        return self._streams[each]
 
     def _sweep(
         self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int

@@ -19,6 +19,10 @@ constexpr int kSpins = 4000;        // polls before giving the core away
 // Turns given away before sleeping. Ranks that share a core and have nothing to do pass it on: a
 // switch is cheaper than being put to sleep and woken (docs/shared-memory.md).
 constexpr int kYields = 64;
+// Yields after which nobody else ran: the other ranks have the core of their own, sleep, or belong
+// to another scheduling group (a session each, as some launchers give them), whom a yield skips.
+constexpr int kVain = 16;
+constexpr double kSwitch = 0.7e-6;  // seconds; a yield that took less was vain
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -68,11 +72,14 @@ void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) c
         if (i > 64) relax();
     }
     const double start = now();
-    double looked = start;
-    for (int yields = 0; !reached(); ++yields) {
-        if (crowded_ && yields >= kYields) sleep(word, value);
+    double looked = start, t = start;
+    for (int yields = 0, vain = 0; !reached(); ++yields) {
+        const double before = t;
+        const bool asleep = crowded_ && (yields >= kYields || vain >= kVain);
+        if (asleep) sleep(word, value);
         else sched_yield();
-        const double t = now();
+        t = now();
+        vain += !asleep && t - before < kSwitch;
         if (t - looked > kPatience) {
             check(word, value, missing, t - start);
             looked = t;

@@ -1,11 +1,13 @@
 """One process of test_shm_processes.py.
 
-``right EXECUTOR MEMORY`` under mpirun compares results; ``die EXECUTOR FOLDER RANK SIZE``, without a
-launcher, kills the last rank inside a collective.
+``right EXECUTOR MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no process
+may look into another's files); ``die EXECUTOR FOLDER RANK SIZE``, without a launcher, kills the last
+rank inside a collective.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,9 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from collectives.catalogue import algorithms, build, spec
-from collectives.errors import RankFailure, Unsupported
+from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import op
 from collectives.plan import Plan
+from collectives.shared.memory import Memory
 from collectives.transports.shm import ShmTransport
 from collectives.world import Json, World
 
@@ -48,8 +51,13 @@ def right(world: World, transport: ShmTransport) -> None:
         print(f"right {checked}", flush=True)
 
 
-def die(world: World, transport: ShmTransport) -> None:
-    """The last rank is killed inside the loop; the others print who was lost, and when."""
+def die(world: FileWorld, executor: str) -> None:
+    """Kill the last rank inside the loop.
+
+    The others print after how long they noticed, what they still map once they have closed, and
+    who was lost.
+    """
+    transport = ShmTransport(world, executor=executor)  # type: ignore[arg-type]
     elements = 1 << 20
     source, target = (transport.allocate(elements * 4).view(np.float32) for _ in range(2))
     schedule = build("allreduce", "ring", world.size)
@@ -64,9 +72,23 @@ def die(world: World, transport: ShmTransport) -> None:
         while True:
             plan()
     except RankFailure as error:
-        spent = time.monotonic() - start
-        print(f"{spent:.1f} {error}")
-        sys.exit(error.exit_status)
+        spent, status, said = time.monotonic() - start, error.exit_status, str(error)
+    plan.close()
+    transport.close()
+    del plan, where, source, target, transport
+    gc.collect()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    print(f"{spent:.1f} {sum('memfd:busbar' in line for line in maps)} {said}")
+    sys.exit(status)
+
+
+def hide() -> None:
+    """As where ``/proc`` hides the other ranks' processes."""
+
+    def attach(_: Memory, found: object) -> None:
+        raise Unavailable(f"cannot map {found}")
+
+    Memory.attach = attach  # type: ignore[method-assign, assignment]
 
 
 class FileWorld:
@@ -105,9 +127,13 @@ if __name__ == "__main__":
         from collectives.worlds.mpi import MpiWorld
 
         the_world = MpiWorld()
-        the_transport = ShmTransport(the_world, executor=executor, memory=rest[0])
+        if rest[0] == "hidden":
+            hide()
+        kind = {"hidden": "auto"}.get(rest[0], rest[0])
+        the_transport = ShmTransport(the_world, executor=executor, memory=kind)
+        assert the_transport.memory.collective == (rest[0] in ("hidden", "windows"))
         right(the_world, the_transport)
         the_transport.close()
     else:
         files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
-        die(files, ShmTransport(files, executor=executor))  # type: ignore[arg-type]
+        die(files, executor)

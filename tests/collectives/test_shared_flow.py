@@ -133,3 +133,18 @@ def test_the_waits_are_few(pair: tuple[str, str]) -> None:
             for peer, task in waits:
                 assert peer != rank and task > known[peer]
                 known[peer] = task
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_stages_lie_above_what_they_wait_for(pair: tuple[str, str]) -> None:
+    """Rule: in rounds (window + stage) each wait is for an earlier round, unless staging forbids it."""
+    found = _flow(*pair, 8, 64, False)
+    assert found is not None
+    for works in found.works:
+        stages = [work.stage for work in works]
+        assert stages == sorted(stages)
+        for work in works:
+            for peer, task in work.waits:
+                if task != ENTRY:
+                    above = work.stage - found.works[peer][task].stage
+                    assert above == 0 if any(found.slots) else above > 0

@@ -201,6 +201,61 @@ def test_nothing_is_left_behind(executor: str) -> None:
     assert held() == before
 
 
+def test_huge_pages_are_asked_for(executor: str) -> None:
+    """Rule: the mapping of a large buffer carries the wish for huge pages (``hg``)."""
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("this kernel has no huge pages on demand")
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        array = transport.allocate(8 << 20)
+        parts = Path("/proc/self/smaps").read_text().split("VmFlags:")
+        mine = [i for i, part in enumerate(parts) if f"{array.ctypes.data:x}-" in part]
+        assert mine and "hg" in parts[mine[0] + 1].splitlines()[0].split()
+
+    _each(body, executor, 1)
+
+
+def test_without_anonymous_files_mpi_is_named(
+    executor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: where no memory can be shared, one error says why and names what would serve."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr("os.memfd_create", refuse)
+    with pytest.raises(Unavailable, match=r"Function not implemented.*--transport mpi"):
+        run(1, lambda world: ShmTransport(world, executor=executor), deadline=20)
+
+
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+def test_stores_past_the_caches_are_chosen_by_all_alike() -> None:
+    """Rule: one measurement decides for all ranks, once."""
+    found: dict[int, bool] = {}
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        found[world.rank] = transport.streams(1 << 22)
+        assert transport.streams((1 << 22) + 5) == found[world.rank]
+
+    _each(body, "native", 3)
+    assert len(found) == 3 and len(set(found.values())) == 1
+
+
+@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+def test_the_ceiling_of_ranks_with_unequal_buffers() -> None:
+    """Rule: where only the root has a source, all ranks still sweep alike and agree on the rates."""
+    found: dict[int, object] = {}
+
+    def body(world: InprocWorld, transport: ShmTransport) -> None:
+        sizes = (1 << 16 if world.rank == 0 else 0, 1 << 16)
+        ceiling = transport.ceiling(*(transport.allocate(n) for n in sizes), 3)
+        assert min(ceiling.read, ceiling.write, ceiling.copy, ceiling.update) > 0
+        found[world.rank] = ceiling
+
+    _each(body, "native", 3)
+    assert len(found) == 3 and len(set(found.values())) == 1
+
+
 def test_two_nodes_are_refused(executor: str) -> None:
     """Rule: shared memory ends at the host, and the message names what does not."""
 
