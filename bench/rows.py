@@ -21,7 +21,7 @@ from collectives.plan import Plan, memory
 from collectives.schedule import Schedule
 from collectives.sizes import human
 from collectives.spec import Collective, Unit
-from collectives.transport import Action, Array, Transport
+from collectives.transport import Action, Array, LibraryCall, Transport
 from collectives.world import World
 from reports.record import Sample
 
@@ -166,12 +166,7 @@ class Bench:
         if case.schedule is None:
             buffers = {Buffer.IN: source, Buffer.OUT: target}
             return self._baseline.library(
-                case.spec,
-                buffers,
-                case.op,
-                elements=case.elements,
-                root=case.root,
-                in_place=in_place,
+                LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
             )
         return Plan(
             case.schedule,

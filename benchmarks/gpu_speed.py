@@ -16,6 +16,7 @@ from collectives.gpu.lane import Lane
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.shared.ceiling import least
+from collectives.transport import LibraryCall
 from collectives.world import World
 from collectives.worlds.inproc import run
 
@@ -162,9 +163,14 @@ def baseline(cupy: Any, nccl: Any, sizes: Sequence[int] = (MB, 16 * MB, 256 * MB
             found = []
             for other in (target, source):
                 action = transport.library(
-                    SPEC, {Buffer.IN: source, Buffer.OUT: other}, SUM, elements=size // 4, root=0,
-                    in_place=other is source,
-                )  # fmt: skip
+                    LibraryCall(
+                        SPEC,
+                        {Buffer.IN: source, Buffer.OUT: other},
+                        SUM,
+                        size // 4,
+                        in_place=other is source,
+                    )
+                )
                 found.append(median(action.times(20, False)))
                 action.close()
             return found

@@ -20,6 +20,7 @@ from collectives.errors import Unsupported
 from collectives.moves import Buffer
 from collectives.ops import op
 from collectives.plan import Plan
+from collectives.transport import LibraryCall
 from collectives.transports.mpi import MpiTransport
 from collectives.worlds.mpi import MpiWorld
 
@@ -34,7 +35,7 @@ def contenders(
     transport, n = MpiTransport(world), len(source)
     buffers = {Buffer.IN: source, Buffer.OUT: target}
     found: dict[str, Fire] = {
-        "MPI_Allreduce": transport.library(SPEC, buffers, SUM, elements=n, root=0, in_place=False)
+        "MPI_Allreduce": transport.library(LibraryCall(SPEC, buffers, SUM, n))
     }
     for name in names:
         try:

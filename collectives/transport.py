@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,10 +15,26 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.spec import Collective
 
-__all__ = ["Action", "Array", "Buffers", "Transport"]
+__all__ = ["Action", "Array", "Buffers", "LibraryCall", "Transport"]
 
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
+
+
+@dataclass(frozen=True)
+class LibraryCall:
+    """A library's own collective: what, between which buffers, by which operation.
+
+    ``buffers``: arrays of the transport's memory. ``elements`` of each part, as in `Layout`.
+    ``in_place``: ``in`` and ``out`` share memory as the specification says.
+    """
+
+    spec: Collective
+    buffers: Mapping[Buffer, Any]
+    op: Op | None
+    elements: Elements
+    root: int = 0
+    in_place: bool = False
 
 
 class Action(Protocol):
@@ -72,16 +89,7 @@ class Transport(Protocol):
         """One rank's program bound to its buffers; built once, fired often."""
         ...
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> Action:
+    def library(self, call: LibraryCall) -> Action:
         """The library's own collective, the baseline. Raises Unsupported where there is none."""
         ...
 

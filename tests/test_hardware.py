@@ -22,6 +22,7 @@ from collectives.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale
 from collectives.plan import Plan
+from collectives.transport import LibraryCall
 from collectives.transports.nccl import NcclTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.conftest import Mpi, Run
@@ -137,7 +138,7 @@ def test_nccl_alone(gpu: Device, nccl: Any) -> None:
         given = np.arange(n, dtype=np.float32)
         source[:] = given
         buffers: Any = {Buffer.IN: source, Buffer.OUT: target}
-        action = transport.library(what, buffers, op("sum"), elements=n, root=0, in_place=False)
+        action = transport.library(LibraryCall(what, buffers, op("sum"), n))
         where: Any = (what, transport, 0, source, target, op("sum"), n)
         plan = Plan(build("allreduce", "ring", 1), *where)
         for fires in (action, plan):

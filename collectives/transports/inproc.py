@@ -13,11 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
-from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Span
-from collectives.spec import Collective
-from collectives.transport import Action, Array, Buffers
+from collectives.transport import Action, Array, Buffers, LibraryCall
 from collectives.worlds.inproc import InprocWorld
 
 __all__ = ["InprocTransport"]
@@ -44,16 +42,7 @@ class InprocTransport:
         """See `Transport.prepare`."""
         return _InprocAction(self._world, program, buffers, op)
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> Action:
+    def library(self, call: LibraryCall) -> Action:
         """There is no library among threads: raises Unsupported."""
         raise Unsupported("the inproc transport has no library collective to compare with")
 

@@ -23,14 +23,12 @@ from collectives.gpu.ipc_fire import EXECUTORS, Watch, WatchedLane, program, ste
 from collectives.gpu.ipc_kernels import BLOCKS, THREADS, Kernels, compile_kernels
 from collectives.gpu.ipc_memory import PAGE, Memory
 from collectives.gpu.ipc_table import STATUS, WORD, Addresses, control_bytes, table
-from collectives.layout import Elements
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.flow import flow
 from collectives.shared.tasks import Place
-from collectives.spec import Collective
-from collectives.transport import Action, Buffers
+from collectives.transport import Action, Buffers, LibraryCall
 from collectives.world import Json, World
 from collectives.worlds.inproc import InprocWorld
 
@@ -190,16 +188,7 @@ class IpcTransport:
         )
         self.lane.wait()
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> Action:
+    def library(self, call: LibraryCall) -> Action:
         """There is no library here: raises Unsupported."""
         raise Unsupported(
             "the ipc transport has no library collective to compare with; NCCL's is had through"

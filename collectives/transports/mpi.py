@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
-from collectives.spec import Collective
-from collectives.transport import Action, Array, Buffers
+from collectives.transport import Action, Array, Buffers, LibraryCall
 from collectives.transports.mpi_library import library_calls
 from collectives.worlds.mpi import MpiWorld
 
@@ -56,21 +54,9 @@ class MpiTransport:
         """See `Transport.prepare`."""
         return _Binder(self._world, self._segment, buffers, op).action(program)
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> Action:
+    def library(self, call: LibraryCall) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
-        calls = library_calls(
-            self._world, spec, buffers, op, elements=elements, root=root, in_place=in_place
-        )
-        return _Calls(calls, [], 0, 0)
+        return _Calls(library_calls(self._world, call), [], 0, 0)
 
     def clock(self) -> Callable[[], float]:
         """The host's clock."""

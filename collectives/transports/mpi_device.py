@@ -10,6 +10,7 @@ import ctypes
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +20,10 @@ from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 from collectives.gpu.lane import Lane
 from collectives.gpu.program import bind, staging_bytes
-from collectives.layout import Elements
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.spec import Collective
+from collectives.transport import LibraryCall
 from collectives.transports.mpi_library import library_calls
 from collectives.world import Json
 from collectives.worlds.mpi import MpiWorld
@@ -105,31 +105,14 @@ class MpiDeviceTransport:
         calls = bind(self, program, buffers, room, op)
         return _DeviceAction(self.lane, calls, self._requests, self._moved, (buffers, room))
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Any,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> _DeviceAction:
+    def library(self, call: LibraryCall) -> _DeviceAction:
         """MPI's own collective on device memory, or between copies to and from the host."""
+        buffers, op = call.buffers, call.op
         given, before, after = dict(buffers), list[Call](), list[Call]()
         plain = None if op is None else Op(op.name, op.ufunc)
         if not self.aware:
             given, before, after = self._mirrored(buffers)
-        calls = library_calls(
-            self.world,
-            spec,
-            given,
-            plain,
-            elements=elements,
-            root=root,
-            in_place=in_place,
-            copy=self._copy,
-        )
+        calls = library_calls(self.world, replace(call, buffers=given, op=plain), copy=self._copy)
         target = buffers[Buffer.OUT]
         if op is not None and op.mean and target.size:
             after.append(self.lane.kernels.divide(target, self.world.size))

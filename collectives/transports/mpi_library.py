@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.layout import Elements, Layout
+from collectives.layout import Layout
 from collectives.moves import Buffer
-from collectives.ops import Op, scale
-from collectives.spec import Collective
-from collectives.transport import Array, Buffers
+from collectives.ops import scale
+from collectives.transport import Array, LibraryCall
 from collectives.worlds.mpi import MpiWorld
 
 __all__ = ["library_calls"]
@@ -31,18 +30,14 @@ class _Binding:
     def __init__(
         self,
         world: MpiWorld,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        elements: Elements,
-        root: int,
-        in_place: bool,
+        call: LibraryCall,
         copy: Callable[[Any, Any], None],
     ) -> None:
+        spec, op, root = call.spec, call.op, call.root
         self.copy = copy
         self.world, self.mpi, self.comm = world, world.mpi, world.comm
-        self.source, self.target = buffers[Buffer.IN], buffers[Buffer.OUT]
-        self.root, self.in_place, self.elements = root, in_place, elements
+        self.source, self.target = call.buffers[Buffer.IN], call.buffers[Buffer.OUT]
+        self.root, self.in_place, self.elements = root, call.in_place, call.elements
         self.layout = Layout(spec, world.size, spec.parts(world.size), root)
         array = self.target if self.target.size else self.source
         self.kind, self.width = world.type_of(array.dtype), 1
@@ -153,25 +148,17 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 
 
 def library_calls(
-    world: MpiWorld,
-    spec: Collective,
-    buffers: Buffers,
-    op: Op | None,
-    *,
-    elements: Elements,
-    root: int,
-    in_place: bool,
-    copy: Callable[[Any, Any], None] = np.copyto,
+    world: MpiWorld, call: LibraryCall, *, copy: Callable[[Any, Any], None] = np.copyto
 ) -> list[Call]:
     """The calls that carry a collective out once; ``copy`` copies inside a rank.
 
     Raises Unsupported where MPI has none.
     """
-    if spec.name not in _CALLS:
-        raise Unsupported(f"MPI has no collective {spec.name}, so no library row")
-    binding = _Binding(world, spec, buffers, op, elements, root, in_place, copy)
-    calls = _CALLS[spec.name](binding)
-    if op is not None and op.mean and binding.target.size:
+    if call.spec.name not in _CALLS:
+        raise Unsupported(f"MPI has no collective {call.spec.name}, so no library row")
+    binding = _Binding(world, call, copy)
+    calls = _CALLS[call.spec.name](binding)
+    if call.op is not None and call.op.mean and binding.target.size:
         # MPI has no average: its sum, and our division, as a user would have to do it.
         calls.append(partial(scale, binding.target, world.size))
     return calls

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,9 @@ from collectives.gpu.device import Device
 from collectives.gpu.lane import Lane
 from collectives.gpu.nccl_memory import buffer_bytes
 from collectives.gpu.program import bind, staging_bytes
-from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.spec import Collective
+from collectives.transport import LibraryCall
 from collectives.transports.nccl_library import library_calls
 from collectives.transports.nccl_said import Log, NoLog
 from collectives.world import Json, World
@@ -171,23 +171,14 @@ class NcclTransport:
         sent, received = program.sent() * itemsize, program.received() * itemsize
         return self._action(bound, (sent, received), (sets, room), "")
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Any,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> StreamAction:
+    def library(self, call: LibraryCall) -> StreamAction:
         """NCCL's own collective, or the composition of sends that stands for it.
 
         Raises Unsupported where NCCL has no such type.
         """
-        sets = self._sets(buffers)
-        bound = [library_calls(self, spec, each, op, elements=elements, root=root) for each in sets]
-        return self._action(bound, (0, 0), sets, spec.name)
+        sets = self._sets(call.buffers)
+        bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
+        return self._action(bound, (0, 0), sets, call.spec.name)
 
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies of so many bytes of buffers take, beside the buffers."""

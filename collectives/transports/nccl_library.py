@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.gpu.action import DeviceBuffers
 from collectives.gpu.array import DeviceArray
-from collectives.layout import Elements, Layout
+from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import Op
-from collectives.spec import Collective
+from collectives.transport import LibraryCall
 
 if TYPE_CHECKING:
     from collectives.transports.nccl import NcclTransport
@@ -49,17 +48,10 @@ FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
 class _Binding:
     """What the calls are made of: communicator, stream, typed buffers, operation, root."""
 
-    def __init__(
-        self,
-        transport: NcclTransport,
-        spec: Collective,
-        buffers: DeviceBuffers,
-        op: Op | None,
-        elements: Elements,
-        root: int,
-    ) -> None:
+    def __init__(self, transport: NcclTransport, call: LibraryCall) -> None:
+        spec, buffers, op, root = call.spec, call.buffers, call.op, call.root
         self.transport, self.comm = transport, transport.comm
-        self.stream, self.root, self.elements = transport.lane.stream.ptr, root, elements
+        self.stream, self.root, self.elements = transport.lane.stream.ptr, root, call.elements
         self.rank, self.size = transport.world.rank, transport.world.size
         self.source, self.target = buffers[Buffer.IN], buffers[Buffer.OUT]
         self.layout = Layout(spec, self.size, spec.parts(self.size), root)
@@ -180,16 +172,8 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 }
 
 
-def library_calls(
-    transport: NcclTransport,
-    spec: Collective,
-    buffers: DeviceBuffers,
-    op: Op | None,
-    *,
-    elements: Elements,
-    root: int,
-) -> list[Call]:
+def library_calls(transport: NcclTransport, call: LibraryCall) -> list[Call]:
     """The calls that carry a collective out once. Raises Unsupported where NCCL has none."""
-    if spec.name not in _CALLS:
-        raise Unsupported(f"NCCL has no collective {spec.name}, so no library row")
-    return _CALLS[spec.name](_Binding(transport, spec, buffers, op, elements, root))
+    if call.spec.name not in _CALLS:
+        raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
+    return _CALLS[call.spec.name](_Binding(transport, call))

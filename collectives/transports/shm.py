@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 import native
 from collectives.errors import RankFailure, Unavailable, Unsupported
-from collectives.layout import Elements
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of
@@ -29,8 +28,7 @@ from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
 from collectives.shared.reference import Lives
 from collectives.shared.sharing import sharing
-from collectives.spec import Collective
-from collectives.transport import Action, Array, Buffers
+from collectives.transport import Action, Array, Buffers, LibraryCall
 from collectives.world import World
 
 __all__ = ["ShmTransport", "why_not"]
@@ -128,16 +126,7 @@ class ShmTransport:
         """See `Transport.prepare`. All ranks call this together."""
         return Bound(self, program, buffers, op)
 
-    def library(
-        self,
-        spec: Collective,
-        buffers: Buffers,
-        op: Op | None,
-        *,
-        elements: Elements,
-        root: int,
-        in_place: bool,
-    ) -> Action:
+    def library(self, call: LibraryCall) -> Action:
         """There is no library here: raises Unsupported."""
         raise Unsupported(
             "the shm transport has no library collective to compare with; the MPI library's"

@@ -15,6 +15,7 @@ from collectives.moves import Buffer
 from collectives.ops import op
 from collectives.plan import Plan
 from collectives.spec import Unit
+from collectives.transport import LibraryCall
 from collectives.transports.mpi_device import MpiDeviceTransport
 from collectives.worlds.mpi import MpiWorld
 from tests.collectives.cases import expected, inputs
@@ -41,7 +42,7 @@ def _fire(transport: MpiDeviceTransport, name: str, algorithm: str, in_place: bo
     if schedule is None:
         buffers = {Buffer.IN: source, Buffer.OUT: target}
         action: Any = transport.library(
-            what, buffers, used, elements=elements, root=0, in_place=in_place
+            LibraryCall(what, buffers, used, elements, in_place=in_place)
         )
     else:
         where: Any = (source, target, used, elements)

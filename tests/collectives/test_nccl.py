@@ -21,6 +21,7 @@ from collectives.ops import OPS, op, scale
 from collectives.plan import Plan
 from collectives.schedule import Schedule
 from collectives.spec import Collective, Unit
+from collectives.transport import LibraryCall
 from collectives.transports.nccl import NcclTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.collectives.cases import all_cases, built, expected, inputs, placements
@@ -127,7 +128,7 @@ def _carry_out(transport: NcclTransport, judged: Judged) -> None:
     if case.schedule is None:
         buffers: Any = {Buffer.IN: source, Buffer.OUT: target}
         action: Any = transport.library(
-            case.what, buffers, operation, elements=case.elements, **more
+            LibraryCall(case.what, buffers, operation, case.elements, **more)
         )
     else:
         where: Any = (source, target, operation, case.elements)

@@ -17,6 +17,7 @@ from collectives.gpu.pick import index, oversubscribed, sharing
 from collectives.moves import Buffer
 from collectives.ops import op
 from collectives.plan import Plan
+from collectives.transport import LibraryCall
 from collectives.transports import nccl as transports
 from collectives.transports.nccl import NcclTransport, grouped, version_text
 from collectives.worlds.inproc import InprocWorld, run
@@ -187,9 +188,7 @@ def test_float8_only_where_nccl_and_the_gpu_take_it() -> None:
             transport = _open(world, machine, Nccl(machine))
             buffers = {b: transport.allocate(16).view(kind) for b in (Buffer.IN, Buffer.OUT)}
             with pytest.raises(Unsupported, match=what):
-                transport.library(
-                    spec("allreduce"), buffers, op("sum"), elements=16, root=0, in_place=False
-                )
+                transport.library(LibraryCall(spec("allreduce"), buffers, op("sum"), 16))
             transport.close()
 
         run(1, rank)
