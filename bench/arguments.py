@@ -17,6 +17,7 @@ TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
+EXECUTORS = ("program", "steps", "engine")
 SPLITS = ("mod", "div", "and")
 TUNING = Path("busbar-tuning.json")
 
@@ -100,6 +101,13 @@ def _gpu_options(add: Callable[..., object]) -> None:
         choices=("cold", "warm"),
         default="cold",
         help="on GPUs let buffers take turns, so that none is in the cache (default cold)",
+    )
+    add(
+        "--executor",
+        choices=EXECUTORS,
+        default="program",
+        help="with --transport ipc: one kernel for a whole plan (program), one a part of it (steps),"
+        " or copies by the copy engines (engine) (default program)",
     )
     add(
         "--buffers",

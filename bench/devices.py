@@ -205,7 +205,13 @@ def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transp
 
     taken = take(world, options, library=False)
     deadline = 60.0 if options.timeout is None else 2 * options.timeout
-    transport = IpcTransport(world, taken.device, graph=options.graph != "off", deadline=deadline)
+    transport = IpcTransport(
+        world,
+        taken.device,
+        executor=options.executor,
+        graph=options.graph != "off",
+        deadline=deadline,
+    )
     transport.remarks += taken.remarks
     problem = ""
     try:

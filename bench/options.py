@@ -71,6 +71,7 @@ class Options:
     oversubscribe_gpu: bool = False
     threads: int | None = None
     graph: str = "on"
+    executor: str = "program"
     cache: str = "cold"
     buffers: str = "host"
     split: tuple[str, int] | None = None
@@ -179,6 +180,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         oversubscribe_gpu=given.oversubscribe_gpu,
         threads=given.threads,
         graph=given.graph,
+        executor=given.executor,
         cache=given.cache,
         buffers=given.buffers,
         split=given.split,
