@@ -12,6 +12,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 from reports.errors import ReportError
@@ -202,10 +203,15 @@ def nccl_sink(path: Path) -> Sink:
 
 
 class Store:
-    """All that a run's results go to. Raises StoreError, naming the file, when one fails."""
+    """All that a run's results go to. Raises StoreError, naming the file, when one fails.
+
+    A run may be ended by one thread while another measures: each call is whole, and after `close`
+    nothing more is written.
+    """
 
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks = list(sinks)
+        self._lock = Lock()
 
     def add(self, result: Result) -> None:
         """Keep a row: on return it is on disk everywhere."""
@@ -217,13 +223,20 @@ class Store:
 
     def close(self) -> None:
         """The run is over."""
-        self._each(lambda one: one.close())
+        with self._lock:
+            sinks, self._sinks = self._sinks, []
+            _each(sinks, lambda one: one.close())
 
     def _each(self, action: Callable[[Sink], None]) -> None:
-        for one in self._sinks:
-            try:
-                action(one)
-            except OSError as error:
-                raise StoreError(
-                    f"{one.path}: cannot be written: {error.strerror}; it still holds the rows before"
-                ) from None
+        with self._lock:
+            _each(self._sinks, action)
+
+
+def _each(sinks: Sequence[Sink], action: Callable[[Sink], None]) -> None:
+    for one in sinks:
+        try:
+            action(one)
+        except OSError as error:
+            raise StoreError(
+                f"{one.path}: cannot be written: {error.strerror}; it still holds the rows before"
+            ) from None

@@ -53,6 +53,19 @@ def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", [*NAMES, "run/"])
+def test_nothing_is_written_after_the_end(tmp_path: Path, name: str) -> None:
+    """Rule: a row that comes after the run was ended from outside costs none of those before it."""
+    store = Store([sink(f"{tmp_path}/{name}")])
+    store.add(_result(1024))
+    store.add(_result(2048))
+    store.close()
+    store.add(_result(4096))
+    store.say(["late"])
+    store.close()
+    assert _sizes(tmp_path / name) == [1024, 2048]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_an_old_file_stays_until_there_is_a_row(tmp_path: Path, name: str) -> None:
     """Rule: opening a store destroys nothing; the first row replaces what was there."""
