@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as forever
 
@@ -273,8 +272,6 @@ class Session:
         self._keeper.say([f"# ended early: {reason}", *self._closing()])
         self._keeper.close()
         self._screen.note(f"busbar: {reason}")
-        # A launcher throws away what it has not read yet when it is told of an abort.
-        time.sleep(0.3)
         self._world.abort(status)
         os._exit(status)
 

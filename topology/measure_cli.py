@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -113,6 +114,8 @@ def run(
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
         sys.stderr.flush()
+        # A launcher throws away what it has not read yet when it is told of an abort.
+        time.sleep(0.3)
         comm.Abort(2)
         raise
     exchange.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,8 @@ from collectives.mpi import library_version, load_mpi
 from collectives.world import How, Json
 
 __all__ = ["MpiWorld"]
+
+_READ_S = 0.3  # what a launcher is given to read a rank's last words
 
 
 class MpiWorld:
@@ -100,6 +103,8 @@ class MpiWorld:
 
     def abort(self, status: int) -> None:
         """See `World.abort`."""
+        # A launcher throws away what it has not read yet when it is told of an abort.
+        time.sleep(_READ_S)
         self.mpi.COMM_WORLD.Abort(status)
 
     def library(self) -> str:
