@@ -20,10 +20,10 @@ from collectives.world import How, Json
 
 __all__ = ["play", "right"]
 
-# Waits of time-sliced processes take milliseconds each: fewer sizes and types than among threads.
-SIZES = (4, sections.KB, 64 * sections.KB, 4 * sections.MB, 64 * sections.MB)
-KINDS = ("float", "half")
-LIMIT_S = 900
+# Waits of time-sliced processes take milliseconds each: fewer sizes than among threads.
+SIZES = (4, 64 * sections.KB, 16 * sections.MB, sections.GB)
+KINDS = sections.KINDS
+LIMIT_S = 1800
 
 
 class SocketWorld:
@@ -90,7 +90,7 @@ def play(cupy: Any, rank: int, size: int, address: str) -> None:
         print(json.dumps(found))
 
 
-def right(script: Sequence[str], ranks: Sequence[int] = (2, 4)) -> list[str]:
+def right(script: Sequence[str], ranks: Sequence[int] = (2, 4, 8)) -> list[str]:
     """Every all-reduce over ipc among processes; ``script`` starts one, given its rank and all else."""
     found: dict[int, dict[str, list[str]]] = {}
     for n in ranks:
