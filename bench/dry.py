@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from bench.catalogue import Auto, Chosen, Job
 from bench.memory import SHARE, free_memory
 from bench.options import Options
@@ -40,6 +42,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
 def _algorithm(
     spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
 ) -> Iterator[str]:
+    idle: Idle = set()
     for row in rows(spec, options, nranks):
         chosen = wanted.at(row.size)
         schedule = chosen.schedule(row.root)
@@ -52,12 +55,16 @@ def _algorithm(
         for placement in options.placements:
             if placement == "in" and not spec.in_place:
                 continue
-            need = _need(spec, schedule, row, nranks, itemsize, placement == "in")
+            need = _need(spec, schedule, row, nranks, itemsize, placement == "in", idle)
             fits = "" if need <= free else "  would be skipped: does not fit"
             yield (
                 f"  {chosen.label:>22} {steps:>5} {human(row.size):>10} {placement:>5}"
                 f" {human(need):>10} {out:>12} {into:>12}{fits}"
             )
+
+
+Idle = set[tuple[int, int, bool]]
+"""(schedule, rank, in place) of programs that use no scratch, whatever the size."""
 
 
 def _need(
@@ -67,8 +74,13 @@ def _need(
     nranks: int,
     itemsize: int,
     in_place: bool,
+    idle: Idle,
 ) -> int:
-    """Bytes of all ranks' buffers and scratch; a transport's staging comes on top."""
+    """Bytes of all ranks' buffers and scratch; a transport's staging comes on top.
+
+    ``idle`` is added to: which chunks a program works on does not depend on their size, so what
+    has used no scratch once need not be lowered again.
+    """
     if schedule is None:
         layout = Layout(spec, nranks, spec.parts(nranks), row.root)
     else:
@@ -77,8 +89,10 @@ def _need(
     for rank in range(nranks):
         own = [layout.elements(rank, b, row.elements) for b in (Buffer.IN, Buffer.OUT)]
         scratch = 0
-        if schedule is not None:
+        if schedule is not None and (id(schedule), rank, in_place) not in idle:
             program = lower(schedule, layout, rank, row.elements, in_place=in_place)
             scratch = program.elements[Buffer.SCRATCH]
+            if not scratch and np.min(row.elements) >= schedule.nchunks:  # no chunk is empty
+                idle.add((id(schedule), rank, in_place))
         total += (max(own) if in_place else sum(own)) + scratch
     return total * itemsize

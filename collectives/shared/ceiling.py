@@ -73,12 +73,14 @@ Sweep = Callable[[str, bool], "list[float]"]
 def probe(sweep: Sweep, world: World, nbytes: int) -> Ceiling:
     """Rates from sweeps over ``nbytes`` on every rank; medians, as of what is compared with them.
 
-    All ranks call this together.
+    Sweeps that took more than twice the least are left out: something else had the core. All ranks
+    call this together.
     """
 
     def best(kind: str, *streams: bool) -> float:
         slowest = [world.combine(np.array(sweep(kind, stream)), "max") for stream in streams]
-        return world.size * nbytes / min(float(np.median(times)) for times in slowest)
+        calm = [times[times <= 2 * times.min()] for times in slowest]
+        return world.size * nbytes / min(float(np.median(times)) for times in calm)
 
     return Ceiling(
         best("read", False),
