@@ -15,7 +15,7 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.spec import Collective
 
-__all__ = ["Action", "Array", "Buffers", "LibraryCall", "Transport"]
+__all__ = ["Action", "Array", "Buffers", "Counted", "LibraryCall", "Transport"]
 
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
@@ -57,6 +57,26 @@ class Action(Protocol):
     def close(self) -> None:
         """Free what was taken; firing is over."""
         ...
+
+
+class Counted:
+    """For an action that sends and receives the same with every firing: so many bytes, times firings.
+
+    Whoever fires adds to ``_fired``; see `Action.sent` and `Action.received`.
+    """
+
+    def __init__(self, sent: int, received: int) -> None:
+        self._fired, self._per_firing = 0, (sent, received)
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self._fired * self._per_firing[0]
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self._fired * self._per_firing[1]
 
 
 class Transport(Protocol):

@@ -15,6 +15,7 @@ from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device, Graph
 from collectives.gpu.lane import Lane
 from collectives.moves import Buffer
+from collectives.transport import Counted
 
 __all__ = ["TURNS", "DeviceBuffers", "StreamAction", "rotated", "turns"]
 
@@ -67,7 +68,7 @@ def _blocks(buffers: DeviceBuffers) -> list[list[tuple[Buffer, DeviceArray]]]:
     return blocks
 
 
-class StreamAction:
+class StreamAction(Counted):
     """See `collectives.transport.Action` for the methods.
 
     ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
@@ -91,11 +92,12 @@ class StreamAction:
         connected: Callable[[StreamAction], None] = lambda action: None,
         refused: Callable[[str], None] = lambda why: None,
     ) -> None:
+        super().__init__(*bytes_)
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
-        self._bytes, self._graph = bytes_, graph
+        self._graph = graph
         self._connected, self._refused = connected, refused
         self._graphs: list[Graph] | None = None
-        self._fired = self._launches = 0
+        self._launches = 0
         self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
 
     def __call__(self) -> None:
@@ -235,16 +237,6 @@ class StreamAction:
     def captured(self) -> bool:
         """Whether firings replay a graph."""
         return self._graphs is not None
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._fired * self._bytes[0]
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._fired * self._bytes[1]
 
     def close(self) -> None:
         """See `Action.close`: graphs and buffers go."""

@@ -26,7 +26,7 @@ from collectives.shared.memory import Memory
 from collectives.shared.reference import Lives, Reference
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
-from collectives.transport import Array, Buffers
+from collectives.transport import Array, Buffers, Counted
 from collectives.world import Json, World
 
 __all__ = ["Bound"]
@@ -60,16 +60,15 @@ class Host(Protocol):
     def streams(self, nbytes: int) -> bool: ...
 
 
-class Bound:
+class Bound(Counted):
     """A program bound to shared buffers; see `Action` for the methods."""
 
     def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
         self._transport, world = transport, transport.world
-        self._bytes = program.sent(), program.received()
-        self._fired = 0
         self._stage: Array | None = None
         # Also where this rank's part is empty: all ranks must come to the same plan.
         self._dtype = buffers[Buffer.OUT].dtype
+        super().__init__(*(n * self._dtype.itemsize for n in (program.sent(), program.received())))
         everyone = world.gather(self._describe(program, buffers))
         self._segments = [
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
@@ -135,16 +134,6 @@ class Bound:
         found = self._transport.guarded(lambda: timed(n))
         self._fired += n
         return [found] if isinstance(found, float) else found
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._fired * self._bytes[0] * self._dtype.itemsize
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._fired * self._bytes[1] * self._dtype.itemsize
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
-from collectives.transport import Action, Array, Buffers, LibraryCall
+from collectives.transport import Action, Array, Buffers, Counted, LibraryCall
 from collectives.transports.mpi_library import library_calls
 from collectives.worlds.mpi import MpiWorld
 
@@ -66,27 +66,17 @@ class MpiTransport:
         """Nothing is held."""
 
 
-class _Calls:
+class _Calls(Counted):
     """A flat list of calls without arguments; see `Action` for the methods."""
 
     def __init__(self, calls: list[Call], requests: list[Any], sent: int, received: int) -> None:
+        super().__init__(sent, received)
         self._calls, self._requests = calls, requests
-        self._fired, self._bytes = 0, (sent, received)
 
     def __call__(self) -> None:
         self._fired += 1
         for call in self._calls:
             call()
-
-    @property
-    def sent(self) -> int:
-        """Bytes sent so far."""
-        return self._fired * self._bytes[0]
-
-    @property
-    def received(self) -> int:
-        """Bytes received so far."""
-        return self._fired * self._bytes[1]
 
     def close(self) -> None:
         """Free the persistent requests."""

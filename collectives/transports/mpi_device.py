@@ -23,7 +23,7 @@ from collectives.gpu.program import bind, staging_bytes
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.transport import LibraryCall
+from collectives.transport import Counted, LibraryCall
 from collectives.transports.mpi_library import library_calls
 from collectives.world import Json
 from collectives.worlds.mpi import MpiWorld
@@ -216,7 +216,7 @@ class MpiDeviceTransport:
         return go
 
 
-class _DeviceAction:
+class _DeviceAction(Counted):
     """A flat list of calls that enqueue or exchange; see `Action` for the methods."""
 
     divides = True  # an average is divided on the device
@@ -224,23 +224,13 @@ class _DeviceAction:
     def __init__(
         self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
     ) -> None:
+        super().__init__(*moved)
         self._lane, self._calls, self._requests, self._held = lane, calls, requests, held
-        self._moved, self._fired = moved, 0
 
     def __call__(self) -> None:
         self._fired += 1
         self._lane.enqueue(self._calls)
         self._lane.wait()
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._fired * self._moved[0]
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._fired * self._moved[1]
 
     def close(self) -> None:
         """Free the persistent requests."""
