@@ -73,6 +73,14 @@ class Collective:
                 found[part].append(rank)
         return found
 
+    def partners(self, nranks: int, rank: int) -> tuple[int, int]:
+        """(to, from): who wants the one part that a rank has, and whose part it wants itself.
+
+        For collectives in which every rank has the part of its own number, and wants one.
+        """
+        wants = [self.outputs(nranks, other, 0)[0] for other in range(nranks)]
+        return wants.index(rank), wants[rank]
+
     def total(self, nranks: int) -> int:
         """Parts in the collective's own total n, the unit of volumes; 1 where nothing is moved."""
         return nranks if self.unit is Unit.RANKS else 1

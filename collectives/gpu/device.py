@@ -54,10 +54,6 @@ class Stream(AbstractContextManager[Any], Protocol):
         """Wait for all that was enqueued."""
         ...
 
-    def wait_event(self, event: Any) -> None:
-        """What is enqueued from now on waits for the event."""
-        ...
-
     @property
     def done(self) -> bool:
         """Whether nothing is left in the queue; raises CUDARuntimeError when work failed."""

@@ -122,9 +122,7 @@ def _barrier(b: _Binding) -> list[Call]:
 
 
 def _sendrecv(b: _Binding) -> list[Call]:
-    wants, me, size = b.layout.spec.outputs, b.world.rank, b.world.size
-    came_from = wants(size, me, 0)[0]
-    goes_to = next(rank for rank in range(size) if wants(size, rank, 0)[0] == me)
+    goes_to, came_from = b.layout.spec.partners(b.world.size, b.world.rank)
     return [
         partial(b.comm.Sendrecv, b.typed(b.source), goes_to, 0, b.typed(b.target), came_from, 0)
     ]

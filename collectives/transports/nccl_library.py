@@ -149,9 +149,7 @@ def _barrier(b: _Binding) -> list[Call]:
 
 
 def _sendrecv(b: _Binding) -> list[Call]:
-    wants = b.layout.spec.outputs
-    came_from = wants(b.size, b.rank, 0)[0]
-    goes_to = next(rank for rank in range(b.size) if wants(b.size, rank, 0)[0] == b.rank)
+    goes_to, came_from = b.layout.spec.partners(b.size, b.rank)
     return b.exchange([(b.source, goes_to)], [(b.target, came_from)])
 
 
