@@ -11,7 +11,7 @@ from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
 
-__all__ = ["parser"]
+__all__ = ["Parser", "at_least", "parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
@@ -22,12 +22,17 @@ SPLITS = ("mod", "div", "and")
 TUNING = Path("busbar-tuning.json")
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are our errors, of one line."""
+
     def error(self, message: str) -> NoReturn:
+        """Raise Unsupported where argparse would leave."""
         raise Unsupported(f"{message}; see --help")
 
 
 def at_least(low: int, what: str) -> Callable[[str], int]:
+    """What turns an option's text into a whole number of at least ``low``; ``what`` are counted."""
+
     def convert(text: str) -> int:
         try:
             number = int(text)
@@ -125,7 +130,7 @@ def _root(text: str) -> int | None:
 
 def parser(collective: str, title: str) -> argparse.ArgumentParser:
     """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
-    p = _Parser(
+    p = Parser(
         prog=f"python -m bench.{collective}",
         description=f"Measure {collective}: {title}.",
         epilog="Run under mpirun, or with --ranks N to have the launcher started for you.",

@@ -189,7 +189,7 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
             graph=options.graph != "off",
             compare=options.graph == "compare",
             cold=options.cache == "cold",
-            deadline=60.0 if options.timeout is None else 2 * options.timeout,
+            deadline=options.deadline,
             log=log,
         )
     transport.remarks = taken.remarks
@@ -204,13 +204,12 @@ def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transp
     from collectives.transports.ipc import IpcTransport
 
     taken = take(world, options, library=False)
-    deadline = 60.0 if options.timeout is None else 2 * options.timeout
     transport = IpcTransport(
         world,
         taken.device,
         executor=options.executor,
         graph=options.graph != "off",
-        deadline=deadline,
+        deadline=options.deadline,
     )
     transport.remarks += taken.remarks
     problem = ""

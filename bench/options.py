@@ -82,6 +82,11 @@ class Options:
     tuning: Path = TUNING
     out: tuple[str, ...] = field(default=())
 
+    @property
+    def deadline(self) -> float:
+        """Seconds that a transport waits for another rank: past the time-out, which says more."""
+        return 60.0 if self.timeout is None else 2 * self.timeout
+
 
 def _show(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)

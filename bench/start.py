@@ -175,16 +175,15 @@ def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transpor
     """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host; else mpi."""
     from collectives.transports.shm import ShmTransport, why_not
 
-    deadline = 60.0 if options.timeout is None else 2 * options.timeout
     if options.transport == "shm":
-        return ShmTransport(world, deadline=deadline)
+        return ShmTransport(world, deadline=options.deadline)
     missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
     if max(world.nodes) > 0 or world.size == 1 or missing:
         if missing and max(world.nodes) == 0 and world.rank == 0:
             print(f"busbar: {missing[0]}; --transport auto takes mpi", file=sys.stderr)
         return baseline
     try:
-        return ShmTransport(world, deadline=deadline)
+        return ShmTransport(world, deadline=options.deadline)
     except Unavailable as error:
         if world.rank == 0:
             print(f"busbar: {error}; --transport auto takes mpi", file=sys.stderr)

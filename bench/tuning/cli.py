@@ -6,10 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from bench import launch, options
-from bench.arguments import TUNING, at_least
+from bench.arguments import TUNING, Parser, at_least
 from bench.main import names
 from bench.screen import Screen
 from bench.tuning import nccl, openmpi
@@ -23,11 +22,6 @@ from collectives.errors import BusbarError, Unsupported
 from reports.files import StoreError, write
 
 __all__ = ["main"]
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise Unsupported(f"{message}; see --help")
 
 
 def _ranks(text: str) -> tuple[int, ...]:
@@ -45,7 +39,7 @@ def _share(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    p = _Parser(
+    p = Parser(
         prog="python -m bench.tune",
         description=(
             "Find the best algorithm for each size and rank count, and write it for -A auto, for"

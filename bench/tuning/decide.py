@@ -49,12 +49,11 @@ def verdict(times: Times, default: Candidate, before: Candidate | None, noise: f
     be the fastest, so that choices change no oftener than they must; else the fastest.
     """
     may = tied(times, noise)
-    best = may[0]
-    if default in times and not slower(times[best], times[default], noise):
+    if default in may:
         return default
     if before in may and before is not None:
         return before
-    return best
+    return may[0]
 
 
 def decide(sizes: Mapping[int, Times], default: Candidate, noise: float) -> tuple[Range, ...]:

@@ -42,7 +42,7 @@ def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) 
     for name in catalogue.algorithms(collective):
         known = catalogue.parameters(collective, name)
         try:
-            catalogue.build(collective, name, ranks)
+            catalogue.draft(collective, name, ranks)
         except Unsupported:
             continue
         found += [name, *(f"{name}:segments={n}" for n in segments if "segments" in known)]
