@@ -10,14 +10,18 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from collectives.errors import Unavailable, Unsupported
+from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
 
-__all__ = ["Launched", "check_library", "check_world", "launched", "launcher", "start"]
+if TYPE_CHECKING:
+    from reports.files import StoreError
+
+__all__ = ["Launched", "check_library", "check_world", "launched", "launcher", "said", "start"]
 
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
 # variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
@@ -29,6 +33,10 @@ _SIGNS = (
     ("PALS", "PALS_RANKID", "PALS_SIZE"),
     ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
+
+
+# For so long a silent rank leaves the word to rank 0, should the launcher not end it before.
+_GRACE_S = 2.0
 
 
 class Launched(NamedTuple):
@@ -45,6 +53,20 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             return Launched(by, int(env[rank]), int(env[size]))
     return None
+
+
+def said(error: BusbarError | StoreError) -> int:
+    """Say, on rank 0 alone, why this process ends; gives the exit status.
+
+    A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until
+    it is ended or some time has passed: it must not cut off the one that speaks.
+    """
+    sign = launched()
+    if sign is None or sign.rank == 0:
+        print(f"busbar: {error}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(_GRACE_S)
+    return error.exit_status
 
 
 def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:

@@ -65,9 +65,7 @@ def main(collective: str, argv: Sequence[str]) -> int:
             return launch.start(module, argv, first.ranks)
         return start.mpi(wanted)
     except BusbarError as error:
-        if speaks:
-            print(f"busbar: {error}", file=sys.stderr)
-        return error.exit_status
+        return launch.said(error)
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:

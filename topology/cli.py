@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +22,8 @@ CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
 #: Where launchers say which rank a process is; only rank 0 may complain.
 _RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+#: For so long the others leave it the word: a launcher ends all at the first bad status of one.
+_GRACE_S = 2.0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -44,6 +47,9 @@ def main(argv: Sequence[str]) -> int:
     except ProbeError as error:
         if _rank() == 0:
             sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
+            sys.stderr.flush()
+        else:
+            time.sleep(_GRACE_S)
         return BAD
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at exit must not complain either.

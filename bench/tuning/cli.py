@@ -75,8 +75,7 @@ def main(argv: Sequence[str]) -> int:
         given, rest = _parser().parse_known_args(argv)
         return _tune(given, rest)
     except (BusbarError, StoreError) as error:
-        print(f"busbar: {error}", file=sys.stderr)
-        return error.exit_status
+        return launch.said(error)
 
 
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
