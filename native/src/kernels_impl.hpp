@@ -10,9 +10,10 @@ namespace busbar {
 namespace {
 
 // Vectors that a strip takes of every source and gives to every target while they lie in registers.
-// 2, 4, 8 and 16 were measured (docs/shared-memory.md). Past the caches fewer: a core has few places
-// in which lines are put together on their way to memory.
-constexpr std::size_t kStrip = 8, kStreamStrip = 2;
+// 2, 4, 8 and 16 were measured (docs/shared-memory.md): of many sources fewer, past the caches fewer
+// still.
+constexpr std::size_t kStrip = 8, kManyStrip = 4, kStreamStrip = 2;
+constexpr int kManySources = 5;
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
@@ -158,7 +159,7 @@ std::size_t pair_strips(const Pass& p, std::size_t from, std::size_t to) {
 // Strips of so many vectors: every source is read and every target written from registers,
 // whatever their number.
 template <class T, Op op, std::size_t width>
-std::size_t many_strips(const Pass& p, std::size_t from, std::size_t to) {
+std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;
     constexpr std::size_t size = width * sizeof(V);
     std::size_t at = from;
@@ -187,10 +188,11 @@ template <class T, Op op>
 std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     bool stream = false;
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
-    if (stream) return many_strips<T, op, kStreamStrip>(p, from, to);
+    if (stream) return strips_of<T, op, kStreamStrip>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
-    return many_strips<T, op, kStrip>(p, from, to);
+    if (p.nsources >= kManySources) return strips_of<T, op, kManyStrip>(p, from, to);
+    return strips_of<T, op, kStrip>(p, from, to);
 }
 
 // Elements `from` to `to`, block by block.
