@@ -13,7 +13,7 @@ from reports.errors import ReportError
 from reports.frame import frame
 from reports.readers import arrow, imb, names, nccl_json, nccl_text, osu, own, own_csv
 from reports.readers.rows import Note, Reading, Row
-from reports.readers.text import decoded, lines, read_bytes
+from reports.readers.text import decoded, lines, read_bytes, unlabelled
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,7 +81,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
             return found
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean = list(lines(text))
+    clean = list(unlabelled(lines(text)))
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     return Reading(rows, sorted((n for p in parts for n in p.notes), key=lambda n: n.line))

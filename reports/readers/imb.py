@@ -33,6 +33,8 @@ class _State:
         self.ranks: int | None = None
         self.dtype, self.reductions, self.op = "", "", ""
         self.columns: list[str] = []
+        # The line of a header that has no row yet, 0 where there is none.
+        self.bare = 0
 
     def take(self, text: str) -> bool:
         """Whether a line was one of those above a table."""
@@ -56,6 +58,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
     """All IMB tables in a log. Sizes are one rank's message; ``size`` is the whole collective's."""
     rows: list[Row] = []
     notes: list[Note] = []
+    bare: list[int] = []
     state, number, run = _State(), -1, Run(source, 0, "imb")
     for line in lines:
         name = _NAME.search(line.text)
@@ -69,18 +72,23 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
                 re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", "overlap[%]").split()
             )
             number += 1
+            bare.append(state.bare)
+            state.bare = line.number
             run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
             continue
-        if line.text.startswith("#"):
+        if line.text.lstrip().startswith("#"):
             state.columns = []
         tokens = line.text.split()
         if not state.columns or not tokens or not tokens[0].isdecimal():
             continue
+        state.bare = 0
         row = _row(run, line.number, tokens, state)
         if isinstance(row, str):
             notes.append(Note(source, line.number, f"row not read: {row}"))
         else:
             rows.append(row)
+    bare.append(state.bare)
+    notes += [Note(source, n, "a table's header with no row below it") for n in bare if n]
     return Reading(rows, notes)
 
 

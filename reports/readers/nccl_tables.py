@@ -50,8 +50,11 @@ def rows_of(
     name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
     collective = names.collective(name)
     if not collective or _contradicted(table, collective):
-        collective = _inferred(table)
-        text = f"taken for {collective} by its columns" if collective else "it stays empty"
+        collective, by = _inferred(table), "its columns"
+        named = "" if collective else names.in_file_name(source)
+        if named and not _contradicted(table, named):
+            collective, by = named, "the file's name"
+        text = f"taken for {collective} by {by}" if collective else "it stays empty"
         text = f"no line names the collective of this table: {text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
     ranks = table.size_of_world() or _inferred_ranks(table, collective)
@@ -91,6 +94,8 @@ def _half(
     if microseconds is None:
         return None
     wrong = figure.get("#wrong", figure.get("wrong"))
+    after = dict(zip(start.header.after, map(number, start.after), strict=False))
+    iterations = after.get("#iters")
 
     def scaled(key: str, factor: float) -> float | None:
         value = figure.get(key)
@@ -117,7 +122,7 @@ def _half(
         busbw_bytes_per_s=scaled("busbw", 1e9),
         wrong=None if wrong is None else int(wrong),
         error=figure.get("error"),
-        iterations=table.iterations,
+        iterations=table.iterations if iterations is None else int(iterations),
     )
 
 

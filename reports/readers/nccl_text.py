@@ -25,7 +25,7 @@ _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?)")
-_HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?NCCL ")
+_HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 
 
 class _Stream:
