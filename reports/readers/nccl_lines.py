@@ -1,7 +1,8 @@
 """The lines of an nccl-tests table, each on its own: headers, rows, cells, devices, messages.
 
-Dialects: ``error`` (a deviation) before version 2.13 and ``#wrong`` (a count) after; redop and
-root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
+Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds; ``error``
+(a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a count) after; redop
+and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
 The header says which; without one the row itself does.
 """
 
@@ -15,9 +16,13 @@ from math import isfinite
 __all__ = ["Header", "Start", "cells", "header", "number", "row_start", "without_messages"]
 
 _TIMES = ("time", "cputime")
+# What the columns were called before 2019, in our words of today.
+_OLD = {"N": "count", "op": "redop", "res": "error"}
 # Columns that hold figures; what a fork adds may hold words.
 _FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf", re.ASCII)
+_NUMBER = re.compile(
+    r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
+)
 _START = re.compile(
     r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
 )
@@ -36,12 +41,16 @@ _OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
 
 @dataclass(frozen=True)
 class Header:
-    """What a header line says: columns between type and the first time, of one half, and after both."""
+    """What a header line says: columns between type and the first time, of one half, and after both.
+
+    ``unit_s``: seconds of the unit of the time column.
+    """
 
     before: tuple[str, ...]
     half: tuple[str, ...]
     halves: int
     after: tuple[str, ...] = ()
+    unit_s: float = 1e-6
 
     @property
     def cells(self) -> int:
@@ -68,12 +77,14 @@ class Start:
 
 def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
-    if "algbw" not in text or "size" not in text:
+    if "algbw" not in text:
         return None
-    names = text.replace("#size", "# size").split()
-    if "size" not in names or not any(t in names for t in _TIMES):
+    names = text.replace("#size", "# size").replace("#bytes", "# bytes").split()
+    old = "size" not in names and "N" in names
+    first = "bytes" if old else "size"
+    if first not in names or not any(t in names for t in _TIMES):
         return None
-    names = names[names.index("size") + 1 :]
+    names = [_OLD.get(n, n) if old else n for n in names[names.index(first) + 1 :]]
     starts = [i for i, name in enumerate(names) if name in _TIMES]
     if not starts:
         return None
@@ -81,7 +92,7 @@ def header(text: str) -> Header | None:
     end = starts[1] if len(starts) > 1 else len(names)
     half = tuple(n for n in names[starts[0] : end] if n != "timestamp")
     rest = tuple(n for n in names[end:] if n != "timestamp")
-    return Header(before, half, len(starts), rest[len(half) :])
+    return Header(before, half, len(starts), rest[len(half) :], 1e-3 if old else 1e-6)
 
 
 def without_messages(text: str, hosts: Sequence[str]) -> str:
@@ -100,10 +111,10 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure; None for ``N/A``, a fork's word and what is not finite."""
+    """A figure, with its star if it has one; None for ``N/A``, a fork's word, what is not finite."""
     if not _NUMBER.fullmatch(cell):
         return None
-    value = float(cell)
+    value = float(cell.rstrip("*"))
     return value if isfinite(value) else None
 
 
@@ -128,7 +139,9 @@ def _guess(tokens: Sequence[str]) -> Header:
     if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
         before.append("root")
         figures -= 1
-    half = ["time", "algbw", "busbw", "#wrong"]
+    # A deviation was printed with one digit and an exponent, a count is not.
+    deviates = any(re.fullmatch(r"\de[+-]\d\d\*?", token) for token in rest)
+    half = ["time", "algbw", "busbw", "error" if deviates else "#wrong"]
     if figures >= 16:
         half += ["i_min", "i_max", "i_p99", "i_cv%"]
     return Header(tuple(before), tuple(half), 1 if 0 < figures < 8 else 2)
