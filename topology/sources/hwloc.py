@@ -154,7 +154,9 @@ class _Reader:
             said = node.get("pci_busid")
             raise ProbeError(NAME, f"pci_busid={said!r} appears without being one", node.line)
         if busid in self.functions:
-            self.draft.gap(busid, "pci_busid", f"line {node.line}: it appears twice; this one is out")
+            self.draft.gap(
+                busid, "pci_busid", f"line {node.line}: it appears twice; this one is out"
+            )
             return busid
         match = _PCI_TYPE.match(node.get("pci_type"))
         function = Function(busid, root, bridges)
@@ -166,7 +168,9 @@ class _Reader:
         return busid
 
     def _is(self, said: int | None, kind: int) -> bool:
-        return said is not None and (said == kind or (self.kinds is _NEW_KINDS and bool(said & kind)))
+        return said is not None and (
+            said == kind or (self.kinds is _NEW_KINDS and bool(said & kind))
+        )
 
     def _os_devices(self, node: Node, function: Function) -> None:
         """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""

@@ -127,7 +127,9 @@ class _Reader:
         else:
             count = sum(1 for d in self.draft.devices if d.startswith(f"{id}#"))
             id = f"{id}#{count + 2}"
-            self.draft.gap(id, "busid", f"line {pci.line}: {busid} is another bridge's bus id as well")
+            self.draft.gap(
+                id, "busid", f"line {pci.line}: {busid} is another bridge's bus id as well"
+            )
         self.draft.add(id, Kind.BRIDGE, busid=busid if first else None, parent=parent)
         self.draft.state(id, **_pcie(pci))
         self._below(pci, id)

@@ -56,9 +56,9 @@ def recognise(text: str) -> tuple[str, ...]:
             return (name,)
     rows = "\n".join(plain(line) for line in lines("text", text))
     found = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
-    if "smi_topo" not in found and re.search(_ALONE, rows):
-        if not found or re.search(_ALONE_HEADER, rows):
-            found = ("smi_topo", *found)
+    alone = "smi_topo" not in found and re.search(_ALONE, rows)
+    if alone and (not found or re.search(_ALONE_HEADER, rows)):
+        found = ("smi_topo", *found)
     if found:
         return found
     what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"

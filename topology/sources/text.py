@@ -13,7 +13,9 @@ MAX_BYTES = 32 * 1024 * 1024
 MAX_LINE = 16384
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
 #: What web forms leave of colours and underlines: the escape character shown, written out or lost.
-_WRECKED = re.compile(r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:[0-9]{1,3}(?:;[0-9]{1,3}){0,4})?m")
+_WRECKED = re.compile(
+    r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:[0-9]{1,3}(?:;[0-9]{1,3}){0,4})?m"
+)
 
 
 def bounded(source: str, text: str) -> str:

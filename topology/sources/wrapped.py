@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 _HEAD = re.compile(r"\s*GPU ?0\s+(?!X\b)[A-Za-z]")
 _FIRST_ROW = re.compile(r"\s*GPU ?0\s+X\b")
@@ -31,7 +32,7 @@ def unwrapped(lines: list[str]) -> Iterator[list[str]]:
         out = list(lines)
         for part in parts:
             text = lines[part[0]]
-            for before, after in zip(part, part[1:], strict=False):
+            for before, after in pairwise(part):
                 text += ("" if len(lines[before]) == full else " ") + lines[after]
                 out[after] = ""
             out[part[0]] = text
