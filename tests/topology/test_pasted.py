@@ -53,6 +53,33 @@ def test_rows_that_a_terminal_wrapped_are_put_together(width: int, stripped: boo
     assert said == [gpu.get("cpu_affinity") for gpu in whole.gpus] == ["0-47,96-143"] * 10
 
 
+def test_a_matrix_whose_line_ends_became_blanks() -> None:
+    """Rule: an issue flattened to one line still has its rows and its legend."""
+    rows = f"{HEADER}\n{ROWS}\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_9\n"
+    flat = "GPU Topology: " + " ".join(rows.replace("mlx5_7", "NIC0").split()) + " ``` and so on"
+    topology = smi_topo.parse(flat)
+    assert topology.matrix() == smi_topo.parse(f"{HEADER}\n{ROWS}").matrix()
+    assert [nic.name for nic in topology.nics] == ["mlx5_9"]
+    assert [gpu.get("numa_affinity") for gpu in topology.gpus] == ["0", "0"]
+
+
+def test_neighbours_that_a_conversion_fused_come_apart() -> None:
+    """Rule: a PDF's text has no gaps between label, words and lists; words split in one way only."""
+    text = """\
+GPU0 GPU1 GPU2 NIC0 CPU Affinity NUMA Affinity GPU NUMA ID
+## GPU0 X NV4NV12SYS 48-63,112-127 3 N/A
+## GPU1NV4 X NV4PHB32-47,96-111 2N/A
+## GPU2 NV12 NV4X SYS16-31,80-95 1 N/A
+## NIC0 SYSPHBSYSX
+and other prose of 12 GPUs
+"""
+    topology = smi_topo.parse(text)
+    assert topology.matrix()[0] == ("X", "NV4", "NV12", "SYS")
+    assert topology.matrix()[1] == ("NV4", "X", "NV4", "PHB")
+    said = [(gpu.get("cpu_affinity"), gpu.get("numa_affinity")) for gpu in topology.gpus]
+    assert said == [("48-63,112-127", "3"), ("32-47,96-111", "2"), ("16-31,80-95", "1")]
+
+
 def test_a_wrapped_matrix_that_is_cut_is_refused_by_its_own_line() -> None:
     """Rule: putting lines together never makes up for rows that are missing."""
     text = "\n".join(_wide(4)[:-1])

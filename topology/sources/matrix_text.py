@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from topology.errors import ProbeError
-from topology.sources.wrapped import unwrapped
+from topology.sources.pasted import readings
 
 MAX_DEVICES = 1024
 #: The words of ``topo -m`` and of ``topo -p2p``, as alternatives of a regular expression.
@@ -53,14 +53,14 @@ class Matrix:
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
     """Return every matrix whose cells are ``words``, LEVELS or STATUSES; those of the other are skipped.
 
-    Rows that a terminal wrapped are put together. Raises ProbeError, with the line, for a matrix that
+    Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the line, for a matrix that
     starts and then breaks off or has a foreign word, and when there is none at all.
     """
     lines = [plain(line) for line in lines]
     try:
         return _found(source, lines, words)
     except ProbeError as error:
-        for attempt in unwrapped(lines):
+        for attempt in readings(lines):
             with suppress(ProbeError):
                 return _found(source, attempt, words)
         raise error from None

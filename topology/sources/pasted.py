@@ -1,4 +1,4 @@
-"""Puts together the rows of a matrix that a narrow terminal or an editor wrapped."""
+"""Other readings of a matrix that cannot be read as it stands: wrapped, run together, fused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,35 @@ _HEAD = re.compile(r"\s*GPU ?0\s+(?!X\b)[A-Za-z]")
 _FIRST_ROW = re.compile(r"\s*GPU ?0\s+X\b")
 #: A row of 1,024 devices has some hundred lines of 80 characters.
 _MOST = 128
+
+
+_WORD = r"(?:NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X)"
+_LABEL = r"(?:GPU|NIC)[0-9]+"
+#: Where a row begins, or the legend, in a text whose line ends became blanks.
+_BEGINS = re.compile(rf" (?={_LABEL} {_WORD}(?: |$))| (?=Legend:|NIC Legend:)")
+#: Where neighbours that a document's conversion fused come apart.
+_FUSED = re.compile(
+    rf"(?<=[0-9])(?=N/A)|\b({_LABEL})(?=[NPSX])|({_WORD})(?={_WORD})"
+    r"|(?<=[A-Z])(?<!GPU)(?<!NIC)(?<!NV)(?=[0-9])"
+)
+
+
+def readings(lines: list[str]) -> Iterator[list[str]]:
+    """Yield what the lines may have been, likeliest first; a reader takes the first that it can read.
+
+    Lines keep their numbers except where a whole matrix stands on one line.
+    """
+    yield from unwrapped(lines)
+    begun = [part for line in lines for part in _BEGINS.sub("\n", line).split("\n")]
+    if len(begun) > len(lines):
+        yield begun
+    apart = [_FUSED.sub(_spaced, line) for line in lines]
+    if apart != lines:
+        yield apart
+
+
+def _spaced(match: re.Match[str]) -> str:
+    return f"{match[0]} "
 
 
 def unwrapped(lines: list[str]) -> Iterator[list[str]]:
