@@ -104,13 +104,15 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         if not isfinite(figures[column]):
             return f"{cell!r} is no figure ({column})"
     times = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
-    seconds = times.get("time_s")
-    if seconds is None:
-        return "no column of a time"
+    seconds, said = times.get("time_s"), figures.get("Mbytes/sec")
+    if seconds is None and said is None:
+        return "no column of a time or a rate"
     collective = names.collective(re.sub(r"^Multi-", "", state.benchmark))
     message = int(figures.get("#bytes", 0))
     size = names.whole(collective, message, state.ranks)
-    rate = size / seconds if size is not None and seconds > 0 else None
+    rate = None if said is None or seconds is not None else said * 1e6
+    if seconds is not None and seconds > 0 and size is not None:
+        rate = size / seconds
     factor = names.bus_factor(collective, state.ranks)
     reduces = collective in _REDUCING
     return Row(

@@ -79,7 +79,9 @@ def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
     if "algbw" not in text:
         return None
-    names = text.replace("#size", "# size").replace("#bytes", "# bytes").split()
+    # Neuron's nccom-test writes units into the names.
+    clean = re.sub(r"(?<=[a-z])\((?:B|elems|us|GB/s)\)", "", text)
+    names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
     old = "size" not in names and "N" in names
     first = "bytes" if old else "size"
     if first not in names or not any(t in names for t in _TIMES):

@@ -12,7 +12,7 @@ from reports.readers.text import Line
 
 __all__ = ["launched_ranks", "read"]
 
-_TITLE = re.compile(r"^\s*(?:# ?)?OSU (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
+_TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,29 @@ def test_the_files_name_tells_what_no_line_and_no_column_tells(
     assert any("file's name" in n.text for n in found.notes) == bool(collective)
 
 
+RCCL = [
+    {"numCycle": 1, "name": "AllReduce", "ranks": 8, "size": 1024, "type": "float", "redop": "sum",
+     "inPlace": place, "time": 20.0 + place, "algBw": 0.05, "busBw": 0.09, "wrong": wrong}
+    for place, wrong in ((0, "0"), (1, "N/A"))
+]  # fmt: skip
+
+
+def test_rccl_json() -> None:
+    """Rule: each object is a row, its placement a number; what is not counted is no zero."""
+    out, into = parse(json.dumps(RCCL)).rows
+    assert (out.collective, out.ranks, out.dtype, out.op) == ("allreduce", 8, "float", "sum")
+    assert [(r.placement, r.wrong) for r in (out, into)] == [("out", 0), ("in", None)]
+    assert out.time_s == pytest.approx(20e-6) and out.busbw_bytes_per_s == pytest.approx(9e7)
+
+
+def test_rccl_json_of_a_killed_run() -> None:
+    """Rule: whole objects are kept, the end and an object without a time are said."""
+    broken = {**RCCL[0], "time": "N/A"}
+    found = parse(json.dumps([*RCCL, broken, *RCCL], indent=1)[:-60])
+    assert len(found.rows) == 3
+    assert ["ends early" in n.text or "object 2" in n.text for n in found.notes] == [True, True]
+
+
 # -- OSU and IMB
 
 OSU = """\
@@ -192,6 +216,25 @@ def test_osu_benchmarks_are_told_apart(title: str, collective: str, ranks: int |
     """Rule: one-sided and multiple pairs are not the latency of two processes."""
     row = parse(f"# OSU {title} Test v5.7.1\n# Size          Latency (us)\n4   2.0\n").rows[0]
     assert (row.collective, row.ranks, row.transport) == (collective, ranks, "mpi")
+
+
+def test_tables_of_neighbours() -> None:
+    """Rule: Neuron's nccom-test, OSU in Python and IMB's rates without times are the same rows."""
+    neuron = "     size(B)    count(elems)     type    time(us)    algbw(GB/s)    busbw(GB/s)\n"
+    row = parse(
+        neuron + "    33554432   33554432    uint8         768          43.69   43.69\n"
+    ).rows[0]
+    assert (row.size, row.dtype, row.time_s) == (2**25, "uint8", pytest.approx(768e-6))
+    assert row.algbw_bytes_per_s == pytest.approx(43.69e9)
+    row = parse(
+        "# OMB-Py MPI Allreduce Latency Test\n# Size (B)   Avg Latency(us)\n4     8.0\n"
+    ).rows[0]
+    assert (row.collective, row.message, row.time_s) == ("allreduce", 4, pytest.approx(8e-6))
+    head = "# Benchmarking Uniband\n# #processes = 2\n"
+    row = parse(
+        head + "  #bytes #repetitions   Mbytes/sec   Msg/sec\n  1024  1000  1500.00  1464843\n"
+    ).rows[0]
+    assert (row.time_s, row.algbw_bytes_per_s, row.ranks) == (None, pytest.approx(1.5e9), 2)
 
 
 def test_a_table_without_rows_is_said() -> None:
