@@ -19,6 +19,8 @@ _GROUPS = re.compile(r"#\s*\(\s*\d+ groups of (\d{1,7}) processes")
 _REDUCTIONS = re.compile(r"#\s*MPI_Datatype for reductions\s*:\s*(\w+)")
 _DATATYPE = re.compile(r"#\s*MPI_Datatype\s*:\s*(\w+)")
 _OP = re.compile(r"#\s*MPI_Op\s*:\s*MPI_(\w+)")
+# IMB-EXT measures most of its benchmarks twice, under the same name.
+_AGGREGATE = re.compile(r"#\s*MODE:\s*AGGREGATE")
 _REDUCING = ("allreduce", "reduce", "reduce_scatter", "iallreduce", "ireduce", "ireduce_scatter")
 _TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_s"}
 _TIMES |= {"t_max[usec]": "max_s", "t_ovrl[usec]": "time_s"}
@@ -48,6 +50,9 @@ class _State:
             if found:
                 setattr(self, name, found.group(1))
                 return True
+        if _AGGREGATE.search(text) and not self.benchmark.endswith("_aggregate"):
+            self.benchmark += "_aggregate"
+            return True
         suite = _SUITE.search(text)
         if suite:
             self.version = f"IMB {(suite.group(1) or '').strip()}".strip()

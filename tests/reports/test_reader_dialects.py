@@ -237,6 +237,16 @@ def test_tables_of_neighbours() -> None:
     assert (row.time_s, row.algbw_bytes_per_s, row.ranks) == (None, pytest.approx(1.5e9), 2)
 
 
+def test_imb_modes_of_one_benchmark_are_two() -> None:
+    """Rule: IMB-EXT's aggregated and single operations do not become samples of one row."""
+    text = "# Benchmarking Unidir_Get\n# #processes = 2\n"
+    for mode in ("AGGREGATE", "NON-AGGREGATE"):
+        text += f"# Benchmarking Unidir_Get\n# #processes = 2\n#    MODE: {mode}\n"
+        text += "  #bytes #repetitions  t[usec]  Mbytes/sec\n  4  1000  2.00  2.00\n"
+    names = [row.collective for row in parse(text).rows]
+    assert names == ["unidirgetaggregate", "unidirget"]
+
+
 def test_a_table_without_rows_is_said() -> None:
     """Rule: a run that died after its header is a note, not silence."""
     assert [n.line for n in parse(OSU.split("4   ")[0] + "Segmentation fault\n").notes] == [2]

@@ -150,3 +150,12 @@ def test_hwloc_3_counts_kinds_of_devices_in_bits() -> None:
     new = new.replace('<topology version="2.0">', '<topology version="3.0">')
     names = [nic.name for nic in hwloc.parse(new).nics]
     assert names == [nic.name for nic in old.nics] == ["mlx5_0"]
+
+
+def test_nvbandwidth_between_host_and_device_both_ways() -> None:
+    """Rule: the bidirectional copy is a fact of its own, not a text without matrix."""
+    text = "Running host_to_device_bidirectional_memcpy_ce.\n"
+    text += (
+        "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
+    )
+    assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]
