@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING
 from reports import parquet
 from reports.errors import ReportError
 from reports.frame import frame
-from reports.readers import arrow, imb, names, nccl_json, nccl_text, osu, own, own_csv
+from reports.readers import (
+    arrow,
+    imb,
+    names,
+    nccl_json,
+    nccl_text,
+    osu,
+    own,
+    own_csv,
+    rccl_json,
+)
 from reports.readers.rows import Note, Reading, Row
-from reports.readers.text import decoded, lines, read_bytes
+from reports.readers.text import decoded, lines, read_bytes, unlabelled
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,7 +91,7 @@ def parse(text: str, source: str = "<text>") -> Reading:
             return found
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
-    clean = list(lines(text))
+    clean = list(unlabelled(lines(text)))
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     return Reading(rows, sorted((n for p in parts for n in p.notes), key=lambda n: n.line))
@@ -101,14 +111,17 @@ def _json(text: str, source: str) -> Reading | None:
         return _broken_json(text, source, str(error))
     if nccl_json.recognises(document):
         return nccl_json.read(source, document)
+    if rccl_json.recognises(document):
+        return rccl_json.read(source, document)
     if isinstance(document, list):
         return own.read_list(source, document)
     return None
 
 
 def _broken_json(text: str, source: str, error: str) -> Reading | None:
-    """What a killed run left of nccl-tests' JSON: the results that are whole."""
-    at = text.find('"results"')
+    """What a killed run left of nccl-tests' or rccl-tests' JSON: the results that are whole."""
+    listed = text.lstrip().startswith("[")
+    at = 0 if listed else text.find('"results"')
     opening = text.find("[", at)
     if at < 0 or opening < 0:
         return None
@@ -121,6 +134,10 @@ def _broken_json(text: str, source: str, error: str) -> Reading | None:
         except (ValueError, RecursionError):
             break
         results.append(one)
+    note = Note(source, text.count("\n", 0, position) + 1, f"the JSON ends early ({error[:60]})")
+    if listed:
+        cut = rccl_json.read(source, results) if rccl_json.recognises(results) else None
+        return None if cut is None else Reading(cut.rows, [*cut.notes, note])
     head = text[:at].rstrip().rstrip(",") + "}"
     try:
         document = json.loads(head)
@@ -130,7 +147,6 @@ def _broken_json(text: str, source: str, error: str) -> Reading | None:
         {**document, "results": results} if isinstance(document, dict) else {"results": results}
     )
     found = nccl_json.read(source, document)
-    note = Note(source, text.count("\n", 0, position) + 1, f"the JSON ends early ({error[:60]})")
     return Reading(found.rows, [*found.notes, note])
 
 

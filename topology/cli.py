@@ -92,9 +92,12 @@ def _gathered(args: argparse.Namespace) -> Topology:
     topology, notes = gather(args.files)
     for note in notes:
         sys.stderr.write(f"note: {plain(note)}\n")
-    if topology.gaps and not args.files:
-        gaps = len(topology.gaps)
-        sys.stderr.write(f"note: {gaps} question(s) without an answer here; --json lists them\n")
+    if topology.gaps:
+        where, gap = "in the files" if args.files else "here", topology.gaps[0]
+        sys.stderr.write(
+            f"note: {len(topology.gaps)} question(s) without an answer {where}"
+            f" ({plain(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
+        )
     return topology
 
 

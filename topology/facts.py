@@ -85,6 +85,7 @@ DEVICE_FACTS: dict[str, str] = {
     "copy_rate": "measured bytes per second of a copy inside the device",
     "host_to_device": "measured bytes per second from the host",
     "device_to_host": "measured bytes per second to the host",
+    "host_both": "measured bytes per second between host and device, both ways at once",
     "cpu_affinity": "CPU list: 0-19,40-59",
     "numa_affinity": "NUMA node list: 0 or 0,2-8",
     "gpu_numa_id": "NUMA node that the GPU's own memory is",

@@ -19,6 +19,8 @@ _GROUPS = re.compile(r"#\s*\(\s*\d+ groups of (\d{1,7}) processes")
 _REDUCTIONS = re.compile(r"#\s*MPI_Datatype for reductions\s*:\s*(\w+)")
 _DATATYPE = re.compile(r"#\s*MPI_Datatype\s*:\s*(\w+)")
 _OP = re.compile(r"#\s*MPI_Op\s*:\s*MPI_(\w+)")
+# IMB-EXT measures most of its benchmarks twice, under the same name.
+_AGGREGATE = re.compile(r"#\s*MODE:\s*AGGREGATE")
 _REDUCING = ("allreduce", "reduce", "reduce_scatter", "iallreduce", "ireduce", "ireduce_scatter")
 _TIMES = {"t[usec]": "time_s", "t_avg[usec]": "time_s", "t_min[usec]": "min_s"}
 _TIMES |= {"t_max[usec]": "max_s", "t_ovrl[usec]": "time_s"}
@@ -33,6 +35,8 @@ class _State:
         self.ranks: int | None = None
         self.dtype, self.reductions, self.op = "", "", ""
         self.columns: list[str] = []
+        # The line of a header that has no row yet, 0 where there is none.
+        self.bare = 0
 
     def take(self, text: str) -> bool:
         """Whether a line was one of those above a table."""
@@ -46,6 +50,9 @@ class _State:
             if found:
                 setattr(self, name, found.group(1))
                 return True
+        if _AGGREGATE.search(text) and not self.benchmark.endswith("_aggregate"):
+            self.benchmark += "_aggregate"
+            return True
         suite = _SUITE.search(text)
         if suite:
             self.version = f"IMB {(suite.group(1) or '').strip()}".strip()
@@ -56,6 +63,7 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
     """All IMB tables in a log. Sizes are one rank's message; ``size`` is the whole collective's."""
     rows: list[Row] = []
     notes: list[Note] = []
+    bare: list[int] = []
     state, number, run = _State(), -1, Run(source, 0, "imb")
     for line in lines:
         name = _NAME.search(line.text)
@@ -69,18 +77,23 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
                 re.sub(r"(?<=\S)#", " #", line.text).replace("overlap [%]", "overlap[%]").split()
             )
             number += 1
+            bare.append(state.bare)
+            state.bare = line.number
             run = Run(source, number, "imb", f"IMB {state.benchmark}", state.version)
             continue
-        if line.text.startswith("#"):
+        if line.text.lstrip().startswith("#"):
             state.columns = []
         tokens = line.text.split()
         if not state.columns or not tokens or not tokens[0].isdecimal():
             continue
+        state.bare = 0
         row = _row(run, line.number, tokens, state)
         if isinstance(row, str):
             notes.append(Note(source, line.number, f"row not read: {row}"))
         else:
             rows.append(row)
+    bare.append(state.bare)
+    notes += [Note(source, n, "a table's header with no row below it") for n in bare if n]
     return Reading(rows, notes)
 
 
@@ -96,13 +109,15 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         if not isfinite(figures[column]):
             return f"{cell!r} is no figure ({column})"
     times = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
-    seconds = times.get("time_s")
-    if seconds is None:
-        return "no column of a time"
+    seconds, said = times.get("time_s"), figures.get("Mbytes/sec")
+    if seconds is None and said is None:
+        return "no column of a time or a rate"
     collective = names.collective(re.sub(r"^Multi-", "", state.benchmark))
     message = int(figures.get("#bytes", 0))
     size = names.whole(collective, message, state.ranks)
-    rate = size / seconds if size is not None and seconds > 0 else None
+    rate = None if said is None or seconds is not None else said * 1e6
+    if seconds is not None and seconds > 0 and size is not None:
+        rate = size / seconds
     factor = names.bus_factor(collective, state.ranks)
     reduces = collective in _REDUCING
     return Row(

@@ -14,6 +14,7 @@ __all__ = [
     "collective",
     "dtype",
     "element_size",
+    "in_file_name",
     "ranks_from_rates",
     "whole",
 ]
@@ -52,6 +53,10 @@ _DTYPES = {
     "float32": "float",
     "float64": "double",
 }
+_NAMED = re.compile(
+    r"(?<![a-z])(?:all[-_]?(?:reduce|gather|to[-_]?all)|reduce[-_]?scatter|broadcast|bcast|send[-_]?recv"
+    r"|reduce|gather|scatter|hypercube)(?![a-z])"
+)
 _BYTES = {"int8": 1, "uint8": 1, "half": 2, "bfloat16": 2, "int32": 4, "uint32": 4, "float": 4}
 _BYTES |= {"int64": 8, "uint64": 8, "double": 8}
 
@@ -71,6 +76,14 @@ def collective(text: str) -> str:
         name, prefix = name[len("non-blocking ") :], "i"
     bare = re.sub(r"[^a-z0-9]", "", name)
     return prefix + _SYNONYMS.get(bare, bare)
+
+
+def in_file_name(path: str) -> str:
+    """The one collective that a file is named after; "" when it names none, or several."""
+    found = {
+        collective(m) for m in _NAMED.findall(path.replace("\\", "/").rsplit("/", 1)[-1].lower())
+    }
+    return found.pop() if len(found) == 1 else ""
 
 
 def dtype(text: str) -> str:

@@ -1,7 +1,8 @@
 """The lines of an nccl-tests table, each on its own: headers, rows, cells, devices, messages.
 
-Dialects: ``error`` (a deviation) before version 2.13 and ``#wrong`` (a count) after; redop and
-root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
+Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds; ``error``
+(a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a count) after; redop
+and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
 The header says which; without one the row itself does.
 """
 
@@ -15,25 +16,41 @@ from math import isfinite
 __all__ = ["Header", "Start", "cells", "header", "number", "row_start", "without_messages"]
 
 _TIMES = ("time", "cputime")
+# What the columns were called before 2019, in our words of today.
+_OLD = {"N": "count", "op": "redop", "res": "error"}
 # Columns that hold figures; what a fork adds may hold words.
 _FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf", re.ASCII)
+_NUMBER = re.compile(
+    r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
+)
 _START = re.compile(
     r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
 )
 _MESSAGE = re.compile(
-    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ )?NCCL \w+.*$"
+    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL \w+.*$"
 )
+# Where a build that traces itself says so: before its message, or before nccl-tests' own text.
+_TRACE = re.compile(r"(?:[A-Za-z_]\w*\(\), )[\w./-]+\.(?:cu|cc|cpp|cxx|c|h):\d+,", re.ASCII)
+_DEBUG = re.compile(r"\[[\w./-]+\.(?:cu|cc|cpp|cxx|c|h)[:\[\]].*$", re.ASCII)
+# A message of the program under test, glued to the whole number that was printed last.
+_GLUED = re.compile(r"(-?\d{1,9})[A-Za-z_\[(<]", re.ASCII)
+# What may stand in the column of the type; prose that begins with two numbers has none of these.
+_KIND = re.compile(r"u?int|u?char|half|float|double|bf|fp?\d", re.IGNORECASE)
 _OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a header line says: columns between type and the first time, and those of one half."""
+    """What a header line says: columns between type and the first time, of one half, and after both.
+
+    ``unit_s``: seconds of the unit of the time column.
+    """
 
     before: tuple[str, ...]
     half: tuple[str, ...]
     halves: int
+    after: tuple[str, ...] = ()
+    unit_s: float = 1e-6
 
     @property
     def cells(self) -> int:
@@ -55,27 +72,37 @@ class Start:
     cells: list[str]
     first: int = 0
     surplus: int = 0
+    after: tuple[str, ...] = ()
 
 
 def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
-    if "algbw" not in text or "size" not in text:
+    if "algbw" not in text:
         return None
-    names = text.replace("#size", "# size").split()
-    if "size" not in names or not any(t in names for t in _TIMES):
+    # Neuron's nccom-test writes units into the names.
+    clean = re.sub(r"(?<=[a-z])\((?:B|elems|us|GB/s)\)", "", text)
+    names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
+    old = "size" not in names and "N" in names
+    first = "bytes" if old else "size"
+    if first not in names or not any(t in names for t in _TIMES):
         return None
-    names = names[names.index("size") + 1 :]
+    names = [_OLD.get(n, n) if old else n for n in names[names.index(first) + 1 :]]
     starts = [i for i, name in enumerate(names) if name in _TIMES]
     if not starts:
         return None
     before = tuple(n for n in names[: starts[0]] if n not in ("count", "type"))
     end = starts[1] if len(starts) > 1 else len(names)
     half = tuple(n for n in names[starts[0] : end] if n != "timestamp")
-    return Header(before, half, len(starts))
+    rest = tuple(n for n in names[end:] if n != "timestamp")
+    return Header(before, half, len(starts), rest[len(half) :], 1e-3 if old else 1e-6)
 
 
 def without_messages(text: str, hosts: Sequence[str]) -> str:
     """A line without what NCCL wrote into it, host names known to be glued to a word included."""
+    if "()," in text:
+        text = _TRACE.sub(" ", text)
+    if ":" in text and "[" in text:
+        text = _DEBUG.sub("", text)
     if "NCCL " not in text:
         return text
     for host in hosts:
@@ -86,10 +113,10 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure; None for ``N/A``, a fork's word and what is not finite."""
+    """A figure, with its star if it has one; None for ``N/A``, a fork's word, what is not finite."""
     if not _NUMBER.fullmatch(cell):
         return None
-    value = float(cell)
+    value = float(cell.rstrip("*"))
     return value if isfinite(value) else None
 
 
@@ -114,7 +141,9 @@ def _guess(tokens: Sequence[str]) -> Header:
     if figures % 4 == 1 and re.fullmatch(r"-?\d+", rest[0]):
         before.append("root")
         figures -= 1
-    half = ["time", "algbw", "busbw", "#wrong"]
+    # A deviation was printed with one digit and an exponent, a count is not.
+    deviates = any(re.fullmatch(r"\de[+-]\d\d\*?", token) for token in rest)
+    half = ["time", "algbw", "busbw", "error" if deviates else "#wrong"]
     if figures >= 16:
         half += ["i_min", "i_max", "i_p99", "i_cv%"]
     return Header(tuple(before), tuple(half), 1 if 0 < figures < 8 else 2)
@@ -129,15 +158,19 @@ def _leading(tokens: Sequence[str]) -> list[str]:
     return found
 
 
-def _figures(tokens: Sequence[str], columns: Header) -> list[str]:
-    """The cells of a row as far as they are figures, or stand in a column that a fork added."""
-    found = []
+def _figures(tokens: Sequence[str], columns: Header) -> tuple[list[str], bool]:
+    """The cells of a row as far as they are figures, or stand in a column that a fork added.
+
+    And whether a message, glued to a count of wrong elements, takes the rest of the line.
+    """
+    found: list[str] = []
     for n, token in enumerate(tokens):
         column = columns.half[n % len(columns.half)] if n < columns.cells else "time"
         if not _is_cell(token) and (column in _FIGURES or column.startswith("i_")):
-            break
+            glued = _GLUED.match(token) if column in ("#wrong", "wrong") else None
+            return ([*found, glued.group(1)], True) if glued else (found, False)
         found.append(token)
-    return found
+    return found, False
 
 
 def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int] | str:
@@ -155,6 +188,9 @@ def _words(tokens: Sequence[str], columns: Header) -> tuple[str, int | None, int
             if token.lower() not in _OPS:
                 return f"{token!r} stands where the operation should"
         elif name == "root" and spare != 0:
+            glued = _GLUED.match(token)
+            if glued:
+                return op, int(glued.group(1)), len(tokens)
             if not re.fullmatch(r"-?\d{1,9}", token):
                 return f"{token!r} stands where the root should"
             root, at = int(token), at + 1
@@ -166,22 +202,24 @@ def row_start(line: int, text: str, known: Header | None) -> Start | str | None:
     found = _START.search(text)
     if not found:
         return None
-    size, count, kind, rest = found.groups()
+    bytes_, elements, kind, rest = found.groups()
     tokens = rest.split()
     columns = known or _guess(tokens)
     if known is None and len(_leading(tokens[len(columns.before) :])) < 4:
         return None
     words = _words(tokens, columns)
     if isinstance(words, str):
-        return words
+        return words if _KIND.match(kind) else None
     op, root, at = words
-    figures = _figures(tokens[at:], columns)
+    figures, message = _figures(tokens[at:], columns)
     odd = tokens[at + len(figures) : at + columns.cells]
-    if odd and len(figures) < columns.cells and "timestamp" not in odd:
-        return f"{odd[0]!r} is no figure ({columns.half[len(figures) % len(columns.half)]})"
+    if odd and not message and len(figures) < columns.cells and "timestamp" not in odd:
+        column = columns.half[len(figures) % len(columns.half)]
+        return f"{odd[0]!r} is no figure ({column})" if _KIND.match(kind) else None
     # A replayed trace leaves the out-of-place half blank.
     blank = re.match(rf"(?:\s+\S+){{{at}}}\s{{34,}}\S", rest) if at else None
     first = len(columns.half) if blank and len(figures) == len(columns.half) else 0
-    surplus = max(0, len(figures) - columns.cells)
-    figures = figures[: columns.cells]
-    return Start(line, int(size), int(count), kind, op, root, columns, figures, first, surplus)
+    figures, more = figures[: columns.cells], figures[columns.cells :]
+    after, surplus = tuple(more[: len(columns.after)]), max(0, len(more) - len(columns.after))
+    size, count = int(bytes_), int(elements)
+    return Start(line, size, count, kind, op, root, columns, figures, first, surplus, after)

@@ -32,6 +32,7 @@ class Table:
     refused: bool = False
     rows: list[Start] = field(default_factory=list)
     average: tuple[int, float] | None = None
+    out_of_bounds: tuple[int, int] | None = None
 
     def size_of_world(self) -> int | None:
         """Ranks of one communicator, as far as the lines above the table tell."""
@@ -50,8 +51,11 @@ def rows_of(
     name, algorithm, transport = ours.groups() if ours else (table.program, "", "")
     collective = names.collective(name)
     if not collective or _contradicted(table, collective):
-        collective = _inferred(table)
-        text = f"taken for {collective} by its columns" if collective else "it stays empty"
+        collective, by = _inferred(table), "its columns"
+        named = "" if collective else names.in_file_name(source)
+        if named and not _contradicted(table, named):
+            collective, by = named, "the file's name"
+        text = f"taken for {collective} by {by}" if collective else "it stays empty"
         text = f"no line names the collective of this table: {text}"
         guesses.setdefault(text, []).append(table.rows[0].line)
     ranks = table.size_of_world() or _inferred_ranks(table, collective)
@@ -65,13 +69,15 @@ def rows_of(
         tuple(table.hosts),
         tuple(table.devices),
     )
+    unit_s = _unit_s(source, table, notes)
     rows = []
     for start in table.rows:
         for half in range(start.first // len(start.header.half), start.header.halves):
-            row = _half(run, table, start, half, collective, ranks)
+            row = _half(run, table, start, half, collective, ranks, unit_s)
             if row is not None:
                 rows.append(_with(row, algorithm, transport))
     _check_average(source, table, rows, notes)
+    _check_values(source, table, rows, notes)
     return rows
 
 
@@ -80,17 +86,25 @@ def _with(row: Row, algorithm: str, transport: str) -> Row:
 
 
 def _half(
-    run: Run, table: Table, start: Start, half: int, collective: str, ranks: int | None
+    run: Run,
+    table: Table,
+    start: Start,
+    half: int,
+    collective: str,
+    ranks: int | None,
+    unit_s: float,
 ) -> Row | None:
     width = len(start.header.half)
     mine = start.cells[half * width - start.first : (half + 1) * width - start.first]
     if len(mine) < width:
         return None
     figure = dict(zip(start.header.half, map(number, mine), strict=True))
-    microseconds = figure.get("time", figure.get("cputime"))
-    if microseconds is None:
+    time = figure.get("time", figure.get("cputime"))
+    if time is None:
         return None
     wrong = figure.get("#wrong", figure.get("wrong"))
+    after = dict(zip(start.header.after, map(number, start.after), strict=False))
+    iterations = after.get("#iters")
 
     def scaled(key: str, factor: float) -> float | None:
         value = figure.get(key)
@@ -108,7 +122,7 @@ def _half(
         dtype=names.dtype(start.dtype),
         op=start.op,
         root=start.root,
-        time_s=microseconds * 1e-6,
+        time_s=time * unit_s,
         min_s=scaled("i_min", 1e-6),
         max_s=scaled("i_max", 1e-6),
         p99_s=scaled("i_p99", 1e-6),
@@ -117,7 +131,7 @@ def _half(
         busbw_bytes_per_s=scaled("busbw", 1e9),
         wrong=None if wrong is None else int(wrong),
         error=figure.get("error"),
-        iterations=table.iterations,
+        iterations=table.iterations if iterations is None else int(iterations),
     )
 
 
@@ -152,6 +166,31 @@ def _inferred_ranks(table: Table, collective: str) -> int | None:
     algbw = number(start.cells[columns.index("algbw")])
     busbw = number(start.cells[columns.index("busbw")])
     return names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
+
+
+def _unit_s(source: str, table: Table, notes: list[Note]) -> float:
+    """The unit of the times: the header's; without one the one that agrees with size and rate."""
+    if table.header is not None:
+        return table.header.unit_s
+    for start in table.rows:
+        figure = dict(zip(start.header.half, map(number, start.cells), strict=False))
+        time, rate = figure.get("time"), figure.get("algbw")
+        if time and rate and rate >= 0.1 and isclose(start.size, rate * time * 1e6, rel_tol=0.2):
+            text = "no header says the unit of the times: milliseconds, by sizes and rates"
+            notes.append(Note(source, start.line, text))
+            return 1e-3
+    return 1e-6
+
+
+def _check_values(source: str, table: Table, rows: list[Row], notes: list[Note]) -> None:
+    """What the log says of wrong values and no row shows: stars, and the count below the table."""
+    starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
+    if starred:
+        text = f"the log stars the error of {len(starred)} rows from here on as too large"
+        notes.append(Note(source, starred[0], text))
+    elif table.out_of_bounds is not None and not any(row.wrong for row in rows):
+        line, values = table.out_of_bounds
+        notes.append(Note(source, line, f"the log counts {values} values out of bounds"))
 
 
 def _check_average(source: str, table: Table, rows: list[Row], notes: list[Note]) -> None:

@@ -25,7 +25,8 @@ _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
 _AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?)")
-_HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?NCCL ")
+_BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
+_HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 
 
 class _Stream:
@@ -133,8 +134,11 @@ class _Stream:
             self._flush()
             table.average = (line.number, float(average.group(1)))
             return True
-        if "Out of bounds values" in text:
+        bounds = _BOUNDS.search(text)
+        if bounds:
             self._flush()
+            if int(bounds.group(1)):
+                table.out_of_bounds = (line.number, int(bounds.group(1)))
             return True
         self._facts(text)
         return False

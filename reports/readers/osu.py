@@ -12,29 +12,41 @@ from reports.readers.text import Line
 
 __all__ = ["launched_ranks", "read"]
 
-_TITLE = re.compile(r"^(?:# ?|\s*)OSU (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
+_TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")
 _RANKS = re.compile(r"(?:^|\s)(?:-np|-n|--np|--ntasks[= ]?|-ntasks)\s*=?\s*(\d{1,7})\b")
+_NODES = re.compile(r"(?:^|\s)(?:-N|--nodes)\s*=?\s*(\d{1,6})\b")
+_PER_NODE = re.compile(r"(?:^|\s)(?:--ntasks-per-node)\s*=?\s*(\d{1,6})\b")
+# What Intel MPI says of each rank as it starts (I_MPI_DEBUG): rank, process, host, its cores.
+_STARTED = re.compile(r"MPI startup\(\): (\d{1,7})\s+\d+\s+\S+\s+(?:\{|\d|$)")
 _COLUMN = re.compile(
     r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: [A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
-_POINT_TO_POINT = {"latency", "bandwidth", "bidirectionalbandwidth"}
+_POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectionalbandwidth"}
 _SECONDS = {"avglatency": "time_s", "latency": "time_s", "overall": "time_s"}
 _SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
 
 
 def launched_ranks(text: str) -> int | None:
-    """The rank count on a launcher's command line, None when the line has none."""
+    """The rank count of a launcher's command line, or so far of Intel MPI's; None for other lines."""
+    started = _STARTED.search(text)
+    if started:
+        return int(started.group(1)) + 1
     if not _COMMAND.search(text):
         return None
     found = _RANKS.search(text)
-    return int(found.group(1)) if found else None
+    if found:
+        return int(found.group(1))
+    nodes, each = _NODES.search(text), _PER_NODE.search(text)
+    if "srun" not in text or not nodes:
+        return None
+    return int(nodes.group(1)) * int(each.group(1) if each else 1)
 
 
 def _columns(text: str) -> list[str] | None:
     """The columns of a header line, None for any other line."""
-    if not re.match(r"#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
+    if not re.match(r"\s*#?\s*(?:Size|Avg|Overall)\b", text) or "=" in text:
         return None
     found = _COLUMN.findall(text)
     return found if found and any(c != "Size" for c in found) else None
@@ -45,14 +57,17 @@ class _Table:
 
     def __init__(self, source: str, number: int, title: re.Match[str], ranks: int | None) -> None:
         model, name, version = title.groups()
-        self.collective = _collective(name)
-        self.ranks = 2 if self.collective in _POINT_TO_POINT else ranks
+        self.collective = _collective(model, name)
+        one_sided = "_" in model
+        self.ranks = 2 if one_sided or self.collective in _POINT_TO_POINT else ranks
         program = f"OSU {model} {name}"
         self.run = Run(source, number, "osu", program, f"OSU {version or ''}".strip())
+        model = model.partition("_")[0]
         self.transport = {"MPI-CUDA": "cuda", "MPI-ROCM": "rocm"}.get(model, model.lower())
         self.dtype = ""
         self.columns: list[str] = []
-        self.bad = False
+        # The line of a header that has no row yet, 0 where there is none.
+        self.bare = 0
 
     def row(self, line: Line) -> Row | str | None:
         """A row, why a line that looks like one is none, or None."""
@@ -123,7 +138,11 @@ class _Table:
         )
 
 
-def _collective(title: str) -> str:
+def _collective(model: str, title: str) -> str:
+    """The collective of a title; of another benchmark its whole name, ``MPI_Get latency``'s too."""
+    _, _, operation = model.partition("_")
+    if operation or title.lower().startswith("multi"):
+        return names.collective(f"{operation} {title}")
     name = re.sub(r" (?:Latency|Personalized Exchange)\b", "", title)
     return names.collective(name or title)
 
@@ -140,18 +159,21 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
     """All OSU tables in a log; rank counts come from a launcher's line above, where there is one."""
     rows: list[Row] = []
     notes: list[Note] = []
+    bare: list[int] = []
     table: _Table | None = None
     number, ranks = 0, None
     for line in lines:
         ranks = launched_ranks(line.text) or ranks
         title = _TITLE.search(line.text)
         if title:
+            bare.append(table.bare if table else 0)
             table = _Table(source, number, title, ranks)
             number += 1
             continue
         if table is None:
             continue
-        if line.text.startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
+        if line.text.lstrip().startswith(("#---", "# Benchmarking", "# nThread", "# nccl-tests")):
+            bare.append(table.bare)
             table = None
             continue
         datatype = _DATATYPE.search(line.text)
@@ -160,13 +182,16 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
             continue
         columns = _columns(line.text)
         if columns:
-            table.columns = columns
+            table.columns, table.bare = columns, line.number
             continue
         row = table.row(line)
+        table.bare = table.bare if row is None else 0
         if isinstance(row, str):
             notes.append(Note(source, line.number, f"row not read: {row}"))
         elif row is not None:
             rows.append(row)
+    bare.append(table.bare if table else 0)
+    notes += [Note(source, n, "a table's header with no row below it") for n in bare if n]
     if any(r.size is None for r in rows):
         text = "the collective's whole size needs the rank count; give it with --ranks"
         notes.append(Note(source, next(r.line for r in rows if r.size is None), text))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from reports.errors import ReportError
 
-__all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes"]
+__all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes", "unlabelled"]
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
 LIMIT = 4 << 30
@@ -18,6 +18,10 @@ LIMIT = 4 << 30
 _PIECE = 1 << 20
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][0-9A-Za-z])")
+# What web forms leave of a colour: the escape character shown, written out or lost.
+_WRECKED = re.compile(
+    r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m", re.ASCII
+)
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 # What may stand before a line of a benchmark; a named group says which rank's stream it is.
@@ -38,6 +42,12 @@ _PREFIXES = tuple(
     )
 )
 _SPACE = re.compile(r"\s*")
+# How a line begins that every benchmark prints before its first row: what stands before it is a label.
+_BEGINS = re.compile(
+    r"# nThread \d|#\s*size\s+count|# ?OSU [A-Z]\S* .+ Test|#\s*Intel ?\(R\) MPI Bench|# Benchmarking "
+)
+_LONGEST_LABEL = 120
+_MOST_LABELS = 8
 
 
 class Line(NamedTuple):
@@ -103,8 +113,30 @@ def lines(text: str) -> Iterator[Line]:
         line = raw.rstrip("\r")
         if "\x1b" in line:
             line = _COLOUR.sub("", line)
+        if "m" in line and "[" in line:
+            line = _WRECKED.sub("", line)
         stream, line = _unprefixed(line)
         yield Line(number, stream, line.rstrip())
+
+
+def unlabelled(found: Iterable[Line]) -> Iterator[Line]:
+    """The lines without the label that some launcher puts before each, whatever it looks like.
+
+    It is learned from a line that a benchmark is known to begin with #; numbers in it may change.
+    """
+    labels: dict[str, re.Pattern[str]] = {}
+    for line in found:
+        begins = _BEGINS.search(line.text) if "#" in line.text else None
+        label = line.text[: begins.start()] if begins else ""
+        if label.strip() and len(label) <= _LONGEST_LABEL and len(labels) < _MOST_LABELS:
+            shape = re.sub(r"\d+", r"\\d+", re.escape(label.rstrip()))
+            labels.setdefault(shape, re.compile(shape + r"(?=\s|#|\d|$)"))
+        for pattern in labels.values():
+            match = pattern.match(line.text)
+            if match:
+                line = line._replace(text=line.text[match.end() :])
+                break
+        yield line
 
 
 def _unprefixed(line: str) -> tuple[str, str]:

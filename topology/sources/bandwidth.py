@@ -84,8 +84,8 @@ def _title(line: str) -> _Matrix | None:
     if nvb["unit"] == "ns":
         return _Matrix("latency", "ns") if nvb["row"] == "GPU" else None
     if nvb["row"] == "CPU":
-        fact = {"->": "host_to_device", "<-": "device_to_host"}.get(nvb["arrow"])
-        return _Matrix(fact, "GB/s", host=True) if fact else None
+        facts = {"->": "host_to_device", "<-": "device_to_host", "<->": "host_both"}
+        return _Matrix(facts[nvb["arrow"]], "GB/s", host=True)
     if nvb["arrow"] == "<->":
         return _Matrix("bandwidth_both", "GB/s")
     return _Matrix("bandwidth", "GB/s", to_row=nvb["arrow"] == "<-")

@@ -16,6 +16,8 @@ from topology.sources.xml_text import Node, tree
 
 NAME = "hwloc"
 _PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.I)
+#: How ``osdev_type`` says RDMA device and network interface: a number, since hwloc 3 a bit of a set.
+_KINDS, _NEW_KINDS = (3, 2), (1 << 5, 1 << 4)
 _CACHE = re.compile(r"L[1-5](?:Cache)?|Cache")
 _INNER = (
     "Machine",
@@ -44,12 +46,13 @@ def parse(text: str) -> Topology:
     machine = next((n for n in root.all("object") if n.get("type") in ("Machine", "System")), None)
     if machine is None:
         raise ProbeError(NAME, "no Machine object", root.line)
-    return _Reader().read(machine)
+    return _Reader(_NEW_KINDS if root.get("version").startswith("3") else _KINDS).read(machine)
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, kinds: tuple[int, int]) -> None:
         self.draft = Draft(NAME)
+        self.kinds = kinds
         self.functions: dict[str, Function] = {}
         self.homes: dict[str, str] = {}
         self.counts: dict[str, int] = {}
@@ -147,9 +150,14 @@ class _Reader:
 
     def _function(self, node: Node, root: str, bridges: tuple[str, ...]) -> str:
         busid = canonical(node.get("pci_busid"))
-        if busid is None or busid in self.functions:
-            why = "twice" if busid else "without being one"
-            raise ProbeError(NAME, f"pci_busid={node.get('pci_busid')!r} appears {why}", node.line)
+        if busid is None:
+            said = node.get("pci_busid")
+            raise ProbeError(NAME, f"pci_busid={said!r} appears without being one", node.line)
+        if busid in self.functions:
+            self.draft.gap(
+                busid, "pci_busid", f"line {node.line}: it appears twice; this one is out"
+            )
+            return busid
         match = _PCI_TYPE.match(node.get("pci_type"))
         function = Function(busid, root, bridges)
         if match:
@@ -159,11 +167,18 @@ class _Reader:
         self.functions[busid] = function
         return busid
 
+    def _is(self, said: int | None, kind: int) -> bool:
+        return said is not None and (
+            said == kind or (self.kinds is _NEW_KINDS and bool(said & kind))
+        )
+
     def _os_devices(self, node: Node, function: Function) -> None:
         """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""
         devices = [c for c in node.all("object") if c.get("type") == "OSDev"]
-        rdma = [d for d in devices if d.get("osdev_type") == "3"]
-        net = [d for d in devices if d.get("osdev_type") == "2"]
+        rdma, net = (
+            [d for d in devices if self._is(d.number("osdev_type", NAME), kind)]
+            for kind in self.kinds
+        )
         function.names = tuple(d.get("name") for d in (*rdma, *net) if d.get("name"))
         model = next((m for d in devices if (m := _infos(d).get("GPUModel"))), None)
         facts = function.facts

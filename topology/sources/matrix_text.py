@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from topology.errors import ProbeError
+from topology.sources.pasted import readings
 
 MAX_DEVICES = 1024
 #: The words of ``topo -m`` and of ``topo -p2p``, as alternatives of a regular expression.
@@ -51,10 +53,20 @@ class Matrix:
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
     """Return every matrix whose cells are ``words``, LEVELS or STATUSES; those of the other are skipped.
 
-    Raises ProbeError, with the line, for a matrix that starts and then breaks off or has a foreign
-    word, and when there is none at all.
+    Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the line, for a matrix that
+    starts and then breaks off or has a foreign word, and when there is none at all.
     """
     lines = [plain(line) for line in lines]
+    try:
+        return _found(source, lines, words)
+    except ProbeError as error:
+        for attempt in readings(lines):
+            with suppress(ProbeError):
+                return _found(source, attempt, words)
+        raise error from None
+
+
+def _found(source: str, lines: list[str], words: str) -> list[Matrix]:
     found, at = [], 0
     while at < len(lines):
         header = _header(lines, at, words)
@@ -160,7 +172,8 @@ def _checked(
     source: str, line: int, label: str, labels: tuple[str, ...], words: list[str], after: str
 ) -> dict[str, str]:
     if len(words) != len(labels):
-        foreign = after.split()[0] if after.split() else "the end of the line"
+        rest = after.strip(" \t|,;").split()
+        foreign = rest[0] if rest else "the end of the line"
         reason = f"row {label} has {len(words)} of {len(labels)} cells, then {foreign!r}"
         raise ProbeError(source, reason, line)
     row = dict(zip(labels, words, strict=True))

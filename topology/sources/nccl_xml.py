@@ -84,27 +84,55 @@ class _Reader:
             if child.tag == "pci":
                 self._pci(child, parent)
             elif child.tag == "nic":
-                self.nets += [(None, net, parent) for net in child.all("net")]
+                for net in child.all("net"):
+                    self._virtual(net, parent)
+
+    def _virtual(self, net: Node, parent: str) -> None:
+        """A net without a card; one that stands below several CPUs belongs to none of them."""
+        for n, (pci, other, above) in enumerate(self.nets):
+            if pci is None and other is not None and other.attributes == net.attributes:
+                host = self.draft.devices[parent].parent or parent
+                if self.draft.devices[above].parent in (host, None) or above == host:
+                    self.nets[n] = (None, other, host)
+                    return
+        self.nets.append((None, net, parent))
 
     def _pci(self, pci: Node, parent: str) -> None:
         busid = canonical(pci.get("busid"))
         if busid is None:
             raise ProbeError(NAME, f"<pci> has busid={pci.get('busid')!r}", pci.line)
-        if busid in self.by_bus:
-            raise ProbeError(NAME, f"{busid} appears twice", pci.line)
         kind = pci.get("class").lower()
-        self.by_bus[busid] = f"PCI:{busid}"
         if pci.all("gpu") or kind.startswith(("0x03", "0x12")):
+            if any(busid == other for _, other, _ in self.gpus):
+                raise ProbeError(NAME, f"{busid} is the bus id of two GPUs", pci.line)
+            self.by_bus[busid] = f"PCI:{busid}"
             self.gpus.append((pci, busid, parent))
         elif pci.all("nic") or kind.startswith("0x02"):
             nets = [net for nic in pci.all("nic") for net in nic.all("net")]
             self.nets += [(pci, net, parent) for net in nets] or [(pci, None, parent)]
         elif kind.startswith(("0x0604", "0x0600")) or pci.all("pci"):
-            self.draft.add(f"PCI:{busid}", Kind.BRIDGE, busid=busid, parent=parent)
-            self.draft.state(f"PCI:{busid}", **_pcie(pci))
-            self._below(pci, f"PCI:{busid}")
+            self._bridge(pci, busid, parent)
         else:
-            self.draft.gap(busid, "class", f"{kind or 'no class'} is neither GPU, NIC nor bridge")
+            why = "is neither GPU, NIC nor bridge"
+            if not kind:
+                why = "NCCL asks the machine what it is; the file does not say"
+            self.draft.gap(busid, "class", f"{kind} {why}".strip())
+
+    def _bridge(self, pci: Node, busid: str, parent: str) -> None:
+        """Like NCCL, take a bus id that some models give to several bridges for as many bridges."""
+        id = f"PCI:{busid}"
+        first = id not in self.draft.devices
+        if first:
+            self.by_bus.setdefault(busid, id)
+        else:
+            count = sum(1 for d in self.draft.devices if d.startswith(f"{id}#"))
+            id = f"{id}#{count + 2}"
+            self.draft.gap(
+                id, "busid", f"line {pci.line}: {busid} is another bridge's bus id as well"
+            )
+        self.draft.add(id, Kind.BRIDGE, busid=busid if first else None, parent=parent)
+        self.draft.state(id, **_pcie(pci))
+        self._below(pci, id)
 
     def _gpus(self) -> None:
         """Index GPUs by NCCL's dev where every GPU has one of its own, else in order of bus ids."""

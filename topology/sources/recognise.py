@@ -40,6 +40,8 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
 )
 #: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser tells.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
+#: Above such a GPU, what only ``topo -m`` prints.
+_ALONE_HEADER = r"\bGPU ?0\b.*CPU ?Affinity"
 
 
 def recognise(text: str) -> tuple[str, ...]:
@@ -54,8 +56,9 @@ def recognise(text: str) -> tuple[str, ...]:
             return (name,)
     rows = "\n".join(plain(line) for line in lines("text", text))
     found = tuple(name for name, mark in _SECTIONS if re.search(mark, rows))
-    if not found and re.search(_ALONE, rows):
-        found = ("smi_topo",)
+    alone = "smi_topo" not in found and re.search(_ALONE, rows)
+    if alone and (not found or re.search(_ALONE_HEADER, rows)):
+        found = ("smi_topo", *found)
     if found:
         return found
     what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"

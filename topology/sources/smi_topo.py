@@ -39,7 +39,8 @@ def parse(text: str) -> Topology:
             )
             raise ProbeError(NAME, reason, other.line)
     check_symmetric(NAME, matrix)
-    legend = dict(_LEGEND.findall("\n".join(rows[matrix.end :])))
+    # Where all stood on one line, so does the legend.
+    legend = dict(_LEGEND.findall("\n".join(rows[matrix.end :] or rows)))
     draft = Draft(NAME)
     ids = _devices(draft, matrix, legend)
     # `-mp` prints no NVLinks, so a PCIe word means "no NVLink" only where some pair has one.

@@ -36,6 +36,7 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "copy_rate": _rate,
     "host_to_device": _rate,
     "device_to_host": _rate,
+    "host_both": _rate,
 }
 
 

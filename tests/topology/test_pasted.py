@@ -1,0 +1,161 @@
+"""Texts and files as people paste, cut, wrap and assemble them, one small fixture for each way."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.topology import texts
+from topology.errors import ProbeError
+from topology.model import Kind, Level
+from topology.sources import hwloc, nccl_xml, recognise, smi_nvlink, smi_topo
+
+HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
+ROWS = (
+    "GPU0\t X \tPXB\tPIX\t0-3,8\t0\t\tN/A\n"
+    "GPU1\tPXB\t X \tPXB\t0-3,8\t0\t\tN/A\n"
+    "mlx5_7\tPIX\tPXB\t X \t\t\t\t\n"
+)
+ESCAPES = ["\x1b", "", "\ufffd", "\u241b", "^[", "\\u001b", "\\033", "\\x1b", "\\e"]
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_an_underlined_header_is_read_whatever_became_of_its_escape_characters(escape: str) -> None:
+    """Rule: web forms show, write out or lose the escape character; the header is the same header."""
+    text = f"{escape}[4m{HEADER}{escape}[0m\n{ROWS}"
+    assert recognise.recognise(text) == ("smi_topo",)
+    topology = smi_topo.parse(text)
+    assert topology.matrix() == (("X", "PXB", "PIX"), ("PXB", "X", "PXB"), ("PIX", "PXB", "X"))
+    assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == ["0-3,8", "0-3,8"]
+
+
+def _wide(gpus: int) -> list[str]:
+    labels = [f"GPU{n}" for n in range(gpus)]
+    tail = "    ".join(("CPU Affinity", "NUMA Affinity", "GPU NUMA ID"))
+    lines = ["        " + "".join(f"{label:8}" for label in labels) + tail]
+    for row in labels:
+        cells = "".join(f"{' X ' if row == column else 'NV18':8}" for column in labels)
+        lines.append(f"{row:8}{cells}{'0-47,96-143':16}{'0':17}N/A")
+    return lines
+
+
+@pytest.mark.parametrize("width", [60, 64, 77, 80, 100])
+@pytest.mark.parametrize("stripped", [False, True])
+def test_rows_that_a_terminal_wrapped_are_put_together(width: int, stripped: bool) -> None:
+    """Rule: a narrow terminal cuts rows anywhere, even inside a word; the matrix is the same."""
+    wrapped = []
+    for line in _wide(10):
+        parts = [line[at : at + width] for at in range(0, len(line), width)]
+        wrapped += [part.rstrip() if stripped else part for part in parts]
+    topology = smi_topo.parse("\n".join([*wrapped, "", "Legend:", "", "  X    = Self"]))
+    whole = smi_topo.parse("\n".join(_wide(10)))
+    assert topology.matrix() == whole.matrix() and len(topology.gpus) == 10
+    said = [gpu.get("cpu_affinity") for gpu in topology.gpus]
+    assert said == [gpu.get("cpu_affinity") for gpu in whole.gpus] == ["0-47,96-143"] * 10
+
+
+def test_a_matrix_whose_line_ends_became_blanks() -> None:
+    """Rule: an issue flattened to one line still has its rows and its legend."""
+    rows = f"{HEADER}\n{ROWS}\nLegend:\n\n  X    = Self\n\nNIC Legend:\n\n  NIC0: mlx5_9\n"
+    flat = "GPU Topology: " + " ".join(rows.replace("mlx5_7", "NIC0").split()) + " ``` and so on"
+    topology = smi_topo.parse(flat)
+    assert topology.matrix() == smi_topo.parse(f"{HEADER}\n{ROWS}").matrix()
+    assert [nic.name for nic in topology.nics] == ["mlx5_9"]
+    assert [gpu.get("numa_affinity") for gpu in topology.gpus] == ["0", "0"]
+
+
+def test_neighbours_that_a_conversion_fused_come_apart() -> None:
+    """Rule: a PDF's text has no gaps between label, words and lists; words split in one way only."""
+    text = """\
+GPU0 GPU1 GPU2 NIC0 CPU Affinity NUMA Affinity GPU NUMA ID
+## GPU0 X NV4NV12SYS 48-63,112-127 3 N/A
+## GPU1NV4 X NV4PHB32-47,96-111 2N/A
+## GPU2 NV12 NV4X SYS16-31,80-95 1 N/A
+## NIC0 SYSPHBSYSX
+and other prose of 12 GPUs
+"""
+    topology = smi_topo.parse(text)
+    assert topology.matrix()[0] == ("X", "NV4", "NV12", "SYS")
+    assert topology.matrix()[1] == ("NV4", "X", "NV4", "PHB")
+    said = [(gpu.get("cpu_affinity"), gpu.get("numa_affinity")) for gpu in topology.gpus]
+    assert said == [("48-63,112-127", "3"), ("32-47,96-111", "2"), ("16-31,80-95", "1")]
+
+
+def test_a_wrapped_matrix_that_is_cut_is_refused_by_its_own_line() -> None:
+    """Rule: putting lines together never makes up for rows that are missing."""
+    text = "\n".join(_wide(4)[:-1])
+    with pytest.raises(ProbeError, match="GPU3") as caught:
+        smi_topo.parse(text)
+    assert caught.value.line == 4
+
+
+def test_the_foreign_word_of_a_markdown_row_is_named() -> None:
+    """Rule: the error shows the word, not the bar before it."""
+    with pytest.raises(ProbeError, match="'NVL'"):
+        smi_topo.parse("|  | GPU0 | GPU1 |\n|--|--|--|\n| GPU0 | X | NVL |\n| GPU1 | NVL | X |\n")
+
+
+def test_one_gpu_beside_other_sections_keeps_its_affinities() -> None:
+    """Rule: a matrix of one GPU is read where its header shows that it is one."""
+    text = (
+        "GPU 0: NVIDIA A (UUID: GPU-0)\n\t Link 0: 25 GB/s\n\n\tGPU0\tCPU Affinity\tNUMA Affinity\n"
+    )
+    text += "GPU0\t X \t0-3\t0\n"
+    (gpu,) = recognise.parse(text).gpus
+    assert (gpu.get("cpu_affinity"), gpu.get("nvlinks")) == ("0-3", 1)
+
+
+def test_nvlink_capabilities_are_no_states() -> None:
+    """Rule: what ``nvlink -c`` says of a link passes in either wording."""
+    text = "GPU 0: A (UUID: GPU-0)\n\t Link 0, P2P is supported: true\n"
+    text += "\t Link 0, Access to system memory supported: true\n"
+    assert smi_nvlink.parse(text).gpus[0].get("nvlinks") is None
+
+
+def test_bus_ids_that_a_model_gives_twice() -> None:
+    """Rule: as NCCL does, bridges may share a bus id, with a card too; two GPUs may not."""
+    bridge = '<pci busid="0000:10:00.0" class="0x060400">{}</pci>'
+    gpu = '<pci busid="0000:2{0}:00.0" class="0x030200"><gpu dev="{0}"/></pci>'
+    card = '<pci busid="0000:10:00.0" class="0x020000"><nic><net name="mlx5_0"/></nic></pci>'
+    one, two = bridge.format(gpu.format(0) + card), bridge.format(gpu.format(1))
+    topology = nccl_xml.parse(f'<system><cpu numaid="0">{one}{two}</cpu></system>')
+    assert topology.relation("GPU0", "NIC0").level is Level.PIX
+    assert topology.relation("GPU0", "GPU1").level is Level.PHB
+    assert len(topology.of(Kind.BRIDGE)) == 2 and "another bridge" in topology.gaps[0].reason
+    twice = gpu.format(0) + gpu.format(0).replace('dev="0"', 'dev="1"')
+    with pytest.raises(ProbeError, match="two GPUs"):
+        nccl_xml.parse(f'<system>\n<cpu numaid="0">{twice}</cpu></system>')
+
+
+def test_a_net_below_every_cpu_is_one_net() -> None:
+    """Rule: a virtual net that a dump repeats for each CPU belongs to the host, and counts once."""
+    nets = '<nic><net name="br0" dev="1"/><net name="br1" dev="2"/></nic>'
+    cpus = "".join(f'<cpu numaid="{n}">{nets}</cpu>' for n in range(3))
+    topology = nccl_xml.parse(f"<system>{cpus}</system>")
+    assert [(nic.name, nic.parent) for nic in topology.nics] == [("br0", "HOST"), ("br1", "HOST")]
+
+
+def test_a_function_without_class_is_said_to_be_open() -> None:
+    """Rule: cloud files leave classes to the machine; each such function is a gap, none is guessed."""
+    topology = nccl_xml.parse('<system><cpu numaid="0"><pci busid="0000:00:16.0"/></cpu></system>')
+    assert not topology.gpus and topology.gaps[0].subject == "0000:00:16.0"
+    assert "does not say" in topology.gaps[0].reason
+
+
+def test_hwloc_3_counts_kinds_of_devices_in_bits() -> None:
+    """Rule: since version 3 a kind is a set of bits; names of NICs come out as before."""
+    old = hwloc.parse(texts.HWLOC)
+    new = texts.HWLOC.replace('osdev_type="3"', 'osdev_type="32"')
+    new = new.replace('osdev_type="2"', 'osdev_type="16"')
+    assert '<topology version="2.0">' in new, "the fixture's version changed"
+    new = new.replace('<topology version="2.0">', '<topology version="3.0">')
+    names = [nic.name for nic in hwloc.parse(new).nics]
+    assert names == [nic.name for nic in old.nics] == ["mlx5_0"]
+
+
+def test_nvbandwidth_between_host_and_device_both_ways() -> None:
+    """Rule: the bidirectional copy is a fact of its own, not a text without matrix."""
+    text = "Running host_to_device_bidirectional_memcpy_ce.\n"
+    text += (
+        "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
+    )
+    assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]

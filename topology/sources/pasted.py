@@ -1,0 +1,84 @@
+"""Other readings of a matrix that cannot be read as it stands: wrapped, run together, fused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+_HEAD = re.compile(r"\s*GPU ?0\s+(?!X\b)[A-Za-z]")
+_FIRST_ROW = re.compile(r"\s*GPU ?0\s+X\b")
+#: A row of 1,024 devices has some hundred lines of 80 characters.
+_MOST = 128
+
+
+_WORD = r"(?:NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X)"
+_LABEL = r"(?:GPU|NIC)[0-9]+"
+#: Where a row begins, or the legend, in a text whose line ends became blanks.
+_BEGINS = re.compile(rf" (?={_LABEL} {_WORD}(?: |$))| (?=Legend:|NIC Legend:)")
+#: Where neighbours that a document's conversion fused come apart.
+_FUSED = re.compile(
+    rf"(?<=[0-9])(?=N/A)|\b({_LABEL})(?=[NPSX])|({_WORD})(?={_WORD})"
+    r"|(?<=[A-Z])(?<!GPU)(?<!NIC)(?<!NV)(?=[0-9])"
+)
+
+
+def readings(lines: list[str]) -> Iterator[list[str]]:
+    """Yield what the lines may have been, likeliest first; a reader takes the first that it can read.
+
+    Lines keep their numbers except where a whole matrix stands on one line.
+    """
+    yield from unwrapped(lines)
+    begun = [part for line in lines for part in _BEGINS.sub("\n", line).split("\n")]
+    if len(begun) > len(lines):
+        yield begun
+    apart = [_FUSED.sub(_spaced, line) for line in lines]
+    if apart != lines:
+        yield apart
+
+
+def _spaced(match: re.Match[str]) -> str:
+    return f"{match[0]} "
+
+
+def unwrapped(lines: list[str]) -> Iterator[list[str]]:
+    """Yield readings of the text with every wrapped row on its first line; nothing if none is.
+
+    Lines keep their numbers: what was taken up leaves a blank line. A terminal cuts words where it is
+    full, so the first reading joins lines of the full width without a gap, the second none.
+    """
+    head = next((n for n, line in enumerate(lines) if _HEAD.match(line)), None)
+    if head is None:
+        return
+    first = next((n for n in range(head + 1, len(lines)) if _FIRST_ROW.match(lines[n])), None)
+    if first is None or first - head > _MOST:
+        return
+    parts = _parts(lines, head, first)
+    if all(len(part) == 1 for part in parts):
+        return
+    width = max(len(lines[n]) for part in parts for n in part[:-1])
+    for full in (width, 0):
+        out = list(lines)
+        for part in parts:
+            text = lines[part[0]]
+            for before, after in pairwise(part):
+                text += ("" if len(lines[before]) == full else " ") + lines[after]
+                out[after] = ""
+            out[part[0]] = text
+        yield out
+
+
+def _parts(lines: list[str], head: int, first: int) -> list[list[int]]:
+    """The line numbers that make the header and each row, as far as the matrix goes."""
+    parts = [list(range(head, first))]
+    labels = set(re.findall(r"[A-Za-z][\w.:-]*", " ".join(lines[head:first])))
+    labels |= set(re.findall(r"[A-Za-z][\w.:-]*", "".join(lines[head:first])))
+    for n in range(first, len(lines)):
+        words = lines[n].split()
+        if not words or words[0].startswith("Legend"):
+            break
+        if n == first or (words[0] in labels and not re.fullmatch(r"X|N/A|NV\d+", words[0])):
+            parts.append([n])
+        elif len(parts[-1]) < _MOST:
+            parts[-1].append(n)
+    return parts
