@@ -81,15 +81,15 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run() -> Run:
-    """``run(*command, env=…)``: a finished process with its text; never longer than two minutes."""
+    """``run(*command, env=…, cwd=…)``: a finished process with its text, within two minutes."""
 
     def call(
-        *command: str, env: Mapping[str, str] | None = None
+        *command: str, env: Mapping[str, str] | None = None, cwd: Path = REPO
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             command,
             env=environment(env),
-            cwd=REPO,
+            cwd=cwd,
             capture_output=True,
             text=True,
             timeout=LIMIT_S,
