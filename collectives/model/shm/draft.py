@@ -52,12 +52,14 @@ class Drafts:
     def __init__(self, schedule: Schedule, spec: Collective, root: int, in_place: bool) -> None:
         self._schedule = place(schedule, spec, root)
         self._layout = Layout.of(self._schedule, spec, root)
+        #: Chunks of a part.
+        self.split = max(1, self._layout.split)
         self._in_place = in_place and spec.in_place
         self._made: dict[int, Draft] = {}
 
     def of(self, elements: int) -> tuple[Draft, float]:
         """The draft for so many elements a part, and elements that one of its own stands for."""
-        split = max(1, self._layout.split)
+        split = self.split
         if elements and (elements % split == 0 or elements >= _EVEN * split):
             return self._draft(split), elements / split
         return self._draft(elements), 1.0

@@ -15,7 +15,7 @@ All times are seconds, all sizes bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectives.model.costs import BURST, Curve, Link, Shared
@@ -30,6 +30,7 @@ class Rates:
     """What one class of link and the cores at its ends cost."""
 
     curves: Shared
+    _found: dict[tuple[str, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def flag(self) -> float:
@@ -48,17 +49,26 @@ class Rates:
         An addition into its own place goes through the same two lines, so the less of the two times
         holds: what disturbs a measurement only makes it longer.
         """
-        curves = self.curves.warm, self.curves.join
-        return min(_per_byte(curve, distance / 2) for curve in curves) / 2
+        return min(self._per_byte("warm", distance / 2), self._per_byte("join", distance / 2)) / 2
 
     def far(self, distance: float) -> float:
         """Per byte of a line that another core has changed, or holds and must give up."""
-        return max(_per_byte(self.curves.pull, distance) / 2, self.own(distance))
+        return max(self._per_byte("pull", distance) / 2, self.own(distance))
 
     def added(self, distance: float) -> float:
         """Per byte of each source but the first that a pass joins."""
         nbytes = distance / 2
-        return max(0.0, _per_byte(self.curves.join, nbytes) - _per_byte(self.curves.warm, nbytes))
+        return max(0.0, self._per_byte("join", nbytes) - self._per_byte("warm", nbytes))
+
+    def _per_byte(self, name: str, nbytes: float) -> float:
+        """What a byte takes of a message of that kind and size, beside what every message takes."""
+        found = self._found.get((name, nbytes))
+        if found is None:
+            curve: Curve = getattr(self.curves, name)
+            size = max(nbytes, 1.0)
+            found = max(0.0, float(curve(size)) - curve.alpha[0]) / size
+            self._found[name, nbytes] = found
+        return found
 
     # -- letters
 
@@ -78,18 +88,11 @@ class Rates:
 
     def letter(self, mail: float) -> float:
         """Per byte and end of a letter, where a rank's letters of a firing are ``mail`` bytes."""
-        curve, nbytes = self.curves.mail, max(_WORD * 4, mail / 2)
-        return max(0.0, float(curve(nbytes)) - float(curve(_WORD))) / nbytes / 2
+        return self._per_byte("mail", mail / 2) / 2
 
 
 #: The rates between any two cores, and of each by itself.
 Between = Mapping[int, Mapping[int, Rates]]
-
-
-def _per_byte(curve: Curve, nbytes: float) -> float:
-    """What a byte takes of a message, beside what every message takes; by the sizes that were measured."""
-    nbytes = max(nbytes, 1.0)
-    return max(0.0, float(curve(nbytes)) - curve.alpha[0]) / nbytes
 
 
 def rates(links: Sequence[Link]) -> list[Rates]:
