@@ -24,7 +24,8 @@ def test_a_sweep_gives_the_rate_of_additions() -> None:
     size = 1 << 20
     ring, what = draft("allreduce", "ring", 2), spec("allreduce")
     times = [simulate(ring, what, one, size).seconds for one in (made, replace(made, gamma=0.0))]
-    assert times[0] - times[1] == pytest.approx(GAMMA * size / 2, rel=1e-9)
+    # That map's links carry a byte a second, so few digits are left of the difference.
+    assert times[0] - times[1] == pytest.approx(made.gamma * size / 2, rel=1e-6)
 
 
 def test_without_a_sweep_additions_take_no_time() -> None:
