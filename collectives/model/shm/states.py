@@ -20,8 +20,7 @@ __all__ = ["Touch", "Touched", "in_order", "touched"]
 class Touch(NamedTuple):
     """A place that a pass reads or writes: whose core had it last if that matters, else -1.
 
-    ``again``: the rank has touched it in this firing before. ``fresh``: it is not the write of a
-    place that the pass reads as well.
+    ``again``: the core has touched it in this firing before.
     """
 
     other: int
