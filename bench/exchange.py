@@ -22,13 +22,11 @@ from collectives.spec import Collective
 from collectives.transports.shm import ShmTransport
 from collectives.world import World
 from topology.errors import ProbeError
-from topology.sweep import SWEPT
+from topology.sweep import SWEPT, TRIPS
 
 __all__ = ["PlanExchange", "exchange", "shm"]
 
 Pair = tuple[int, int]
-# Ranks leave the barrier before a firing one after the other; this many round trips share that.
-TRIPS = 8
 
 
 def exchange(

@@ -2,8 +2,9 @@
 
     python benchmarks/simulate_vs_measured.py [ROUNDS]
 
-Each round maps two ranks of this host over MPI, measures `ring` and `ps` at 16 MiB, and simulates both
-on that map. Prints medians over the rounds with the least and the greatest, as a table in Markdown.
+Each round maps two ranks of this host over MPI with a sweep of sizes, measures `ring` and `ps` at 16 MiB,
+and simulates both on that map, with additions at the rate that its sweep shows and with none. Prints
+medians over the rounds with the least and the greatest, as a table in Markdown.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from collectives.catalogue import draft, spec
+from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.maps import from_file
 from collectives.simulate.outcome import simulate
 
@@ -42,8 +45,8 @@ def _measured() -> list[float]:
     return [float(value) for value in found.groups()]
 
 
-def _simulated(file: Path) -> list[float]:
-    made = from_file(str(file))
+def _simulated(made: Machine) -> list[float]:
+    """The same of a simulation."""
     found = (
         simulate(draft("allreduce", name, RANKS), spec("allreduce"), made, SIZE) for name in NAMES
     )
@@ -53,19 +56,29 @@ def _simulated(file: Path) -> list[float]:
 def main() -> None:
     """Print the table."""
     rounds = int(sys.argv[1]) if sys.argv[1:] else 5
-    rows: list[tuple[list[float], list[float]]] = []
+    rows: list[tuple[list[float], ...]] = []
+    rates: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "map.json"
         for _ in range(rounds):
-            _under_mpi("topology", "measure", "--isolated", "--repetitions", "100", "-o", str(file))
-            rows.append((_measured(), _simulated(file)))
-    print("| 16 MiB, 2 ranks, busbw GB/s | measured | simulated |\n|---|---|---|")
+            _under_mpi(
+                *("topology", "measure", "--isolated", "--repetitions", "100"),
+                *("--sweep", str(SIZE), "-o", str(file)),
+            )
+            made = from_file(str(file))
+            free = replace(made, gamma=0.0)
+            rates.append(1e-9 / made.gamma if made.gamma else float("inf"))
+            rows.append((_measured(), _simulated(made), _simulated(free)))
+    print(
+        "| 16 MiB, 2 ranks, busbw GB/s | measured | simulated | additions free |\n|---|---|---|---|"
+    )
     for i, name in enumerate(NAMES):
-        cells = [[row[side][i] for row in rows] for side in (0, 1)]
-        print(f"| `{name}` | {_cell(cells[0])} | {_cell(cells[1])} |")
+        cells = [_cell([row[side][i] for row in rows]) for side in range(3)]
+        print(f"| `{name}` | {' | '.join(cells)} |")
     print("| ring over ps | " + " | ".join(
-        _cell([row[side][0] / row[side][1] for row in rows]) for side in (0, 1)
+        _cell([row[side][0] / row[side][1] for row in rows]) for side in range(3)
     ) + " |")  # fmt: skip
+    print(f"\nadditions at {_cell(rates)} GB/s")
 
 
 def _cell(values: list[float]) -> str:

@@ -101,6 +101,7 @@ def predict(result: Result, fit: Fit) -> float | None:
         dtype=result.dtype,
         root=max(0, result.root),
         parameters=tuple(sorted((k, _hashable(v)) for k, v in result.parameters.items())),
+        in_place=result.out is None,
     )[0]
 
 
@@ -108,14 +109,16 @@ def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
     """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
     found: list[float | None] = [None] * len(rows)
     predictor = Predictor(fit)
-    groups: dict[tuple[str, str, int, str, int], list[int]] = {}
+    groups: dict[tuple[str, str, int, str, int, bool], list[int]] = {}
     for i, row in enumerate(rows):
         if row.ranks is not None and row.size is not None and row.algorithm:
-            key = (row.collective, row.algorithm, row.ranks, row.dtype, max(0, row.root or 0))
-            groups.setdefault(key, []).append(i)
-    for (collective, algorithm, ranks, dtype, root), places in groups.items():
+            words = (row.collective, row.algorithm, row.ranks, row.dtype, max(0, row.root or 0))
+            groups.setdefault((*words, row.placement.startswith("in")), []).append(i)
+    for (collective, algorithm, ranks, dtype, root, inside), places in groups.items():
         sizes = [rows[i].size or 0 for i in places]
-        times = predictor.seconds(collective, algorithm, ranks, sizes, dtype=dtype, root=root)
+        times = predictor.seconds(
+            collective, algorithm, ranks, sizes, dtype=dtype, root=root, in_place=inside
+        )
         for i, time in zip(places, times, strict=True):
             found[i] = time
     return found

@@ -19,7 +19,8 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         # Costs are fitted on measured maps, and a machine is read from any file that maps one.
         ("topology.gather", ("collectives/model/", "collectives/simulate/machines/maps.py")),
         ("topology.measure", ("collectives/model/",)),
-        ("topology.sweep", ("collectives/model/",)),
+        # A map that is simulated may have the rate of additions in its sweep.
+        ("topology.sweep", ("collectives/model/", "collectives/simulate/machines/maps.py")),
         ("topology.sources.cpulist", ("collectives/model/",)),
         ("native", ("collectives/transports/",)),
     ),

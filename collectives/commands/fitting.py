@@ -61,16 +61,18 @@ def _shown(costs: Costs) -> Iterator[object]:
     columns = ("link", "kind", "sizes to", "alpha us", "95 %", "beta ns/KiB", "95 %", "GB/s")
     table = new_table(title, *columns, text=2)
     for name, link in costs.links.items():
-        for kind in _KINDS:
-            curve = getattr(link, kind)
+        curves = {kind: getattr(link, kind) for kind in _KINDS}
+        # Over shared memory: the same measurements, told apart by how messages went.
+        curves |= vars(link.shared) if link.shared is not None else {}
+        for kind, curve in curves.items():
             if curve is not None:
                 for row in _rows(curve):
                     table.add_row(name, kind, *row)
                 table.add_section()
     yield table
     for name, link in costs.links.items():
-        curves = [getattr(link, kind) for kind in _KINDS]
-        errors = [curve.error for curve in curves if curve is not None and curve.error]
+        known = [getattr(link, kind) for kind in _KINDS]
+        errors = [curve.error for curve in known if curve is not None and curve.error]
         if errors:
             yield f"{name}: median relative error of the fits {_percents(errors)}; {link.said}"
     yield f"start of a collective: {costs.start * 1e6:.3g} us"

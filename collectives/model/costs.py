@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BURST", "Costs", "Curve", "Link"]
+__all__ = ["BURST", "Costs", "Curve", "Link", "Shared"]
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -63,6 +63,25 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What the executor of shared memory costs between two ranks, told apart by how it carries out.
+
+    Through mailboxes: ``hop``, one way alone; ``mail``, a letter each way behind a barrier;
+    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` letters each way. Where messages
+    lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as `Link.still`;
+    ``join``, as `Link.sum`.
+    """
+
+    hop: Curve
+    mail: Curve
+    mail_join: Curve
+    mail_burst: Curve
+    pull: Curve
+    warm: Curve
+    join: Curve
+
+
+@dataclass(frozen=True)
 class Link:
     """What a class of links costs; each curve is one kind of measurement.
 
@@ -70,7 +89,8 @@ class Link:
     swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these, what is
     sent has just been written; ``still`` is a swap of data that nobody has written, so that caches may
     hold it already, and ``sum`` the same with an addition. ``said``: where the figures are from, in a
-    few words. A curve that is None was not measured.
+    few words. A curve that is None was not measured. ``shared``: where ranks share memory, what passes
+    and letters cost, from the same measurements.
     """
 
     trip: Curve
@@ -80,6 +100,7 @@ class Link:
     said: str
     still: Curve | None = None
     sum: Curve | None = None
+    shared: Shared | None = None
 
     @classmethod
     def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> Link:
@@ -145,7 +166,8 @@ class Costs:
     calling). ``ranks``: how many ranks took part when it was measured, all at once or, if ``alone``,
     a pair at a time; 0 where nothing was. ``transport``: what moved the bytes. ``sources``: SHA-256
     of the files that it was fitted on. ``notes``: what a reader should know. ``table``: which class the
-    measured ranks have between each other, a row a rank.
+    measured ranks have between each other, a row a rank. ``cores``: the one CPU that each of them ran
+    on; empty where they were free to move.
     """
 
     links: Mapping[str, Link]
@@ -157,3 +179,4 @@ class Costs:
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     table: tuple[tuple[str, ...], ...] = ()
+    cores: tuple[int, ...] = ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import log
 from pathlib import Path
 from typing import Any
 
 from collectives.errors import Unsupported
-from collectives.model.costs import Costs, Curve, Link
+from collectives.model.costs import Costs, Curve, Link, Shared
 
 __all__ = ["KEY", "Fit", "digest", "dump", "load", "read"]
 
@@ -108,6 +108,7 @@ def _costs(one: Mapping[str, Any]) -> Costs:
         tuple(map(str, one["notes"])),
         {str(k): str(v) for k, v in one["environment"].items()},
         table,
+        tuple(map(int, one.get("cores", ()))),
     )
 
 
@@ -116,8 +117,17 @@ def _link(one: Mapping[str, Any]) -> Link:
         None if one[kind] is None else _curve(one[kind]) for kind in ("burst", "still", "sum")
     )
     said = str(one["said"])
+    kept = one.get("shared")
+    shared = kept and Shared(**{f.name: _curve(kept[f.name]) for f in fields(Shared)})
     return Link(
-        _curve(one["trip"]), _curve(one["swap"]), _curve(one["add"]), burst, said, still, total
+        _curve(one["trip"]),
+        _curve(one["swap"]),
+        _curve(one["add"]),
+        burst,
+        said,
+        still,
+        total,
+        shared or None,
     )
 
 

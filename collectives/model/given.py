@@ -43,8 +43,8 @@ def given(
     links, notes = resolve(machine, costs, map_)
     kept = _present(machine, nranks)
     notes = [note for i, note in enumerate(notes) if i in kept]
-    start = 0.0 if costs is None else costs.start
-    return Priced(machine, links, start), _lines([*said, *notes], costs)
+    start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
+    return Priced(machine, links, start, cores), _lines([*said, *notes], costs)
 
 
 def _present(machine: Machine, nranks: int) -> set[int]:
@@ -74,7 +74,7 @@ def priced_by_fit(costs: Costs, nranks: int) -> tuple[Priced, list[str]]:
         notes.append(f"all ranks taken as {machine.classes[0]}; the fit also has {others}")
     kept = _present(machine, nranks) if len(machine.table) > 1 else {0}
     notes = [note for i, note in enumerate(notes) if i in kept or i >= len(machine.classes)]
-    return Priced(machine, links, costs.start), _lines(notes, costs)
+    return Priced(machine, links, costs.start, costs.cores), _lines(notes, costs)
 
 
 def _lines(notes: Sequence[str], costs: Costs | None) -> list[str]:

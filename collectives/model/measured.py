@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 
 import numpy as np
@@ -12,6 +13,7 @@ from collectives.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitting import fit
 from collectives.model.machine import Classes
+from collectives.model.shm.curves import shared
 from topology.measure import matrix
 from topology.model import Kind, Topology
 from topology.sources.cpulist import members
@@ -43,7 +45,8 @@ def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
         raise Unsupported("nothing was measured between ranks in it; see topology measure --sweep")
     ranks, find = topology.of(Kind.RANK), Classes(topology)
     behind = [time for each in (topology, *again) for time in first(each)]
-    cpus = {c for r in ranks for c in members(str(r.get("cpu_affinity") or "")) or ()}
+    each = _cpus(topology)
+    cpus = {cpu for one in each for cpu in one}
     if 0 < len(cpus) < len(ranks):
         notes.append(
             f"{len(ranks)} ranks shared {len(cpus)} CPUs: the scheduler is in these costs, and they"
@@ -61,7 +64,14 @@ def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
         tuple(notes),
         about,
         tuple(tuple("" if a == b else find.of(a, b) for b in ranks) for a in ranks),
+        tuple(one[0] for one in each) if all(len(one) == 1 for one in each) else (),
     )
+
+
+def _cpus(topology: Topology) -> list[Sequence[int]]:
+    """The CPUs that each rank might run on."""
+    ranks = topology.of(Kind.RANK)
+    return [members(str(rank.get("cpu_affinity") or "")) or () for rank in ranks]
 
 
 def _start(links: Mapping[str, Link], behind: Sequence[float]) -> float:
@@ -77,8 +87,17 @@ def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
     for one in sweep:
         name = find.of(topology.device(one.a), topology.device(one.b))
         groups[name][one.quantity].append(one)
-    said = f"fitted on {topology.get('transport') or 'measured'} between {len(topology.of(Kind.RANK))} ranks"
-    return {name: _link(kinds, said) for name, kinds in groups.items() if kinds.keys() & _ONE}
+    ranks = topology.of(Kind.RANK)
+    said = f"fitted on {topology.get('transport') or 'measured'} between {len(ranks)} ranks"
+    links = {name: _link(kinds, said) for name, kinds in groups.items() if kinds.keys() & _ONE}
+    if topology.get("transport") == "shm":
+        cpus = {cpu for one in _cpus(topology) for cpu in one}
+        size = len(ranks), len(cpus) or len(ranks)
+        links = {
+            name: replace(link, shared=shared(groups[name], _curve, *size))
+            for name, link in links.items()
+        }
+    return links
 
 
 _ONE = {"trip", "swap"}

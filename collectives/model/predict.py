@@ -14,12 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.model.costs import Link
 from collectives.model.machine import Machine
+from collectives.model.shm.rates import rates
+from collectives.model.shm.reckon import Host
 from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule
 from collectives.spec import Collective, Unit
@@ -35,11 +38,18 @@ _MOST_CHUNKS = 1 << 22
 
 @dataclass(frozen=True)
 class Priced:
-    """A machine with a link for each of its classes; ``start`` as in `Costs`."""
+    """A machine with a link for each of its classes; ``start`` and ``cores`` as in `Costs`."""
 
     machine: Machine
     links: Sequence[Link]
     start: float = 0.0
+    cores: tuple[int, ...] = ()
+
+    @cached_property
+    def host(self) -> Host | None:
+        """What follows schedules pass by pass, where the costs are those of shared memory."""
+        known = rates(self.links)
+        return Host(self.machine, known, self.cores) if known else None
 
 
 def seconds(
@@ -49,12 +59,19 @@ def seconds(
     sizes: Sequence[int],
     *,
     itemsize: int = 4,
+    root: int = 0,
+    in_place: bool = False,
 ) -> Numbers:
     """Predicted seconds of a schedule at each size of the collective, shape (sizes,).
 
     ``sizes`` are those of the size column (bytes); ``itemsize``: bytes of an element, as chunks are
-    whole elements. Parts of all-to-all-v are taken as equal.
+    whole elements. Parts of all-to-all-v are taken as equal. ``root`` and ``in_place`` matter where
+    ranks share memory, whose executor is followed pass by pass (`collectives.model.shm`).
     """
+    if priced.host is not None:
+        return priced.start + priced.host.seconds(
+            schedule, spec, sizes, itemsize=itemsize, root=root, in_place=in_place
+        )
     chunks, caches = _Chunks(schedule, spec, sizes, itemsize), _Caches(schedule)
     # One column as long as all ranks are equally far.
     ready: Numbers = np.zeros((len(sizes), 1))

@@ -45,6 +45,7 @@ class Predictor:
         dtype: str = "float",
         root: int = 0,
         parameters: Parameters = (),
+        in_place: bool = False,
     ) -> list[float | None]:
         """Seconds at each size; None where there is no schedule of that name for these ranks.
 
@@ -55,7 +56,15 @@ class Predictor:
         if schedule is None:
             return [None] * len(sizes)
         priced = self.machine(nranks)[0]
-        found = seconds(schedule, spec(collective), priced, sizes, itemsize=_itemsize(dtype))
+        found = seconds(
+            schedule,
+            spec(collective),
+            priced,
+            sizes,
+            itemsize=_itemsize(dtype),
+            root=root,
+            in_place=in_place,
+        )
         return [float(one) for one in found]
 
     def bound(self, collective: str, nranks: int | None, size: int | None) -> float | None:

@@ -29,6 +29,7 @@ __all__ = [
     "mail_bytes",
     "moved",
     "type_number",
+    "window_bytes",
 ]
 
 TYPES = (
@@ -37,7 +38,7 @@ TYPES = (
 )  # fmt: skip
 _OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
-# The most that a rank may send in a firing that goes through mailboxes.
+#: The most that a rank may send in a firing that goes through mailboxes.
 EAGER_BYTES = 8192
 # Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
 # every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
@@ -48,6 +49,11 @@ CROWDED_WINDOW_BYTES = 2 << 20
 STREAM_BYTES_PER_CORE = 2 << 20
 STREAM_PROBE_BYTES_PER_CORE = 32 << 20
 _WORD, _PAIR = 16, 128
+
+
+def window_bytes(nranks: int, cores: int) -> int:
+    """Bytes that a pass covers before the next one follows, of so many ranks on so many cores."""
+    return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
 
 
 class Binding(Protocol):
@@ -77,8 +83,8 @@ class Shape:
         most = max(
             sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
         )
-        window = CROWDED_WINDOW_BYTES if len(programs) > cores else WINDOW_BYTES
-        return cls(most * itemsize <= EAGER_BYTES, window // itemsize, itemsize, cores)
+        window = window_bytes(len(programs), cores) // itemsize
+        return cls(most * itemsize <= EAGER_BYTES, window, itemsize, cores)
 
 
 def type_number(dtype: np.dtype[Any]) -> int:

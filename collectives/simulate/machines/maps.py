@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from math import isfinite
+from statistics import median
 
 import numpy as np
 
 from collectives.errors import Unsupported
 from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers
 from topology.model import Device, Kind, ProbeError, Topology
+from topology.sweep import swept
 
 __all__ = ["from_file", "from_map"]
 
@@ -35,7 +38,8 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
     its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. Raises Unsupported without ranks or GPUs.
+    to be slower than twice one, they share that. A sweep of sizes in the map gives the rate of
+    additions; without one they take no time. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -114,4 +118,26 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
         if both is not None and both < 2 * rate:
             middle = f"{min(i, j)}|{max(i, j)}"
             wires.ways[i, j].append(wires.link(middle, middle, "both", both, 0.0))
-    return wires.machine(name, len(places))
+    return replace(wires.machine(name, len(places)), gamma=_additions(topology))
+
+
+# Sizes from which additions are taken: within this factor of the largest that was measured.
+_NEAR = 16
+
+
+def _additions(topology: Topology) -> float:
+    """Seconds per byte that adding a message takes beyond receiving it, of large messages.
+
+    The median over pairs and over the larger sizes of what a swap with additions takes beyond one
+    without; 0 without a sweep.
+    """
+    times = {
+        (one.a, one.b, one.quantity, one.nbytes): median(one.seconds) for one in swept(topology)
+    }
+    most = max((nbytes for *_, nbytes in times), default=0)
+    found = [
+        (seconds - times[a, b, "swap", nbytes]) / nbytes
+        for (a, b, kind, nbytes), seconds in times.items()
+        if kind == "add" and nbytes * _NEAR >= most and (a, b, "swap", nbytes) in times
+    ]
+    return max(0.0, median(found or [0.0]))

@@ -83,7 +83,8 @@ def machine(text: str, nranks: int) -> Machine:
     out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
     ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
     none. Every machine takes ``overhead_us`` and ``add_gbs``, the
-    rate of additions in GB/s; without the latter they take no time. Raises Unsupported.
+    rate of additions in GB/s; without the latter they take what the file's sweep says, else no
+    time. Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
@@ -113,7 +114,7 @@ def machine(text: str, nranks: int) -> Machine:
     made = make(**{**given, **sized(nranks, given)})
     overhead, adds = common.get("overhead_us", 0.0), common.get("add_gbs")
     assert isinstance(overhead, float)
-    gamma = 1e-9 / adds if isinstance(adds, float) else 0.0
+    gamma = 1e-9 / adds if isinstance(adds, float) else made.gamma
     return replace(made, overhead=overhead * 1e-6, gamma=gamma)
 
 

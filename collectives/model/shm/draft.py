@@ -1,0 +1,76 @@
+"""What the ranks of a collective do in shared memory at one size: their programs, as plans take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from collectives.layout import Layout
+from collectives.lower import lower
+from collectives.moves import Buffer
+from collectives.place import place
+from collectives.schedule import Schedule
+from collectives.shared.flow import Flow, flow
+from collectives.shared.tasks import encode, ordered
+from collectives.spec import Collective
+
+__all__ = ["Draft", "Drafts"]
+
+Json = Any
+# From so many elements a chunk on it does not matter that chunks differ by one.
+_EVEN = 16
+
+
+@dataclass
+class Draft:
+    """All ranks' programs over ``elements`` a part; the passes they come to are worked out once."""
+
+    nranks: int
+    programs: list[Json]
+    _flow: Flow | None = field(default=None, repr=False)
+
+    @property
+    def flow(self) -> Flow:
+        """The passes of every rank, with whom they wait for."""
+        if self._flow is None:
+            self._flow = flow(ordered(self.programs), self.nranks)
+        return self._flow
+
+    @property
+    def most_sent(self) -> int:
+        """Elements that the rank sends which sends most."""
+        each = (
+            sum(int(span[2]) for step in steps for _, span in step["sends"])
+            for steps in self.programs
+        )
+        return max(each)
+
+
+class Drafts:
+    """The drafts of one schedule. Where chunks are equal, one of one element a chunk serves all sizes."""
+
+    def __init__(self, schedule: Schedule, spec: Collective, root: int, in_place: bool) -> None:
+        self._schedule = place(schedule, spec, root)
+        self._layout = Layout.of(self._schedule, spec, root)
+        #: Chunks of a part.
+        self.split = max(1, self._layout.split)
+        self._in_place = in_place and spec.in_place
+        self._made: dict[int, Draft] = {}
+
+    def of(self, elements: int) -> tuple[Draft, float]:
+        """The draft for so many elements a part, and elements that one of its own stands for."""
+        split = self.split
+        if elements and (elements % split == 0 or elements >= _EVEN * split):
+            return self._draft(split), elements / split
+        return self._draft(elements), 1.0
+
+    def _draft(self, elements: int) -> Draft:
+        if elements not in self._made:
+            places = {buffer: (int(buffer), 0) for buffer in Buffer}
+            n = self._schedule.nranks
+            programs = [
+                lower(self._schedule, self._layout, rank, elements, in_place=self._in_place)
+                for rank in range(n)
+            ]
+            self._made[elements] = Draft(n, [encode(program, places) for program in programs])
+        return self._made[elements]

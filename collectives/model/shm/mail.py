@@ -1,0 +1,68 @@
+"""The time of plans whose messages go through mailboxes: letters, posted and taken in order.
+
+Follows `native/src/plans.cpp` (``Eager``): a rank copies, posts all letters of a step, takes all
+that come, copies. Posting waits for nobody, so the sender goes on while a letter is on its way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from collectives.model.shm.draft import Draft
+from collectives.model.shm.rates import Between, Rates
+
+__all__ = ["letters"]
+
+
+def letters(draft: Draft, scale: float, cores: Sequence[int], between: Between) -> float:
+    """Seconds of a firing, of programs whose elements count ``scale`` bytes each."""
+    mail = [_mail(steps) * scale for steps in draft.programs]
+    now = [0.0] * draft.nranks
+    boxes: dict[tuple[int, int], deque[float]] = defaultdict(deque)
+    at = [0] * draft.nranks
+    posted = [False] * draft.nranks
+    left = sum(map(len, draft.programs))
+    while left:
+        for rank, steps in enumerate(draft.programs):
+            while at[rank] < len(steps):
+                step, own = steps[at[rank]], between[cores[rank]][cores[rank]]
+                if not posted[rank]:
+                    now[rank] += _local(step["before"], scale, own, mail[rank])
+                    for peer, span in step["sends"]:
+                        rates = between[cores[rank]][cores[peer]]
+                        now[rank] += rates.post + span[2] * scale * rates.letter(mail[rank])
+                        boxes[rank, peer].append(now[rank] + rates.flight)
+                    posted[rank] = True
+                if not _arrived(rank, step["receives"], boxes):
+                    break
+                for peer, span, other, _ in step["receives"]:
+                    rates = between[cores[rank]][cores[peer]]
+                    now[rank] = max(now[rank], boxes[peer, rank].popleft())
+                    now[rank] += rates.post + span[2] * scale * rates.letter(mail[rank])
+                    now[rank] += own.call if other is not None else 0.0
+                now[rank] += _local(step["after"], scale, own, mail[rank])
+                at[rank], posted[rank], left = at[rank] + 1, False, left - 1
+    return max(now)
+
+
+def _mail(steps: Sequence[dict[str, list[list[list[int]]]]]) -> float:
+    """Elements of all letters of a rank."""
+    return sum(one[1][2] for step in steps for way in ("sends", "receives") for one in step[way])
+
+
+def _arrived(
+    rank: int, receives: Sequence[Sequence[int]], boxes: dict[tuple[int, int], deque[float]]
+) -> bool:
+    """Whether all letters of a step have been posted."""
+    wanted: dict[int, int] = defaultdict(int)
+    for receive in receives:
+        wanted[receive[0]] += 1
+    return all(len(boxes[peer, rank]) >= count for peer, count in wanted.items())
+
+
+def _local(
+    moves: Sequence[Sequence[Sequence[int]]], scale: float, own: Rates, mail: float
+) -> float:
+    """Seconds of copies inside the rank."""
+    return sum(own.call + 2 * move[0][2] * scale * own.own(mail) for move in moves)

@@ -1,0 +1,107 @@
+"""The time of plans over ranks' buffers where they lie: passes, windows, rounds and waits.
+
+Follows `native/src/plans.cpp` (``Direct``): round by round every rank does its passes in order, each
+on the window that is due, and waits for passes of others. Ranks that share a core take turns on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collectives.model.shm.draft import Draft
+from collectives.model.shm.rates import Between
+from collectives.model.shm.states import Touch, Touched, in_order, touched
+from collectives.shared.fast import window_bytes
+from collectives.shared.flow import ENTRY
+
+__all__ = ["Passes"]
+
+# Windows that are followed one by one, beyond the depth; then each takes as long as those before.
+_FOLLOWED = 8
+
+
+class Passes:
+    """A draft's passes on a machine: ``between[a][b]`` are the rates between two cores.
+
+    ``cores[r]`` is the core of rank r.
+    """
+
+    def __init__(self, draft: Draft, cores: Sequence[int], between: Between) -> None:
+        self._flow = draft.flow
+        self._cores = cores
+        self._between = between
+        self._order = in_order(self._flow)
+        self._touched: Touched = touched(self._flow, cores)
+
+    def seconds(self, scale: float) -> float:
+        """Seconds of a firing, of passes whose sizes count ``scale`` bytes each."""
+        found = self._flow
+        size = max((w.size for works in found.works for w in works), default=0) * scale
+        window = min(float(window_bytes(len(self._cores), len(set(self._cores)))), size)
+        if not (found.aligned and found.crossing):
+            window = size
+        if not size:
+            return 0.0
+        windows = -(-size // window)
+        followed = int(min(windows, found.depth + _FOLLOWED))
+        share = self._shares(scale, window / size)
+        whole = self._run(share, scale, window, followed)
+        if followed == windows:
+            return whole
+        few = self._run(share, scale, window, followed - _FOLLOWED // 2)
+        return whole + (windows - followed) * (whole - few) / (_FOLLOWED // 2)
+
+    def _shares(self, scale: float, window: float) -> dict[tuple[int, int], float]:
+        """Seconds per byte of each pass; ``window``: the share of the whole that one is."""
+        known: dict[tuple[int, Touch], float] = {}
+        found = {}
+        for rank, number, work in self._order:
+            core = self._cores[rank]
+            through = self._touched.through[core] * scale
+            total = 0.0
+            for touch in self._touched.of[rank, number]:
+                if (core, touch) not in known:
+                    distance = through * (window if touch.again else 1.0)
+                    known[core, touch] = self._share(core, touch, distance)
+                total += known[core, touch]
+            if len(work.sources) > 1:
+                total += (len(work.sources) - 1) * self._between[core][core].added(through)
+            found[rank, number] = total
+        return found
+
+    def _share(self, core: int, touch: Touch, distance: float) -> float:
+        """Seconds per byte of a place that a pass touches."""
+        if touch.other < 0:
+            return self._between[core][core].own(distance)
+        return self._between[core][touch.other].far(distance)
+
+    def _run(
+        self, share: dict[tuple[int, int], float], scale: float, window: float, windows: int
+    ) -> float:
+        """Seconds of so many windows."""
+        cores, between = self._cores, self._between
+        now = [0.0] * len(cores)
+        free = dict.fromkeys(cores, 0.0)
+        done: dict[tuple[int, int, int], float] = {}
+
+        def after(rank: int, waits: Sequence[tuple[int, int]], at: int) -> float:
+            """When a rank may go on that waits for others' passes on window ``at``."""
+            begin = now[rank]
+            for peer, task in waits:
+                flag = between[cores[rank]][cores[peer]].flag
+                begin = max(begin, flag + (done[peer, task, at] if task != ENTRY else 0.0))
+            return begin
+
+        for turn in range(windows + self._flow.depth):
+            for rank, number, work in self._order:
+                at = turn - work.stage
+                if not 0 <= at < windows:
+                    continue
+                begin = max(after(rank, work.waits, at), free[cores[rank]])
+                nbytes = min(window, max(0.0, work.size * scale - at * window))
+                call = between[cores[rank]][cores[rank]].call
+                now[rank] = begin + (call + nbytes * share[rank, number] if nbytes else 0.0)
+                free[cores[rank]] = now[rank]
+                done[rank, number, at] = now[rank]
+        ends = [after(rank, waits, windows - 1) for rank, waits in enumerate(self._flow.exits)]
+        return max(*ends, 0.0)

@@ -1,0 +1,95 @@
+"""Seconds of a collective in shared memory, from its programs: by letters where small, else by passes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.model.machine import Machine
+from collectives.model.shm.draft import Draft, Drafts
+from collectives.model.shm.mail import letters
+from collectives.model.shm.passes import Passes
+from collectives.model.shm.rates import Between, Rates
+from collectives.schedule import Schedule
+from collectives.shared.fast import EAGER_BYTES
+from collectives.spec import Collective
+
+__all__ = ["Host"]
+
+Key = tuple[int, int, bool]
+
+
+class Host:
+    """Ranks that share one memory: ``rates`` of each of the machine's classes of links.
+
+    ``cores``: of each measured rank; further ranks go round them again, and without any every rank
+    has a core of its own. Schedules are lowered once.
+    """
+
+    def __init__(self, machine: Machine, rates: Sequence[Rates], cores: Sequence[int]) -> None:
+        self._machine, self._rates, self._cores = machine, rates, cores
+        self._known: dict[Key, _Planned] = {}
+
+    def seconds(
+        self,
+        schedule: Schedule,
+        spec: Collective,
+        sizes: Sequence[int],
+        *,
+        itemsize: int,
+        root: int = 0,
+        in_place: bool = False,
+    ) -> NDArray[np.float64]:
+        """Predicted seconds at each size of the collective, shape (sizes,), without the start.
+
+        Parts of all-to-all-v are taken as equal.
+        """
+        key = id(schedule), root, in_place
+        if key not in self._known:
+            self._known[key] = _Planned(schedule, spec, root, in_place, self)
+        planned, n = self._known[key], schedule.nranks
+        each = [spec.size(n, size, itemsize).elements for size in sizes]
+        return np.array([planned.seconds(elements, itemsize) for elements in each])
+
+    def core(self, rank: int) -> int:
+        """The core of a rank."""
+        return self._cores[rank % len(self._cores)] if self._cores else rank
+
+    def between(self, cores: Sequence[int]) -> Between:
+        """The rates between the cores of ranks; within a core those of the nearest class."""
+        first: dict[int, int] = {}
+        for rank, core in enumerate(cores):
+            first.setdefault(core, rank)
+        ranks = np.array(list(first.values()))
+        table = self._machine.links(ranks[:, None], ranks[None, :])
+        apart = table[~np.eye(len(ranks), dtype=bool)]
+        near = int(apart.min()) if apart.size else 0
+        return {
+            a: {b: self._rates[near if a == b else int(table[i, j])] for j, b in enumerate(first)}
+            for i, a in enumerate(first)
+        }
+
+
+class _Planned:
+    """One schedule on a host; it is kept, so that its identity stays its own."""
+
+    def __init__(
+        self, schedule: Schedule, spec: Collective, root: int, in_place: bool, host: Host
+    ) -> None:
+        self.schedule = schedule
+        self._drafts = Drafts(schedule, spec, root, in_place)
+        self._cores = [host.core(rank) for rank in range(schedule.nranks)]
+        self._between = host.between(self._cores)
+        self._passes: dict[int, tuple[Draft, Passes]] = {}
+
+    def seconds(self, elements: int, itemsize: int) -> float:
+        """Seconds where a part has so many elements."""
+        draft, each = self._drafts.of(elements)
+        scale = each * itemsize
+        if draft.most_sent * scale <= EAGER_BYTES:
+            return letters(draft, scale, self._cores, self._between)
+        if id(draft) not in self._passes:
+            self._passes[id(draft)] = draft, Passes(draft, self._cores, self._between)
+        return self._passes[id(draft)][1].seconds(scale)

@@ -1,0 +1,103 @@
+"""Where the lines lie that a pass touches: in its core's caches, or changed or held by another's.
+
+Firings repeat, and so do the states of caches; what counts is the second firing. As in protocols
+with exclusive and shared lines (MESI and its kin), a core has what it has read or written until
+another writes it, and may write freely what no other core has read since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work
+from collectives.shared.tasks import Place
+
+__all__ = ["Touch", "Touched", "in_order", "touched"]
+
+
+class Touch(NamedTuple):
+    """A place that a pass reads or writes: whose core had it last if that matters, else -1.
+
+    ``again``: the core has touched it in this firing before.
+    """
+
+    other: int
+    again: bool
+
+
+@dataclass
+class Touched:
+    """What each pass touches, by (rank, number), and elements that each core goes through in all."""
+
+    of: dict[tuple[int, int], list[Touch]] = field(default_factory=dict)
+    through: dict[int, int] = field(default_factory=dict)
+
+
+class _Line(NamedTuple):
+    """Which cores hold a line, and which of them had it last."""
+
+    holders: frozenset[int]
+    last: int
+
+
+_NOBODY = _Line(frozenset(), -1)
+
+
+def in_order(found: Flow) -> list[tuple[int, int, Work]]:
+    """All passes in an order in which one could do them: (rank, number, pass)."""
+    done = [0] * len(found.works)
+    order: list[tuple[int, int, Work]] = []
+    while len(order) < sum(map(len, found.works)):
+        for rank, works in enumerate(found.works):
+            while done[rank] < len(works):
+                work = works[done[rank]]
+                if any(task != ENTRY and done[peer] <= task for peer, task in work.waits):
+                    break
+                order.append((rank, done[rank], work))
+                done[rank] += 1
+    return order
+
+
+def touched(found: Flow, cores: Sequence[int]) -> Touched:
+    """The touches of all passes; ``cores[r]``: the core of rank r."""
+    order = in_order(found)
+    lines: dict[Place, _Line] = {}
+    result = Touched()
+    for _ in range(2):
+        seen: dict[int, dict[Place, int]] = {core: {} for core in cores}
+        for rank, number, work in order:
+            core = cores[rank]
+            result.of[rank, number] = list(_pass(work, core, lines, seen[core]))
+        result.through = {core: sum(places.values()) for core, places in seen.items()}
+    return result
+
+
+def _pass(
+    work: Work, core: int, lines: dict[Place, _Line], seen: dict[Place, int]
+) -> Iterator[Touch]:
+    """The touches of one pass, which change the lines."""
+    read = set[Place]()
+    for place in work.sources:
+        if place.segment == STAGE:
+            yield Touch(-1, True)
+            continue
+        line = lines.get(place, _NOBODY)
+        mine = core in line.holders or not line.holders
+        yield Touch(-1 if mine else line.last, place in seen)
+        lines[place] = _Line(line.holders | {core}, line.last if mine else core)
+        read.add(place)
+        seen[place] = work.size
+    for place in work.targets:
+        if place.segment == STAGE:
+            yield Touch(-1, True)
+            continue
+        line = lines.get(place, _NOBODY)
+        others = line.holders - {core}
+        # What the pass has just read needs no second way through the caches.
+        if others or place not in read:
+            last = line.last if line.last in others else min(others, default=-1)
+            yield Touch(last, place in seen)
+        lines[place] = _Line(frozenset({core}), core)
+        seen[place] = work.size
