@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tests.gpu_standin import Item, Machine, whole
 
-__all__ = ["Communicator", "Nccl", "NcclError"]
+__all__ = ["NUMPY", "Communicator", "Nccl", "NcclError", "carry_out"]
 
 
 class NcclError(RuntimeError):
@@ -204,7 +204,15 @@ class Communicator:
                 log.write(
                     f"NCCL INFO {name}: 8 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}\n"
                 )
-        self._m.push(stream, lambda: Collective(self._m, self, name, args))
+        self._m.push(stream, lambda: self.part(name, args))
+
+    def part(self, name: str, args: tuple[Any, ...]) -> Item:
+        """This rank's part of a collective, for its stream."""
+        return Collective(self._m, self, name, args)
+
+    def group(self, ops: list[tuple[Any, ...]]) -> Item:
+        """Messages that go at once, for the stream."""
+        return Group(self._m, self, ops)
 
     def allReduce(
         self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int
@@ -309,4 +317,4 @@ class Nccl:
         self.machine.here.held.setdefault((comm, stream), []).append(op)
 
     def _go(self, comm: Communicator, ops: list[tuple[Any, ...]], stream: int) -> None:
-        self.machine.push(stream, lambda: Group(self.machine, comm, ops))
+        self.machine.push(stream, lambda: comm.group(ops))

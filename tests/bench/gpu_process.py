@@ -1,0 +1,29 @@
+"""A benchmark under mpirun on GPUs that are not there: ``gpu_process GPUS COLLECTIVE [options]``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from bench import devices
+from bench.main import main
+from tests.gpu_standin import Cupy, Machine
+
+
+def _nccl(machine: Machine) -> Any:
+    # Imports mpi4py, which starts MPI: not before the benchmark does.
+    from tests.nccl_processes import NcclOfProcesses
+
+    return NcclOfProcesses(machine)
+
+
+if __name__ == "__main__":
+    machine = Machine(gpus=int(sys.argv[1]))
+    cupy = Cupy(machine)
+    for name, given in {
+        "load_cupy": lambda: cupy,
+        "load_nccl": lambda: _nccl(machine),
+        "driver_here": lambda: True,
+    }.items():
+        setattr(devices, name, given)
+    sys.exit(main(sys.argv[2], sys.argv[3:]))
