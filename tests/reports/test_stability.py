@@ -189,13 +189,13 @@ def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
     """Rule: each kind is told where it moves the median by 5 %, and left to the reports where not."""
     random = np.random.default_rng(4)
     still = 1e-5 * (1 + 0.004 * random.standard_normal(200))
-    smooth = np.convolve(random.standard_normal(249), np.ones(50), "valid") / 50**0.5
+    wave = abs(np.arange(200) % 40 - 20) / 10 - 1
     here = np.arange(200)
     cases = {
         "warm-up": (random.lognormal(0, 0.3, 200) * (1 + 3 * (here < 50)), 1 + (here < 4)),
         "drift": (np.linspace(1, 1.2, 200), np.linspace(1, 1.05, 200)),
         "two modes": (1 + 0.3 * random.integers(0, 2, 200), 1 + 0.3 * (random.random(200) < 0.2)),
-        "autocorrelation": (1 + 0.3 * abs(smooth), 1 + 0.01 * smooth),
+        "autocorrelation": (1 + 0.2 * wave, 1 + 0.01 * wave),
         "spread": (random.exponential(size=200) + 0.1, 1 + 20 * (here % 50 == 9)),
     }
     for word, (much, little) in cases.items():
