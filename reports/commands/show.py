@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from reports.commands.expecting import add_expect, expect
-from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.output import add_runs, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
 from reports.readers.rows import Row
 
@@ -15,8 +15,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_runs(parser)
     text = "a file of python -m collectives fit: predictions and lower bounds beside the times"
     parser.add_argument("--fit", type=Path, metavar="FILE", help=text)
     add_rules(parser)
