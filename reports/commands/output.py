@@ -78,7 +78,13 @@ def console() -> Console:
     """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
     from rich.console import Console
 
-    return Console(highlight=False, emoji=False, soft_wrap=False)
+    class Terminal(Console):
+        """One that leaves it to `reports.cli` what a reader's leaving means."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Terminal(highlight=False, emoji=False, soft_wrap=False)
 
 
 def print_table(terminal: Console, shown: Shown) -> None:

@@ -270,3 +270,29 @@ def test_a_reader_that_leaves_ends_the_run_in_one_line() -> None:
     said = process.stderr.read()
     assert process.wait(timeout=60) == 141
     assert "standard output was closed" in said and "Traceback" not in said
+
+
+def test_a_full_disk_behind_stdout_ends_the_run_in_one_line() -> None:
+    """Rule: results that cannot be printed are no reason for a traceback, nor for status 0."""
+    argv = [
+        "--transport",
+        "inproc",
+        "--ranks",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "2K",
+        "-n",
+        "9",
+        "-A",
+        "ring",
+    ]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.allreduce", *argv],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPO, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2 and done.stderr == (
+        "busbar: standard output cannot be written: No space left on device; the run ends here\n"
+    )
