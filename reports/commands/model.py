@@ -78,6 +78,8 @@ def _tables(comparison: Comparison, width: int) -> list[Shown]:
         if rate:
             heading += f"; textbook at {rate / 1e9:.3g} GB/s"
         cells = comparison.of(name)
+        if not cells:
+            continue
         growth = [comparison.growth(c) for c in cells]
         columns: list[tuple[str, str, list[str]]] = [
             ("ranks", "right", [str(c.ranks) for c in cells]),

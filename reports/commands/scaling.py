@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> int:
 
     found = scaling(rows_of(options))
     terminal = console()
-    for shown in scaling_tables(found, ascii_only()):
+    for shown in scaling_tables(found, terminal.width, ascii_only()):
         print_table(terminal, shown)
     print_rules(terminal, checklist([s.row for series in found for s in series]), options)
     return 0
