@@ -125,7 +125,7 @@ def direct(
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        past = {*work.targets} if all_cold else work.cold
+        past = {*work.targets} - {*work.sources} if all_cold else work.cold
         at = int(stage.ctypes.data)
         numbers += _task(work, _waits(found, waits), to, at, window, past if stream else set())
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])

@@ -11,8 +11,10 @@ namespace busbar {
 namespace {
 
 // Vectors that a strip takes of every source and gives to every target while they lie in registers.
-// 2, 4 and 8 were measured (docs/shared-memory.md).
-constexpr std::size_t kStrip = 8;
+// 2, 4, 8 and 16 were measured (docs/shared-memory.md): of many sources fewer, past the caches fewer
+// still.
+constexpr std::size_t kStrip = 8, kManyStrip = 4, kStreamStrip = 2;
+constexpr int kManySources = 5;
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
@@ -124,35 +126,43 @@ std::size_t pair_strips(const Pass& p, std::size_t from, std::size_t to) {
     return at;
 }
 
-// The whole strips of bytes `from` to `to`: every source is read and every target written from
-// registers, whatever their number. Gives where it ended.
-template <class T, Op op>
-std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
+// Strips of so many vectors: every source is read and every target written from registers,
+// whatever their number.
+template <class T, Op op, std::size_t width>
+std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;
-    constexpr std::size_t size = kStrip * sizeof(V);
-    bool stream = false;
-    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
-    if (!stream && p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
-    if (!stream && p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
+    constexpr std::size_t size = width * sizeof(V);
     std::size_t at = from;
     for (; at + size <= to; at += size) {
-        V x[kStrip];
+        V x[width];
         const auto* s = static_cast<const unsigned char*>(p.sources[0]) + at;
-        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(s + k * sizeof(V));
+        for (std::size_t k = 0; k < width; ++k) x[k] = load<V>(s + k * sizeof(V));
         for (int j = 1; j < p.nsources; ++j) {
             s = static_cast<const unsigned char*>(p.sources[j]) + at;
-            for (std::size_t k = 0; k < kStrip; ++k)
+            for (std::size_t k = 0; k < width; ++k)
                 x[k] = join_vectors<op>(x[k], load<V>(s + k * sizeof(V)));
         }
         for (int t = 0; t < p.ntargets; ++t) {
             auto* out = static_cast<unsigned char*>(p.targets[t].at) + at;
             if (p.targets[t].stream)
-                for (std::size_t k = 0; k < kStrip; ++k) stream_vector(out + k * sizeof(V), &x[k]);
+                for (std::size_t k = 0; k < width; ++k) stream_vector(out + k * sizeof(V), &x[k]);
             else
-                for (std::size_t k = 0; k < kStrip; ++k) store(out + k * sizeof(V), x[k]);
+                for (std::size_t k = 0; k < width; ++k) store(out + k * sizeof(V), x[k]);
         }
     }
     return at;
+}
+
+// The whole strips of bytes `from` to `to`. Gives where it ended.
+template <class T, Op op>
+std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
+    bool stream = false;
+    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
+    if (stream) return strips_of<T, op, kStreamStrip>(p, from, to);
+    if (p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
+    if (p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
+    if (p.nsources >= kManySources) return strips_of<T, op, kManyStrip>(p, from, to);
+    return strips_of<T, op, kStrip>(p, from, to);
 }
 
 // Elements `from` to `to`, block by block.

@@ -258,3 +258,19 @@ def test_an_unknown_executor_is_refused() -> None:
     """Rule: an unknown option value is an error with the list, never a default."""
     with pytest.raises(Unsupported, match="auto, native, numpy"):
         run(1, lambda world: ShmTransport(world, executor="fast"))
+
+
+def test_buffers_of_a_node_begin_apart() -> None:
+    """Rule: no two buffers of 16 ranks begin at one place of their huge pages, all on a whole line."""
+
+    def body(world: InprocWorld) -> list[int]:
+        transport = ShmTransport(world, executor="numpy")
+        held = [transport.allocate(1 << 20) for _ in range(2)]
+        found = [transport.memory.locate(array)[1] for array in held]
+        world.barrier()
+        transport.close()
+        return found
+
+    places = [place for found in run(16, body) for place in found]
+    assert len(set(places)) == 32
+    assert all(place % 64 == 0 for place in places)
