@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from collectives.transports.nccl import NcclTransport
     from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["NoGpu", "driver_here", "ipc_transports", "mpi_transport", "nccl_transport", "take"]
+__all__ = [
+    "NoGpu",
+    "driver_here",
+    "ipc_transports",
+    "mpi_transport",
+    "nccl_transport",
+    "take",
+    "visible",
+]
 
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
@@ -52,6 +60,17 @@ def driver_here() -> bool:
     return any(Path(sign).exists() for sign in _SIGNS)
 
 
+def visible() -> tuple[Any, int]:
+    """CuPy, and how many GPUs it sees. Raises Unavailable with all that was found missing."""
+    try:
+        cupy = load_cupy()
+        return cupy, count_gpus(cupy)
+    except Unavailable as error:
+        if driver_here():
+            raise
+        raise Unavailable(f"no NVIDIA driver here (no {_SIGNS[0]}); {error}") from None
+
+
 def take(world: World, options: Options, *, library: bool) -> Taken:
     """This rank's GPU, by its place among the ranks of its node.
 
@@ -66,11 +85,10 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
         # would wait behind the very one that waits for it.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     try:
-        cupy = load_cupy()
-        visible = count_gpus(cupy)
+        cupy, count = visible()
         here = local.index(world.rank)
-        wanted = [_numbered(cupy, visible, bus) for bus in chosen] or options.gpus or ()
-        device = Device(cupy, pick.index(here, visible, wanted))
+        wanted = [_numbered(cupy, count, bus) for bus in chosen] or options.gpus or ()
+        device = Device(cupy, pick.index(here, count, wanted))
         device.use()
         if library:
             load_nccl()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,6 +88,11 @@ class Options:
         """Seconds that a transport waits for another rank: past the time-out, which says more."""
         return 60.0 if self.timeout is None else 2 * self.timeout
 
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether GPUs were named: then a run without them is not what was asked for."""
+        return self.gpus != () or self.oversubscribe_gpu
+
 
 def _show(value: object) -> str:
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -142,6 +148,16 @@ def _grid(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _check_gpus(given: argparse.Namespace) -> None:
+    """Raise Unsupported where GPUs are named for a transport that takes none."""
+    named = "--gpus" if given.gpus != () else "--oversubscribe-gpu"
+    on_host = given.transport in ("shm", "inproc")
+    if given.transport == "mpi" and given.buffers == "host":
+        on_host, named = True, f"without --buffers device or staged, {named}"
+    if on_host and (given.gpus != () or given.oversubscribe_gpu):
+        raise Unsupported(f"{named} has no effect with --transport {given.transport}")
+
+
 def parse(argv: Sequence[str], collective: str) -> Options:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong.
 
@@ -153,6 +169,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         raise Unsupported("-f and -i exclude each other; give one of them")
     if getattr(given, "pattern", "ring") == "pairs":
         collective = "sendrecv_pairs"
+    _check_gpus(given)
     low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
     return Options(
         sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),

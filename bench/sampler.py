@@ -143,8 +143,8 @@ class Gauges:
 
     ``transport``: whatever carries the rows. ``energy``: whether rows are to go on until their
     energy can be told. ``rest``: whether to measure, for 2 s, what the GPUs take at rest; without it
-    no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why nothing is known of GPUs
-    that there are.
+    no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why nothing
+    is known of GPUs that there are, or that ``energy`` takes to be there.
     """
 
     def __init__(
@@ -165,6 +165,7 @@ class Gauges:
         self._mine: Sampler | None = None
         self._entries: list[Mapping[str, Any]] = []
         if not self.active:
+            self.why = "--energy: no GPU carries these rows, so no joules are told" * energy
             return
         problem = ""
         if any(ids) and everyone.index(everyone[world.rank]) == world.rank:

@@ -22,15 +22,24 @@ class OutputClosedError(BusbarError):
     exit_status = 141  # as a shell reports SIGPIPE
 
 
+class OutputLostError(BusbarError):
+    """Standard output cannot be written: the disk that it goes to is full."""
+
+
 def _write(lines: Iterable[str]) -> None:
+    if sys.stdout is None:  # closed by whoever started us: `>&-`
+        return
     try:
         for line in lines:
             print(line)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered has nowhere to go; the interpreter would complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OutputClosedError("standard output was closed; the run ends here") from None
+        if isinstance(error, BrokenPipeError):
+            raise OutputClosedError("standard output was closed; the run ends here") from None
+        what = f"standard output cannot be written: {error.strerror}"
+        raise OutputLostError(f"{what}; the run ends here") from None
 
 
 class Screen:

@@ -125,6 +125,8 @@ class Session:
             self._screen.note(f"busbar: {why}")
         self._keeper.say(self._closing())
         self._keeper.close()
+        for why in self._cautions():
+            self._screen.note(f"busbar: {why}")
         return 1 if self._keeper.failed else self._status
 
     def _banner(self, chosen: Auto | Chosen) -> Banner:
@@ -265,6 +267,14 @@ class Session:
                 [r for r in self._results if r.collective == name], self._options.statistic, width
             )
         ]
+
+    def _cautions(self) -> list[str]:
+        """What makes figures of the closing table less sure than they look; rank 0 says it."""
+        if self._world.rank != 0:
+            return []
+        from reports.cautions import in_brief  # not before the first row, and on one rank only
+
+        return in_brief(self._results)
 
     def stop(self, reason: str, status: int) -> None:
         """End the run from outside, with the report so far. Called by the watching thread."""

@@ -16,7 +16,6 @@ from bench.screen import Screen
 from bench.session import Session
 from bench.watch import catch_signals
 from collectives.errors import BusbarError, Unavailable, Unsupported
-from collectives.gpu.load import count_gpus, load_cupy
 from collectives.mpi import library_version, load_mpi
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def threads(wanted: Sequence[Options]) -> int:
             f"--transport {first.transport} joins processes; threads have inproc, nccl and ipc"
         )
     on_gpus = first.transport in GPU_TRANSPORTS or (
-        first.transport == "auto" and devices.driver_here()
+        first.transport == "auto" and (first.asks_for_gpus or devices.driver_here())
     )
     signals = catch_signals()
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
@@ -107,7 +106,7 @@ def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Tran
         nccl = devices.nccl_transport(world, options)
         return nccl, nccl
     except (Unsupported, Unavailable) as error:
-        if options.transport != "auto" or options.gpus != () or options.oversubscribe_gpu:
+        if options.transport != "auto" or options.asks_for_gpus:
             raise
         if world.rank == 0:
             print(f"busbar: not on GPUs: {error}", file=sys.stderr)
@@ -120,7 +119,7 @@ def mpi(wanted: Sequence[Options]) -> int:
 
     first = wanted[0]
     if first.transport in GPU_TRANSPORTS and launch.launched() is None:
-        count_gpus(load_cupy())  # what is missing is said before MPI is looked for
+        devices.visible()  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
         world = MpiWorld()
@@ -163,7 +162,9 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
             staged = devices.mpi_transport(world, options)
             return staged, staged
         return MpiTransport(world), MpiTransport(world)
-    here = options.transport == "auto" and all(world.gather(devices.driver_here()))
+    here = options.transport == "auto" and (
+        options.asks_for_gpus or all(world.gather(devices.driver_here()))
+    )
     device = _gpu(world, options, here or options.transport in GPU_TRANSPORTS)
     if device is not None:
         return device

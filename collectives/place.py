@@ -23,7 +23,6 @@ from collectives.spec import Collective
 __all__ = ["place"]
 
 Numbers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 _NOWHERE = -1
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
-from reports.readers import own
 from reports.readers.rows import Row
 from reports.record import Result
 from reports.shown import size_text
 from reports.stability import FEWEST, Kind, Unstable, spread, unstable
 
-__all__ = ["of_results", "unstable_rows", "warnings_of"]
+__all__ = ["in_brief", "unstable_rows", "warnings_of"]
+
+_One = TypeVar("_One")
 
 _MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
@@ -20,6 +23,15 @@ _SAID: Mapping[Kind, str] = {
     "drift": "drift",
     "modes": "have more than one mode",
     "alike": "have iterations that resemble the one before",
+}
+_MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
+# Causes first: a drift makes neighbours alike, two modes widen the interval.
+_SHORT: Mapping[Kind, str] = {
+    "warm-up": "warm-up not over",
+    "drift": "drift",
+    "modes": "two modes",
+    "spread": "spread",
+    "alike": "autocorrelation",
 }
 
 
@@ -43,7 +55,7 @@ def _telling(rows: Sequence[Row]) -> Sequence[Row]:
     return [r for r in rows if r.times_s or r.cv is not None]
 
 
-def _looked_at(given: Sequence[Row]) -> Sequence[Row]:
+def _looked_at(given: Sequence[_One]) -> Sequence[_One]:
     return given if len(given) <= _MOST else [given[i * len(given) // _MOST] for i in range(_MOST)]
 
 
@@ -56,9 +68,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
     if silent:
         found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)
-    looked_at = len(_looked_at(telling))
-    every = looked_at == len(telling)
-    of = f"of {looked_at} rows" if every else f"of the {looked_at} rows looked at"
+    of = _of(len(_looked_at(telling)), len(telling))
     by_kind: dict[Kind, list[tuple[Row, Unstable]]] = {}
     for row, reasons in unstable_rows(telling):
         for reason in reasons:
@@ -72,9 +82,44 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def of_results(results: Sequence[Result]) -> list[str]:
-    """The same for the records of a run that is just ending, for its closing table."""
-    return warnings_of(own.rows(results))
+def in_brief(results: Sequence[Result]) -> list[str]:
+    """What of this changes the figures of a run that is just ending: nothing, or a line or two.
+
+    Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its median
+    may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6 iterations.
+    Back-to-back rows (``loop``) have one mean, of which nothing can be told.
+    """
+    timed = [
+        (f"{r.collective} {r.algorithm} {size_text(r.size)} {placement}", sample.times)
+        for r in results
+        for placement, sample in (("out", r.out), ("in", r.in_place))
+        if sample is not None and sample.times and sample.timing != "loop"
+    ]
+    looked_at = _looked_at(timed)
+    found = [(where, unstable(times)) for where, times in looked_at]
+    few = sum(one.kind == "few" for _, reasons in found for one in reasons)
+    moved = [(where, chief) for where, reasons in found if (chief := _chief(reasons)) is not None]
+    every = _of(len(looked_at), len(timed))
+    lines = [f"{few} {every} {_SAID['few']}"] if few else []
+    if moved:
+        kinds = Counter(one.kind for _, one in moved)
+        named = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
+        where, worst = max(moved, key=lambda pair: pair[1].shift)
+        lines.append(
+            f"{len(moved)} {every} may be off by more than {100 * _MATTERS:.0f} % ({named});"
+            f" most of all {where}: {worst.text}"
+        )
+    return lines
+
+
+def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
+    """What most likely is the cause, of what may move a row's median by enough; None if nothing."""
+    found = {one.kind: one for one in reasons if one.shift > _MATTERS}
+    return next((found[kind] for kind in _SHORT if kind in found), None)
+
+
+def _of(looked_at: int, every: int) -> str:
+    return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
 
 
 def _rows(n: int) -> str:

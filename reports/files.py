@@ -83,7 +83,7 @@ def replace(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         part.replace(path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:  # an interrupt leaves no half file either
         part.unlink(missing_ok=True)
         raise
 

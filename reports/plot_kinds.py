@@ -97,12 +97,13 @@ def _sizes_axis(axes: Axes, series: Sequence[Series]) -> None:
     axes.set_xlabel("size (bytes)")
 
 
-def _legend(axes: Axes, *more: str) -> None:
-    """Names of lines: inside where it is free, below the axes when they are many."""
+def _legend(axes: Axes, *more: str, below: bool = False) -> None:
+    """Names of lines: inside where it is free, below the axes when asked or when they are many."""
     _, names = axes.get_legend_handles_labels()
-    common: dict[str, Any] = {"fontsize": 7, "frameon": False, "title_fontsize": 7}
+    common: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
+    common |= {"edgecolor": "none", "framealpha": 0.85}  # lines that pass behind are read past
     common["title"] = "; ".join(more) or None
-    if len(names) <= MOST_INSIDE:
+    if len(names) <= MOST_INSIDE and not below:
         axes.legend(**common)
         return
     columns = 2 if max(map(len, names)) <= 45 else 1
@@ -224,7 +225,7 @@ def _ecdf(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     axes.set_ylim(0, 1.02)
     axes.set_xlabel(f"time of an iteration at {size_text(size)} (us)")
     axes.set_ylabel("share of iterations")
-    _legend(axes)
+    _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
     return True
 
 

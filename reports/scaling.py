@@ -65,18 +65,23 @@ def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
     return Scaled(row, first, speedup(one, all_), each, low, high)
 
 
-def scaling_tables(found: Sequence[Sequence[Scaled]], ascii_only: bool = False) -> list[Shown]:
-    """A table a measured thing and placement; the base case stands in the heading."""
+def scaling_tables(
+    found: Sequence[Sequence[Scaled]], width: int, ascii_only: bool = False
+) -> list[Shown]:
+    """A table a measured thing and placement; the base case stands in the heading.
+
+    Below some 90 columns busbw makes room for the names of algorithms.
+    """
     groups: dict[str, list[Scaled]] = {}
     for series in found:
         least = series[0].row
         name = setting(replace(least, ranks=None))
         ranks = "1 rank" if least.ranks == 1 else f"{least.ranks} ranks"
         groups.setdefault(f"{name}; base of speed-up and efficiency: {ranks}", []).extend(series)
-    return [_table(name, group, ascii_only) for name, group in groups.items()]
+    return [_table(name, group, width, ascii_only) for name, group in groups.items()]
 
 
-def _table(name: str, group: Sequence[Scaled], ascii_only: bool) -> Shown:
+def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
     rows = [s.row for s in group]
     bounds = [
         "" if s.low is None or s.high is None else f"{100 * s.low:.0f} to {100 * s.high:.0f}%"
@@ -88,8 +93,8 @@ def _table(name: str, group: Sequence[Scaled], ascii_only: bool) -> Shown:
         ("ranks", "right", [str(r.ranks) for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
-        ("speed-up", "right", [f"{s.speedup:.2f}" for s in group]),
+        ("speed-up", "right", [f"{s.speedup:.3g}" for s in group]),
         ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
         ("95 %", "right", bounds),
     ]
-    return plain_table(name, columns, ascii_only)
+    return plain_table(name, columns, ascii_only, width, ("busbw",))

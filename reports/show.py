@@ -120,7 +120,8 @@ def _table(
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
     ]
-    kept, room = _fitting(columns, width, any(len(r.times_s) > 1 for r in rows))
+    marked = any(len(r.times_s) > 1 for r in rows)
+    kept, room = _fitting(columns, width, _FEWEST_MARKS if marked else 0, _SPARE)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
         return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
@@ -130,16 +131,18 @@ def _table(
     return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
 
 
-def _fitting(columns: Sequence[_Column], width: int, marks: bool) -> tuple[list[_Column], int]:
-    """The columns that fit beside a distribution (if ``marks``), and how wide that may be."""
+def _fitting(
+    columns: Sequence[_Column], width: int, least: int, spare: Sequence[str]
+) -> tuple[list[_Column], int]:
+    """The columns that leave at least so much room beside them, and how much they leave."""
     kept = [c for c in columns if any(c[2])]
 
     def room() -> int:
         used = sum(max(len(name), *map(len, cells)) + _GAP for name, _, cells in kept)
         return width - used - _GAP - 1
 
-    for name in _SPARE:
-        if room() >= (_FEWEST_MARKS if marks else 0):
+    for name in spare:
+        if room() >= least:
             break
         kept = [c for c in kept if c[0] != name]
     return kept, room()
@@ -187,10 +190,18 @@ def _rich(
 
 
 def plain_table(
-    heading: str, columns: Sequence[tuple[str, str, list[str]]], ascii_only: bool = False
+    heading: str,
+    columns: Sequence[tuple[str, str, list[str]]],
+    ascii_only: bool = False,
+    width: int | None = None,
+    spare: Sequence[str] = (),
 ) -> Shown:
-    """A table of texts under a heading; columns are (name, side, texts), empty ones left out."""
-    return _rich(heading, columns, [""] * len(columns[0][2]), ascii_only)
+    """A table of texts under a heading; columns are (name, side, texts), empty ones left out.
+
+    Where it is wider than ``width``, the columns of ``spare`` are given up, the first first.
+    """
+    kept = list(columns) if width is None else _fitting(columns, width, 0, spare)[0]
+    return _rich(heading, kept, [""] * len(columns[0][2]), ascii_only)
 
 
 def import_table(rows: Sequence[Row], width: int, ascii_only: bool = False) -> Shown:
@@ -244,7 +255,7 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
         ("95 %", "right", [bounds_text(c) for c in comparisons]),
         ("p", "right", [_known(c.p, ".2g") if wide else "" for c in comparisons]),
         ("effect", "right", [_known(c.effect, "+.2f") if wide else "" for c in comparisons]),
-        ("", "left", [c.word for c in comparisons]),
+        ("NEW is", "left", [c.word for c in comparisons]),
     ]
     return plain_table(f"{name}: time of NEW against BASE", columns, ascii_only)
 

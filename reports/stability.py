@@ -9,7 +9,7 @@ holds it to. No check assumes a normal distribution.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import erfc, exp, lgamma, sqrt
 from typing import Literal
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reports.dip import is_multimodal, two_groups
 from reports.shown import seconds
+from reports.statistics import relative_width
 
 __all__ = ["FEWEST", "Kind", "Unstable", "spread", "unstable"]
 
@@ -36,11 +37,16 @@ _LIKENESS = 0.2
 
 @dataclass(frozen=True)
 class Unstable:
-    """One reason to distrust a row. ``amount``: relative, for sorting; see `unstable` for kinds."""
+    """One reason to distrust a row. ``amount``: relative, for sorting; see `unstable` for kinds.
+
+    ``shift``: by how much of itself the row's median may be off for this reason; infinite where
+    that is unknown, 0 where the reason leaves the median alone (or no times are there to tell).
+    """
 
     kind: Kind
     text: str
     amount: float
+    shift: float = 0.0
 
 
 def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
@@ -55,7 +61,8 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
     if not len(t):
         return ()
     if len(t) < FEWEST:
-        return (Unstable("few", f"{len(t)} iterations: no interval is known", 1 / len(t)),)
+        text = f"{len(t)} iteration{'s' * (len(t) > 1)}: no interval is known"
+        return (Unstable("few", text, 1 / len(t), float("inf")),)
     found = [_spread(t)]
     if len(t) >= ORDERED and t.min() > 0:
         warm = _warm_up(t)
@@ -67,7 +74,8 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
 
 def _spread(t: Floats) -> Unstable | None:
     mean = float(t.mean())
-    return spread(float(t.std()) / mean if mean > 0 else 0.0)
+    found = spread(float(t.std()) / mean if mean > 0 else 0.0)
+    return found and replace(found, shift=relative_width(t.tolist()))
 
 
 def spread(cv: float) -> Unstable | None:
@@ -103,7 +111,9 @@ def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
     if more < _APART:
         return None
     first = "the first iteration takes" if k == 1 else f"the first {k} iterations take"
-    return k, Unstable("warm-up", f"{first} {100 * more:.3g} % longer than the rest", more)
+    text = f"{first} {100 * more:.3g} % longer than the rest"
+    shift = float(np.median(t) / np.median(t[k:])) - 1
+    return k, Unstable("warm-up", text, more, abs(shift))
 
 
 def _log_comb(n: int, k: int) -> float:
@@ -132,7 +142,7 @@ def _drift(t: Floats) -> Unstable | None:
         return None
     word = "slower" if change > 0 else "faster"
     text = f"the last third is {100 * abs(change):.3g} % {word} than the first"
-    return Unstable("drift", text, abs(change))
+    return Unstable("drift", text, abs(change), abs(change))
 
 
 def _modes(t: Floats) -> Unstable | None:
@@ -148,7 +158,8 @@ def _modes(t: Floats) -> Unstable | None:
     text = (
         f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
     )
-    return Unstable("modes", text, apart)
+    # Half a dozen of a hundred elsewhere move no median; two like groups may, from run to run.
+    return Unstable("modes", text, apart, apart if 0.25 <= share <= 0.75 else 0.0)
 
 
 def _alike(t: Floats) -> Unstable | None:
@@ -171,4 +182,4 @@ def _alike(t: Floats) -> Unstable | None:
     text = (
         f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
     )
-    return Unstable("alike", text, r)
+    return Unstable("alike", text, r, wider * relative_width(t.tolist()))

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
 
 from bench.main import main
+from collectives.cli import main as collectives_main
+from collectives.errors import Unavailable
+from collectives.gpu.load import count_gpus, load_cupy
 
 # How long an example takes says more of what else runs on a machine than of the code.
 settings.register_profile("busbar", deadline=None)
@@ -97,6 +100,27 @@ def run() -> Run:
         )
 
     return call
+
+
+@pytest.fixture(scope="session")
+def cupy() -> Any:
+    """CuPy, where it finds a GPU; else the tests are skipped, saying why."""
+    try:
+        found = load_cupy()
+        count_gpus(found)
+    except Unavailable as error:
+        pytest.skip(str(error))
+    return found
+
+
+def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of ``python -m collectives``, in here."""
+    try:
+        status = collectives_main(arguments)
+    except SystemExit as end:
+        status = int(end.code or 0)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:

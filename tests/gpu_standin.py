@@ -96,7 +96,8 @@ class Machine:
         return getattr(self.here, "device", 0)
 
     def used(self, device: int) -> int:
-        return sum(size for _, size, at in self.blocks.values() if at == device)
+        with self.lock:
+            return sum(size for _, size, at in self.blocks.values() if at == device)
 
     def malloc(self, size: int) -> int:
         with self.lock:
@@ -115,10 +116,11 @@ class Machine:
             del self.blocks[address]
 
     def on_device(self, address: int, nbytes: int) -> bool:
-        return any(
-            start <= address and address + nbytes <= start + size
-            for start, (_, size, _) in self.blocks.items()
-        )
+        with self.lock:  # other ranks allocate meanwhile
+            return any(
+                start <= address and address + nbytes <= start + size
+                for start, (_, size, _) in self.blocks.items()
+            )
 
     def view(self, address: int, n: int, dtype: Any = np.uint8) -> NDArray[Any]:
         """N elements at an address of the device's memory; whatever lies outside is an error."""

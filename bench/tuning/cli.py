@@ -19,6 +19,8 @@ from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
+from reports.errors import ReportError
+from reports.expect import parse_share
 from reports.files import StoreError, write
 
 __all__ = ["main"]
@@ -30,12 +32,9 @@ def _ranks(text: str) -> tuple[int, ...]:
 
 def _share(text: str) -> float:
     try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no share such as 2%") from None
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: 0% to 100% is needed")
-    return value
+        return parse_share(text)
+    except ReportError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -233,11 +233,6 @@ class StreamAction(Counted):
         self._fired += n
         return lane.device.elapsed(begin, end) / n
 
-    @property
-    def captured(self) -> bool:
-        """Whether firings replay a graph."""
-        return self._graphs is not None
-
     def close(self) -> None:
         """See `Action.close`: graphs and buffers go."""
         self._graphs, self._bound, self._held = None, [], None

@@ -5,6 +5,7 @@
 // a newer CPU can be picked by the linker for an older one.
 
 #include "kernels_types.hpp"
+#include "kernels_vectors.hpp"
 
 namespace busbar {
 namespace {
@@ -87,37 +88,6 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
         else cached_copy(to, from, nbytes);
     }
 }
-
-template <class T>
-struct Vector {  // a register's worth of elements
-    typedef T type __attribute__((vector_size(kVector)));
-};
-
-template <class V>
-inline V load(const void* from) {
-    V x;
-    std::memcpy(&x, from, sizeof x);
-    return x;
-}
-
-template <class V>
-inline void store(void* to, V x) {
-    std::memcpy(to, &x, sizeof x);
-}
-
-template <Op op, class V>
-inline V join_vectors(V a, V b) {
-    if constexpr (op == Op::sum) return a + b;
-    if constexpr (op == Op::prod) return a * b;
-    if constexpr (op == Op::min) return ((a < b) | (a != a)) ? a : b;  // NaN goes through
-    if constexpr (op == Op::max) return ((a > b) | (a != a)) ? a : b;
-}
-
-// What registers compute with: sums and products of integers wrap around.
-template <class T, Op op>
-using Lane = typename std::conditional_t<
-    std::is_integral_v<T> && (op == Op::sum || op == Op::prod), std::make_unsigned<T>,
-    std::type_identity<T>>::type;
 
 // Bytes until the targets that are to be stored past the caches are aligned for it; more than
 // there are when they never are together.

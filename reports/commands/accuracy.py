@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands.output import add_ranks, ascii_only, console, note, read_noting
+from reports.commands.output import add_runs, ascii_only, console, note, read_noting
 from reports.errors import ReportError
 from reports.readers.rows import Row
 
@@ -21,9 +21,8 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
+    add_runs(parser)
     option = parser.add_argument
-    option("files", nargs="+", type=Path, metavar="RUN")
     option("--fit", type=Path, metavar="FILE", help="a file of python -m collectives fit")
     text = "NCCL's log of its graphs: library rows are held against NCCL's published model"
     option("--nccl-log", type=Path, metavar="FILE", help=text)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands.expecting import add_expect, expect
+from reports.commands.expecting import add_expect, expect, wanted
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
 from reports.errors import ReportError
@@ -72,13 +72,13 @@ def compared(
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
     from reports.cautions import warnings_of
-    from reports.expect import parse_rate, parse_share
+    from reports.expect import parse_share
 
+    asked = wanted(options)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
-    limit = None if options.limit is None else parse_rate(options.limit)
     base, new = (read_noting(path, options.ranks).rows for path in (options.base, options.new))
     comparisons, differing = compared(base, new, options)
-    rules = rules_of(base, new, comparisons, limit)
+    rules = rules_of(base, new, comparisons, asked.limit)
     if options.format == "md":
         from reports.markdown import comparison_markdown
 
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         for warning in warnings_of(rows):
             note(f"{name}: {warning}")
     missing = _missing(base, new) if options.fail_missing else 0
-    return max(_gate(comparisons, fail), missing, expect(options, new))
+    return max(_gate(comparisons, fail), missing, expect(asked, new))
 
 
 def rules_of(

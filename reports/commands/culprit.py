@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands.output import add_ranks, console, note, read_noting
+from reports.commands.output import add_runs, console, note, rows_of
 from reports.errors import ReportError
-from reports.readers.rows import Row
 
 if TYPE_CHECKING:
     from reports.culprit import Suspect
@@ -19,9 +18,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    text = "records measured with --per-rank"
-    parser.add_argument("files", nargs="*", type=Path, metavar="RUN", help=text)
+    add_runs(parser, "*", "records measured with --per-rank")
     text = "a measured matrix: python -m topology measure -o FILE"
     parser.add_argument(
         "--matrix", action="append", default=[], type=Path, metavar="FILE", help=text
@@ -38,9 +35,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.machine import read_pairs
 
     margin = parse_share(options.margin)
-    rows = list[Row]()
-    for path in options.files:
-        rows += read_noting(path, options.ranks).rows
+    rows = rows_of(options)
     matrices = [pairs for path in options.matrix for pairs in read_pairs(path)]
     if not matrices and not any(r.per_rank_s for r in rows):
         raise ReportError(

@@ -5,10 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from reports.readers.rows import Row
 
-__all__ = ["add_expect", "expect"]
+if TYPE_CHECKING:
+    from reports.expect import Expectation
+
+__all__ = ["Wanted", "add_expect", "expect", "wanted"]
+
+
+class Wanted(NamedTuple):
+    """Rules, and what ``limit`` stands for in them, in bytes per second."""
+
+    rules: Sequence[Expectation]
+    limit: float | None
 
 
 def add_expect(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +32,9 @@ def add_expect(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", metavar="RATE", help=text)
 
 
-def expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
-    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
-    from reports.expect import check, from_file, parse, parse_rate
+def wanted(options: argparse.Namespace) -> Wanted:
+    """What the options ask for, before anything is read or printed. Raises ReportError."""
+    from reports.expect import from_file, parse, parse_rate
 
     rules, limit = [parse(text) for text in options.expect], None
     if options.expect_file is not None:
@@ -31,9 +42,16 @@ def expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
         rules += more
     if options.limit is not None:
         limit = parse_rate(options.limit)
-    if not rules:
+    return Wanted(rules, limit)
+
+
+def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
+    """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
+    from reports.expect import check
+
+    if not wanted.rules:
         return 0
-    failures = check(rules, rows, limit)
+    failures = check(wanted.rules, rows, wanted.limit)
     for failure in (f for f in failures if f.row is None):
         print(f"FAILED {failure.text}")
     for node in dict.fromkeys(f.nodes for f in failures if f.row):
@@ -43,7 +61,7 @@ def expect(options: argparse.Namespace, rows: Sequence[Row]) -> int:
             print(f"  {failure.text}")
         _who([f.row for f in mine if f.row])
     if not failures:
-        print(f"all {len(rules)} expectations kept")
+        print(f"all {len(wanted.rules)} expectations kept")
     return 1 if failures else 0
 
 

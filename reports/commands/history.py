@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from reports.commands.compare import add_comparison
-from reports.commands.output import add_ranks, ascii_only, console, print_table, read_noting
+from reports.commands.output import add_runs, ascii_only, console, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
 from reports.errors import ReportError
 
@@ -20,9 +19,8 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
     text = "a run each, ordered by when it started, else as given; a folder of records is one run"
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help=text)
+    add_runs(parser, text=text)
     text = "exit 1 when the latest change of a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     parser.add_argument("--format", choices=("table", "csv"), default="table")

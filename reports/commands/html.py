@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands.output import add_machine, add_ranks, read_noting
+from reports.commands.output import add_machine, add_runs, read_noting
 from reports.errors import ReportError
 from reports.readers.rows import Row
 
@@ -14,8 +14,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_runs(parser)
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the page, .html")
     add_machine(parser)
     parser.add_argument("--title", default="", help="heading of the page")

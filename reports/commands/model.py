@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
 from reports.errors import ReportError
-from reports.readers.rows import Row
 
 if TYPE_CHECKING:
     from reports.model import Comparison
@@ -22,9 +21,8 @@ _MOST_RANKS = 256
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
+    add_runs(parser, "*")
     option = parser.add_argument
-    option("files", nargs="*", type=Path, metavar="RUN")
     option("-n", metavar="RANKS", help="rank counts to predict, like 2-8,16 (default those of RUN)")
     option("-b", "--minbytes", metavar="SIZE", help="predict from this size on (default 1M)")
     option("-e", "--maxbytes", metavar="SIZE", help="to this size (default 64M)")
@@ -45,9 +43,7 @@ def run(options: argparse.Namespace) -> int:
         form = options.out.suffix.removeprefix(".")
         if form not in ("png", "svg"):
             raise ReportError(f"{options.out}: no format for that ending; use .png or .svg")
-    rows: list[Row] = []
-    for path in options.files:
-        rows += read_noting(path, options.ranks).rows
+    rows = rows_of(options)
     ranks = rank_counts(options.n or ("" if rows else "2-8,12,16"), _MOST_RANKS)
     asked = options.minbytes or options.maxbytes or not rows
     sizes = (
@@ -82,6 +78,8 @@ def _tables(comparison: Comparison, width: int) -> list[Shown]:
         if rate:
             heading += f"; textbook at {rate / 1e9:.3g} GB/s"
         cells = comparison.of(name)
+        if not cells:
+            continue
         growth = [comparison.growth(c) for c in cells]
         columns: list[tuple[str, str, list[str]]] = [
             ("ranks", "right", [str(c.ranks) for c in cells]),

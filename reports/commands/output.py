@@ -13,17 +13,19 @@ from reports.reading import read
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reports.readers.rows import Reading
+    from reports.readers.rows import Reading, Row
     from reports.show import Shown
 
 __all__ = [
     "add_machine",
     "add_ranks",
+    "add_runs",
     "ascii_only",
     "console",
     "note",
     "print_table",
     "read_noting",
+    "rows_of",
 ]
 
 _MOST_NOTES = 20
@@ -32,6 +34,17 @@ _MOST_NOTES = 20
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """The option ``--ranks``, for every command that reads logs."""
     parser.add_argument("--ranks", type=int, help="rank count, where a log does not say")
+
+
+def add_runs(parser: argparse.ArgumentParser, nargs: str = "+", text: str | None = None) -> None:
+    """The files that a command reads, and how to read them."""
+    add_ranks(parser)
+    parser.add_argument("files", nargs=nargs, type=Path, metavar="RUN", help=text)
+
+
+def rows_of(options: argparse.Namespace) -> list[Row]:
+    """The rows of all files, with what is to be noted of them said. Raises ReportError."""
+    return [row for path in options.files for row in read_noting(path, options.ranks).rows]
 
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +78,13 @@ def console() -> Console:
     """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
     from rich.console import Console
 
-    return Console(highlight=False, emoji=False, soft_wrap=False)
+    class Terminal(Console):
+        """One that leaves it to `reports.cli` what a reader's leaving means."""
+
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError
+
+    return Terminal(highlight=False, emoji=False, soft_wrap=False)
 
 
 def print_table(terminal: Console, shown: Shown) -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands.output import add_machine, add_ranks, read_noting
+from reports.commands.output import add_machine, add_runs, rows_of
 from reports.errors import ReportError
-from reports.readers.rows import Row
 
 __all__ = ["add", "run"]
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_runs(parser)
     parser.add_argument(
         "--out", type=Path, default=Path(), metavar="DIR", help="folder (default .)"
     )
@@ -34,8 +32,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.out.is_dir():
         raise ReportError(f"{options.out}: there is no such folder")
     machine = read_machine(options.topology) if options.topology else None
-    rows = [r for path in options.files for r in read_noting(path, options.ranks).rows]
-    for name, data in figures(list[Row](rows), options.format, limit, machine).items():
+    for name, data in figures(rows_of(options), options.format, limit, machine).items():
         target = options.out / f"{name}.{options.format}"
         write(target, data)
         print(target)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from reports.commands.output import add_ranks, ascii_only, console, print_table, read_noting
+from reports.commands.output import add_runs, ascii_only, console, print_table, rows_of
 from reports.commands.ruling import add_rules, print_rules
 
 __all__ = ["add", "run"]
@@ -13,8 +12,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_runs(parser)
     add_rules(parser)
 
 
@@ -23,10 +21,9 @@ def run(options: argparse.Namespace) -> int:
     from reports.quality import checklist
     from reports.scaling import scaling, scaling_tables
 
-    rows = [row for path in options.files for row in read_noting(path, options.ranks).rows]
-    found = scaling(rows)
+    found = scaling(rows_of(options))
     terminal = console()
-    for shown in scaling_tables(found, ascii_only()):
+    for shown in scaling_tables(found, terminal.width, ascii_only()):
         print_table(terminal, shown)
     print_rules(terminal, checklist([s.row for series in found for s in series]), options)
     return 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from reports.commands.expecting import add_expect, expect
-from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
+from reports.commands.expecting import add_expect, expect, wanted
+from reports.commands.output import add_runs, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
 from reports.readers.rows import Row
 
@@ -15,8 +15,7 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    add_ranks(parser)
-    parser.add_argument("files", nargs="+", type=Path, metavar="RUN")
+    add_runs(parser)
     text = "a file of python -m collectives fit: predictions and lower bounds beside the times"
     parser.add_argument("--fit", type=Path, metavar="FILE", help=text)
     add_rules(parser)
@@ -26,11 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print each file's tables; 1 when an expectation is not kept."""
     from reports.cautions import warnings_of
-    from reports.expect import parse_rate
     from reports.folding import folded
     from reports.quality import checklist
     from reports.show import tables
 
+    asked = wanted(options)
     terminal, rows = console(), list[Row]()
     fit = None
     if options.fit is not None:
@@ -50,6 +49,5 @@ def run(options: argparse.Namespace) -> int:
             )
         for warning in warnings_of(found):
             note(f"{path}: {warning}")
-    limit = None if options.limit is None else parse_rate(options.limit)
-    print_rules(terminal, checklist(rows, limit=limit), options)
-    return expect(options, rows)
+    print_rules(terminal, checklist(rows, limit=asked.limit), options)
+    return expect(asked, rows)

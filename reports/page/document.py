@@ -56,7 +56,7 @@ def page(
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     body = (
-        _header(title, kept, said),
+        _header(title, kept, said, machine is not None),
         '<main id="main">',
         section("summary", "Best figures", tiles(kept)),
         findings_part(kept, machine, notes),
@@ -82,20 +82,24 @@ def page(
     return "\n".join((*parts, "</body>\n</html>\n")).encode()
 
 
-def _header(title: str, rows: Sequence[Row], said: str) -> str:
+def _header(title: str, rows: Sequence[Row], said: str, machine: bool) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
     words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
     words += [f"{len(hosts)} node{'s' if len(hosts) != 1 else ''}"] if hosts else []
     words += list(dict.fromkeys(r.run.library for r in rows if r.run.library))[:3]
-    links = (("summary", "Best"), ("findings", "Findings"), ("measurements", "Measurements"))
+    links = [("summary", "Best"), ("findings", "Findings"), ("measurements", "Measurements")]
+    links += [
+        ("rows", "Table"),
+        *([("machine", "Machine")] if machine else ()),
+        ("method", "Method"),
+    ]
     more = "".join(f'<li><a href="#{id}">{name}</a></li>' for id, name in links)
     return (
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f"<header><h1>{text(title)}</h1><p>{text(', '.join(words))}</p>"
         + (f'<p class="note">{text(said)}.</p>' if said else "")
-        + f'<nav aria-label="Parts of this page"><ul>{more}'
-        '<li><a href="#rows">Table</a></li><li><a href="#method">Method</a></li></ul></nav></header>'
+        + f'<nav aria-label="Parts of this page"><ul>{more}</ul></nav></header>'
     )
 
 

@@ -89,7 +89,7 @@ def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[
 
 def _suspect(s: Suspect) -> str:
     head = "Slow" if s.sure else "Perhaps slow"
-    return f"<strong>{head}: {text(s.name)}</strong>. {text('; '.join(s.evidence))}"
+    return f"<strong>{head}: {text(s.name)}</strong>: {text('; '.join(s.evidence))}"
 
 
 def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | None) -> str:

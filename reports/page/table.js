@@ -6,17 +6,18 @@ const figureColumn = (name, title, show, unit) => ({
   name, title, unit, number: true, value: n => data[name][n], text: n => show(data[name][n]),
 });
 
+// The figures first: a phone is as wide as four columns.
 const COLUMNS = [
   { name: 'size', title: 'size', number: true, value: n => data.size[n], text: n => sizeText(data.size[n]) },
   { name: 'algorithm', title: 'algorithm', value: n => series(n).algorithm, text: n => series(n).algorithm },
+  figureColumn('time', 'time', seconds),
+  figureColumn('busbw', 'busbw', rate, 'GB/s'),
+  { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
+  { name: 'share', title: '% of bound', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? percent(data.busbw[n] / data.bound[n]) : '') },
+  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
   ...varying.map(name => ({
     name, title: DIMENSIONS[name].toLowerCase(), value: n => series(n)[name], text: n => word(name, series(n)[name]),
   })),
-  figureColumn('time', 'time', seconds),
-  { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
-  figureColumn('busbw', 'busbw', rate, 'GB/s'),
-  { name: 'share', title: '% of bound', number: true, value: n => (data.bound[n] ? data.busbw[n] / data.bound[n] : null), text: n => (data.bound[n] ? percent(data.busbw[n] / data.bound[n]) : '') },
-  { name: 'spark', title: 'distribution', value: n => data.spark[n], text: n => data.spark[n], plain: true },
   figureColumn('algbw', 'algbw', rate, 'GB/s'),
   figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
   figureColumn('cv', 'cv', percent), figureColumn('n', 'n', v => (v === null ? '' : String(v))),

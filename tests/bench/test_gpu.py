@@ -171,6 +171,30 @@ def test_no_cupy_is_one_line_and_status_3() -> None:
     for more in ((), ("--threads", "2")):
         status, out, err = in_process("allreduce", "--transport", "nccl", *more, *SMALL)
         assert (status, out) == (3, "") and err.count("\n") == 1 and err.startswith("busbar: ")
+        if not devices.driver_here():
+            assert err.startswith("busbar: no NVIDIA driver here (no /dev/nvidiactl); ")
+
+
+@pytest.mark.parametrize(
+    "more", [["--gpus", "0,1"], ["--gpus", "pick"], ["--oversubscribe-gpu"]], ids=" ".join
+)
+def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> None:
+    """Rule: without a flag a host is measured where no GPU is; asked for GPUs, none is status 3."""
+    if devices.driver_here():
+        pytest.skip("an NVIDIA driver is here")
+    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, *more)
+    assert out == "" and err.count("\n") == 1
+    assert status == (2 if "pick" in more else 3), err
+    for host in (["--transport", "shm"], ["--transport", "mpi"], ["--transport", "inproc"]):
+        status, out, err = in_process("allreduce", *host, *SMALL, *more)
+        assert (status, out) == (2, "") and err.count("\n") == 1
+        assert more[0] in err and f"has no effect with {' '.join(host)}" in err
+
+
+def test_energy_without_gpus_is_told() -> None:
+    """Rule: an option that can have no effect here says so, and the run goes on."""
+    status, _, err = in_process("allreduce", "--transport", "inproc", "--energy", *SMALL)
+    assert status == 0 and err.count("no GPU carries these rows, so no joules are told") == 1
 
 
 def test_what_does_not_fit_on_a_gpu_is_skipped(here: Here) -> None:

@@ -205,7 +205,7 @@ def test_a_full_disk_is_said_and_costs_no_row() -> None:
         "allreduce",
         *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "1", "-A", "ring", "-J", "/dev/full"],
     )
-    assert status == 1 and "No space left" in err and err.count("\n") == 1
+    assert status == 1 and err.count("No space left") == 1 and "Traceback" not in err
     assert sum(bool(ROW.match(line)) for line in out.splitlines()) == 3
 
 
@@ -270,3 +270,29 @@ def test_a_reader_that_leaves_ends_the_run_in_one_line() -> None:
     said = process.stderr.read()
     assert process.wait(timeout=60) == 141
     assert "standard output was closed" in said and "Traceback" not in said
+
+
+def test_a_full_disk_behind_stdout_ends_the_run_in_one_line() -> None:
+    """Rule: results that cannot be printed are no reason for a traceback, nor for status 0."""
+    argv = [
+        "--transport",
+        "inproc",
+        "--ranks",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "2K",
+        "-n",
+        "9",
+        "-A",
+        "ring",
+    ]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "bench.allreduce", *argv],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=REPO, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2 and done.stderr == (
+        "busbar: standard output cannot be written: No space left on device; the run ends here\n"
+    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.catalogue import algorithms, build, collectives, spec
+from collectives.cost import traffic
+from collectives.dtypes import dtype
 from collectives.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer, Moves
+from collectives.ops import op, scale
 from collectives.schedule import Schedule, Step
 from collectives.spec import Collective
 
@@ -145,3 +148,88 @@ def all_cases(ranks: tuple[int, ...] = RANKS) -> Iterator[tuple[Collective, str,
         for nranks in ranks:
             for root in roots(what, nranks):
                 yield what, name, nranks, root
+
+
+class Case(NamedTuple):
+    """One execution; no schedule is the library's own collective."""
+
+    what: Collective
+    name: str
+    schedule: Schedule | None
+    root: int
+    in_place: bool
+    elements: Elements
+    dtype: str
+    op: str
+
+    def __str__(self) -> str:
+        where = "in" if self.in_place else "out of"
+        return (
+            f"{self.what.name} {self.name}, root {self.root}, {where} place,"
+            f" {self.elements} elements of {self.dtype}, {self.op}"
+        )
+
+    def layout(self, nranks: int) -> Layout:
+        """Where every rank's parts lie."""
+        if self.schedule is not None:
+            return Layout.of(self.schedule, self.what, self.root)
+        return Layout(self.what, nranks, self.what.parts(nranks), self.root)
+
+
+class Judged(NamedTuple):
+    """A case, and what goes in, must come out and (by a schedule) must travel, rank by rank."""
+
+    case: Case
+    layout: Layout
+    given: list[NDArray[Any]]
+    wanted: list[NDArray[Any]]
+    moved: NDArray[np.int64] | None
+
+    def counts(self, rank: int, firings: int) -> list[int]:
+        """Bytes that a rank sends and receives in so many firings of the schedule."""
+        assert self.moved is not None
+        return (firings * self.moved[:, rank]).tolist()
+
+
+def judge(case: Case, nranks: int) -> Judged:
+    """What a case asks of every rank, by NumPy and by the schedule's own count."""
+    layout, kind = case.layout(nranks), dtype(case.dtype)
+    joined = op(case.op) if case.what.reduces else op("sum")
+    given = inputs(layout, case.elements, kind, case.op == "prod")
+    if kind.name.startswith("float8"):  # ones and twos, whose sums over few ranks are exact
+        most = 1 if nranks > 4 else 2
+        given = [np.minimum(x.astype(np.float32), most).astype(kind) for x in given]
+    wanted = expected(layout, case.elements, given, joined.ufunc)
+    for vector in wanted if joined.mean else ():
+        scale(vector, nranks)
+    moved = None
+    if case.schedule is not None:
+        moved = traffic(case.schedule, case.what, case.elements, kind.itemsize, case.root)
+    return Judged(case, layout, given, wanted, moved)
+
+
+Memory = TypeVar("Memory", bound=Any)
+
+
+def memory(
+    allocate: Callable[[int], Memory], case: Case, layout: Layout, rank: int
+) -> tuple[Memory, Memory]:
+    """A rank's ``in`` and ``out``; in place the smaller lies inside the larger.
+
+    ``allocate`` gives so many elements of the case's type.
+    """
+    sizes = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+    whole = [allocate(n) for n in sizes]
+    parts = [layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT)]
+    if case.in_place and all(parts):
+        big, small = (0, 1) if len(parts[0]) > len(parts[1]) else (1, 0)
+        share = sizes[big] // len(parts[big])
+        start = parts[big].index(parts[small][0]) * share
+        whole[small] = whole[big][start : start + sizes[small]]
+    return whole[0], whole[1]
+
+
+def allocator(transport: Any, case: Case) -> Callable[[int], Any]:
+    """What `memory` allocates with: so many elements of the case's type, from a transport."""
+    kind = dtype(case.dtype)
+    return lambda n: transport.allocate(n * kind.itemsize).view(kind)

@@ -87,7 +87,7 @@ class IpcMachine(Machine):
     def free(self, address: int) -> None:
         """Waits for all that is under way, as cudaFree does: a rank must not free in between."""
         stop = time.monotonic() + LONG_S
-        while any(s.items for s in self.streams.values()) and time.monotonic() < stop:
+        while any(s.items for s in list(self.streams.values())) and time.monotonic() < stop:
             self.pump()
         assert time.monotonic() < stop, "memory was freed while a kernel waited for the one who did"
         super().free(address)

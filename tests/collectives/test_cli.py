@@ -9,21 +9,12 @@ from pathlib import Path
 import pytest
 
 from collectives.catalogue import algorithms, collectives
-from collectives.cli import main
-
-
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(arguments)
-    except SystemExit as end:
-        status = int(end.code or 0)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+from tests.conftest import collectives_cli
 
 
 def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     """Every collective and every algorithm is listed."""
-    status, out, _ = _run(capsys, "list")
+    status, out, _ = collectives_cli(capsys, "list")
     assert status == 0
     for name in collectives():
         assert name in out
@@ -32,13 +23,17 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_is_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     """A row a step; what rank 0 sends first in a ring of 4 is chunk 3, to be added by rank 1."""
-    status, out, _ = _run(capsys, "show", "ring", "--collective", "allreduce", "-n", "4")
+    status, out, _ = collectives_cli(capsys, "show", "ring", "--collective", "allreduce", "-n", "4")
     assert status == 0
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
     assert rows[0][:3] == ["0", "→1", "+3"]
-    status, out, _ = _run(capsys, "show", "ring", "-c", "allgather", "-n", "3", "--placed")
+    status, out, _ = collectives_cli(
+        capsys, "show", "ring", "-c", "allgather", "-n", "3", "--placed"
+    )
     assert status == 0 and "in[0] out[0]" in out
-    status, out, _ = _run(capsys, "show", "chain", "-c", "broadcast", "-n", "12", "--segments", "2")
+    status, out, _ = collectives_cli(
+        capsys, "show", "chain", "-c", "broadcast", "-n", "12", "--segments", "2"
+    )
     assert status == 0 and "10→11 0" in out
 
 
@@ -47,16 +42,16 @@ def test_show_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     target = tmp_path / "ring.svg"
     command = ("show", "ring", "-c", "allreduce", "-n", "4", "--svg")
-    assert _run(capsys, *command, str(target))[0] == 0
+    assert collectives_cli(capsys, *command, str(target))[0] == 0
     assert "<svg" in target.read_text(encoding="utf-8")
     for bad in (tmp_path / "ring.xyz", tmp_path / "none" / "ring.svg"):
-        status, _, err = _run(capsys, *command, str(bad))
+        status, _, err = collectives_cli(capsys, *command, str(bad))
         assert status == 2 and err.count("\n") == 1
 
 
 def test_verify_proves(capsys: pytest.CaptureFixture[str]) -> None:
     """The proof says for which rank counts, and names those that an algorithm does not serve."""
-    status, out, _ = _run(capsys, "verify", "all", "-c", "allgather", "-n", "1-6")
+    status, out, _ = collectives_cli(capsys, "verify", "all", "-c", "allgather", "-n", "1-6")
     assert status == 0
     found = {line.split()[1]: line.split()[2:] for line in out.splitlines() if "allgather" in line}
     assert found["ring"] == ["1-6", "-"]
@@ -65,7 +60,7 @@ def test_verify_proves(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cost_has_bounds_beside(capsys: pytest.CaptureFixture[str]) -> None:
     """Costs stand under the lower bounds of their collective."""
-    status, out, _ = _run(capsys, "cost", "ring", "-c", "allreduce", "-n", "8")
+    status, out, _ = collectives_cli(capsys, "cost", "ring", "-c", "allreduce", "-n", "8")
     assert status == 0
     lines = [line.split() for line in out.splitlines()]
     assert ["lower", "bound", "3", "1.75", "1.75", "0.875"] in lines
@@ -96,7 +91,7 @@ def test_bad_input_is_one_line_and_status_2(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistake never yields a traceback, nor a silent default."""
-    status, out, err = _run(capsys, *arguments)
+    status, out, err = collectives_cli(capsys, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 

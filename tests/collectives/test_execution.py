@@ -4,106 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.cost import traffic
 from collectives.dtypes import dtype
-from collectives.layout import Elements, Layout
-from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
+from collectives.ops import OPS, op
 from collectives.plan import Plan
-from collectives.schedule import Schedule
-from collectives.spec import Collective
 from collectives.transports.inproc import InprocTransport
 from collectives.worlds.inproc import InprocWorld, run
-from tests.collectives.cases import RANKS, all_cases, built, expected, inputs, placements
+from tests.collectives.cases import (
+    RANKS,
+    Case,
+    Judged,
+    all_cases,
+    built,
+    judge,
+    memory,
+    placements,
+)
 
 DTYPES = ("int32", "float", "uint8", "bfloat16")
 
 
-class Case(NamedTuple):
-    """One execution."""
-
-    what: Collective
-    name: str
-    schedule: Schedule
-    root: int
-    in_place: bool
-    elements: Elements
-    dtype: str
-    op: str
-
-    def __str__(self) -> str:
-        where = "in" if self.in_place else "out of"
-        return (
-            f"{self.what.name} {self.name}, {self.schedule.nranks} ranks, root {self.root},"
-            f" {where} place, {self.elements} elements of {self.dtype}, {self.op}"
-        )
-
-
-def _memory(case: Case, layout: Layout, rank: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A rank's ``in`` and poisoned ``out``; in place the smaller lies inside the larger."""
-    sizes = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
-    kind = dtype(case.dtype)
-    source, target = np.full(sizes[0], 99).astype(kind), np.full(sizes[1], 99).astype(kind)
-    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
-    if not case.in_place or not mine or not want:
-        return source, target
-    # The smaller one's first part, found in the larger one.
-    share = layout.elements(rank, Buffer.OUT, case.elements) // len(want)
-    if len(mine) <= len(want):
-        start = want.index(mine[0]) * share
-        return target[start : start + sizes[0]], target
-    start = mine.index(want[0]) * share
-    return source, source[start : start + sizes[1]]
-
-
-class Judged(NamedTuple):
-    """A case, what goes in and what must come out and travel, rank by rank."""
-
-    case: Case
-    given: list[NDArray[Any]]
-    wanted: list[NDArray[Any]]
-    moved: NDArray[np.int64]
-
-
-def _judge(case: Case) -> Judged:
-    layout = Layout.of(case.schedule, case.what, case.root)
-    operation = op(case.op) if case.what.reduces else op("sum")
-    kind = dtype(case.dtype)
-    given = inputs(layout, case.elements, kind, case.op == "prod")
-    wanted = expected(layout, case.elements, given, operation.ufunc)
-    for vector in wanted if operation.mean else ():
-        scale(vector, layout.nranks)
-    moved = traffic(case.schedule, case.what, case.elements, kind.itemsize, case.root)
-    return Judged(case, given, wanted, moved)
-
-
 def _carry_out(world: InprocWorld, judged: Judged) -> None:
     """One rank's part of a case: fired, again among few ranks, and compared each time."""
-    case = judged.case
+    case, layout, kind = judged.case, judged.layout, dtype(judged.case.dtype)
     given, wanted = judged.given[world.rank], judged.wanted[world.rank]
-    layout = Layout.of(case.schedule, case.what, case.root)
     operation = op(case.op) if case.what.reduces else None
-    source, target = _memory(case, layout, world.rank)
-    transport = InprocTransport(world)
-    with Plan(
-        case.schedule,
-        case.what,
-        transport,
-        world.rank,
-        source,
-        target,
-        operation,
-        case.elements,
-        root=case.root,
-        in_place=case.in_place,
-    ) as plan:
+    buffers = memory(lambda n: np.full(n, 99).astype(kind), case, layout, world.rank)
+    source, target = buffers
+    where: Any = (case.what, InprocTransport(world), world.rank, *buffers, operation, case.elements)
+    with Plan(case.schedule, *where, root=case.root, in_place=case.in_place) as plan:
         times = 2 if world.size <= 9 else 1
         for _ in range(times):
             if not case.in_place:
@@ -114,13 +49,11 @@ def _carry_out(world: InprocWorld, judged: Judged) -> None:
             assert np.array_equal(target, wanted), f"{case}: rank {world.rank} is wrong"
             if not case.in_place:
                 assert np.array_equal(source, given), f"{case}: the input was changed"
-        assert [plan.sent, plan.received] == (times * judged.moved[:, world.rank]).tolist(), str(
-            case
-        )
+        assert [plan.sent, plan.received] == judged.counts(world.rank, times), str(case)
 
 
 def _all(nranks: int, cases: list[Case]) -> None:
-    everything = [_judge(case) for case in cases]
+    everything = [judge(case, nranks) for case in cases]
 
     def body(world: InprocWorld) -> None:
         for judged in everything:

@@ -5,105 +5,59 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from collectives.catalogue import build, spec
-from collectives.cost import traffic
 from collectives.dtypes import DTYPES, dtype
 from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
+from collectives.ops import op
 from collectives.plan import Plan
-from collectives.schedule import Schedule
 from collectives.transports.ipc import IpcTransport
 from collectives.worlds.inproc import InprocWorld, run
-from tests.collectives.cases import expected, inputs
+from tests.collectives.cases import Case, Judged, allocator, judge, memory
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.collectives.test_shm import _cases
+from tests.collectives.test_shm import every_operation, small_and_large
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="no g++ to build the executor for the host with"
 )
-
-Case = tuple[str, str, int, bool, int, str, str]
-
-
-def _buffers(transport: IpcTransport, layout: Layout, case: Case, rank: int) -> tuple:
-    """A rank's ``in`` and ``out`` in GPU memory; in place the smaller lies in the larger."""
-    _, _, _, in_place, elements, kind, _ = case
-    of = dtype(kind)
-    sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
-    whole = [transport.allocate(n * of.itemsize).view(of) for n in sizes]
-    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
-    if in_place and mine and want:
-        big, small = (0, 1) if len(mine) > len(want) else (1, 0)
-        parts = (mine, want)
-        start = parts[big].index(parts[small][0]) * elements
-        whole[small] = whole[big][start : start + sizes[small]]
-    return whole[0], whole[1]
 
 
 def _filled(size: int, kind: np.dtype[Any], value: int) -> NDArray[Any]:
     return np.full(size, value).astype(kind)
 
 
-class Judged(NamedTuple):
-    """A case, and what goes in, must come out and must travel, rank by rank."""
-
-    case: Case
-    schedule: Schedule
-    layout: Layout
-    given: list[NDArray[Any]]
-    wanted: list[NDArray[Any]]
-    moved: NDArray[np.int64]
-
-
-def _judged(case: Case, nranks: int) -> Judged:
-    collective, name, root, _, elements, kind, operation = case
-    what, of, joined = spec(collective), dtype(kind), op(operation)
-    schedule = build(collective, name, nranks, root=root)
-    layout = Layout.of(schedule, what, root)
-    given = inputs(layout, elements, of, operation == "prod")
-    wanted = expected(layout, elements, given, joined.ufunc)
-    for vector in wanted if joined.mean and what.reduces else ():
-        scale(vector, nranks)
-    moved = traffic(schedule, what, elements, of.itemsize, root)
-    return Judged(case, schedule, layout, given, wanted, moved)
-
-
 def _play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
     """One rank's part of every case, fired three times (also from a graph) and compared each time."""
     rank = world.rank
-    for case, schedule, layout, given, wanted, moved in judged:
-        _, _, root, in_place, elements, kind, operation = case
-        of, what = dtype(kind), layout.spec
-        source, target = _buffers(transport, layout, case, rank)
-        where = (schedule, what, transport, rank, source, target)
-        used = op(operation) if what.reduces else None
-        with Plan(*where, used, elements, root=root, in_place=in_place) as plan:
+    for one in judged:
+        case, kind = one.case, dtype(one.case.dtype)
+        source, target = memory(allocator(transport, case), case, one.layout, rank)
+        where = (case.schedule, case.what, transport, rank, source, target)
+        used = op(case.op) if case.what.reduces else None
+        with Plan(*where, used, case.elements, root=case.root, in_place=case.in_place) as plan:
             for _ in range(3):
-                target[:] = _filled(len(target), of, 77)
-                source[:] = given[rank]
+                target[:] = _filled(len(target), kind, 77)
+                source[:] = one.given[rank]
                 world.barrier()
                 plan()
-                assert np.array_equal(target.host(), wanted[rank]), f"{case}: {rank} is wrong"
+                assert np.array_equal(target.host(), one.wanted[rank]), f"{case}: {rank} is wrong"
                 # Nobody reads or writes this rank's buffers any more: they may change at once.
-                target[:] = _filled(len(target), of, 78)
-            assert [plan.sent, plan.received] == (3 * moved[:, rank]).tolist(), case
+                target[:] = _filled(len(target), kind, 78)
+            assert [plan.sent, plan.received] == one.counts(rank, 3), str(case)
             world.barrier()
     transport.close()
 
 
 def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> IpcMachine:
     machine = IpcMachine(gpus)
-    cupy, judged = IpcCupy(machine), [_judged(case, nranks) for case in cases]
+    cupy, judged = IpcCupy(machine), [judge(case, nranks) for case in cases]
 
     def body(world: InprocWorld) -> None:
         device = Device(cupy, world.rank % gpus)
@@ -116,14 +70,14 @@ def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> Ip
 @pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 8])
 def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
     """Rule: any schedule runs as one launch a rank, several blocks each, replayed from a graph."""
-    cases = list(_cases(nranks))
+    cases = list(small_and_large(nranks))
     _run(nranks, cases if nranks < 8 else cases[::2])
 
 
 @pytest.mark.parametrize("executor", ["steps", "engine"])
 def test_every_algorithm_in_launches_of_their_own(executor: str) -> None:
     """Rule: waits, passes, copies and signals as separate work on a stream give the same."""
-    cases = list(_cases(4))[executor == "engine" :: 2]
+    cases = list(small_and_large(4))[executor == "engine" :: 2]
     machine = _run(4, cases, gpus=2, executor=executor, graph=False)
     assert (machine.peer_copies > 0) == (executor == "engine")
 
@@ -131,14 +85,7 @@ def test_every_algorithm_in_launches_of_their_own(executor: str) -> None:
 @pytest.mark.parametrize("kind", DTYPES)
 def test_every_operation_on_every_type(kind: str) -> None:
     """Rule: each type with each operation, through one pass over all sources and through a ring."""
-    cases = [
-        ("allreduce", name, 0, in_place, elements, kind, operation)
-        for name in ("sharded_ps", "ring")
-        for operation in OPS
-        for in_place in (False, True)
-        for elements in (13, 20_011)
-    ]
-    _run(3, cases)
+    _run(3, list(every_operation(3, kind)))
 
 
 def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachine:

@@ -10,26 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.errors import RankFailure, Unavailable
+from collectives.errors import RankFailure
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
-from collectives.gpu.load import count_gpus, load_cupy
 from collectives.transports.ipc import IpcTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.conftest import REPO
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def cupy() -> Any:
-    """CuPy, where it finds a GPU; else the tests are skipped, saying why."""
-    try:
-        found = load_cupy()
-        count_gpus(found)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    return found
 
 
 @pytest.fixture

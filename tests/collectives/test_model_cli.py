@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from collectives.catalogue import algorithms
-from collectives.cli import main
 from collectives.model.fitfile import read
+from tests.conftest import collectives_cli
 from topology.sources import own_json
 
 from .test_model_fit import measured
@@ -21,18 +21,9 @@ from .test_model_fit import measured
 COST = ("cost", "-c", "allreduce", "-n", "16", "-b", "1M", "-e", "64M", "-f", "4")
 
 
-def _run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    try:
-        status = main(arguments)
-    except SystemExit as end:
-        status = int(end.code or 0)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 def test_every_algorithm_has_counts_times_and_rates(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: one row an algorithm in each of the three tables, the best marked, and where from."""
-    status, out, _ = _run(capsys, *COST)
+    status, out, _ = collectives_cli(capsys, *COST)
     assert status == 0
     for name in algorithms("allreduce"):
         assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 3, name
@@ -46,7 +37,7 @@ def test_tables_fit(
 ) -> None:
     """Rule: no line is longer than the terminal, and no number is folded."""
     monkeypatch.setenv("COLUMNS", str(width))
-    _, out, _ = _run(capsys, *COST[:-2])
+    _, out, _ = collectives_cli(capsys, *COST[:-2])
     tables = [line for line in out.splitlines() if not line.startswith(("costs", "*"))]
     assert max(map(len, tables)) <= width
     assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
@@ -54,8 +45,8 @@ def test_tables_fit(
 
 def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: a row an algorithm and size; every number of one form is in the other; one is the best."""
-    rows = list(csv.DictReader(io.StringIO(_run(capsys, *COST, "--format", "csv")[1])))
-    document = json.loads(_run(capsys, *COST, "--format", "json")[1])
+    rows = list(csv.DictReader(io.StringIO(collectives_cli(capsys, *COST, "--format", "csv")[1])))
+    document = json.loads(collectives_cli(capsys, *COST, "--format", "json")[1])
     assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))
     for a, b in zip(rows, document["rows"], strict=True):
         assert a["algorithm"] == b["algorithm"] and float(a["predicted_s"]) == b["predicted_s"]
@@ -70,7 +61,7 @@ def test_a_fit_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture
     """Rule: fit writes what cost reads; the figures are those of the measurement."""
     matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
     matrix.write_text(own_json.dump(measured()))
-    status, out, _ = _run(capsys, "fit", str(matrix), "--out", str(fit))
+    status, out, _ = collectives_cli(capsys, "fit", str(matrix), "--out", str(fit))
     assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
     assert float(read(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
     command = (
@@ -87,7 +78,7 @@ def test_a_fit_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture
         "--fit",
         str(fit),
     )
-    status, out, _ = _run(capsys, *command, "--format", "json")
+    status, out, _ = collectives_cli(capsys, *command, "--format", "json")
     (row,) = json.loads(out)["rows"]
     # start, α, and β times half of the vector
     assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)
@@ -103,7 +94,9 @@ def test_a_topology_says_the_classes(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     file = tmp_path / "topo.txt"
     file.write_text(text)
-    status, out, _ = _run(capsys, *COST[:3], "-n", "8", "-b", "1M", "--topology", str(file))
+    status, out, _ = collectives_cli(
+        capsys, *COST[:3], "-n", "8", "-b", "1M", "--topology", str(file)
+    )
     assert status == 0
     for said in ("costs: NV2: latency 3.4 us", "costs: SYS: latency 5.7 us", "on 2 such nodes"):
         assert said in out
@@ -132,7 +125,7 @@ def test_bad_input_is_one_line(
     arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rule: one line with the reason, exit 2, nothing on standard output."""
-    status, out, err = _run(capsys, *arguments)
+    status, out, err = collectives_cli(capsys, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 
@@ -144,7 +137,7 @@ def test_a_fit_that_cannot_be_written_leaves_nothing(
     matrix.write_text(own_json.dump(measured()))
     target = tmp_path / "folder"
     target.mkdir()
-    status, out, err = _run(capsys, "fit", str(matrix), "--out", str(target))
+    status, out, err = collectives_cli(capsys, "fit", str(matrix), "--out", str(target))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "m.json"]
 

@@ -23,8 +23,8 @@ from collectives.msccl.parse import parse, read
 from collectives.msccl.prove import prove
 from collectives.msccl.write import write
 from collectives.schedule import Schedule
-from tests.collectives.cases import PAIRS, aliases, built, filled, naive, right, roots
-from tests.collectives.test_execution import Case, _all
+from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, right, roots
+from tests.collectives.test_execution import _all
 from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, SAMPLES
 
 KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES.values()]

@@ -4,51 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import cycle
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from collectives.catalogue import algorithms, collectives, spec
-from collectives.cost import traffic
-from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.gpu.array import DeviceArray
+from collectives.dtypes import DTYPES, FLOAT8
 from collectives.gpu.device import Device
-from collectives.layout import Elements, Layout
+from collectives.layout import Elements
 from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
+from collectives.ops import OPS, op
 from collectives.plan import Plan
-from collectives.schedule import Schedule
-from collectives.spec import Collective, Unit
+from collectives.spec import Unit
 from collectives.transport import LibraryCall
 from collectives.transports.nccl import NcclTransport
 from collectives.worlds.inproc import InprocWorld, run
-from tests.collectives.cases import all_cases, built, expected, inputs, placements
+from tests.collectives.cases import (
+    Case,
+    Judged,
+    all_cases,
+    allocator,
+    built,
+    judge,
+    memory,
+    placements,
+)
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl
 
 RANKS = (1, 2, 3, 4, 5, 8)
-
-
-class Case(NamedTuple):
-    """One execution; no schedule is the library's own collective."""
-
-    what: Collective
-    name: str
-    schedule: Schedule | None
-    root: int
-    in_place: bool
-    elements: Elements
-    dtype: str
-    op: str
-
-    def __str__(self) -> str:
-        where = "in" if self.in_place else "out of"
-        return (
-            f"{self.what.name} {self.name}, root {self.root}, {where} place,"
-            f" {self.elements} elements of {self.dtype}, {self.op}"
-        )
 
 
 def each_rank(
@@ -68,62 +53,12 @@ def each_rank(
     return machine
 
 
-def _layout(case: Case, nranks: int) -> Layout:
-    if case.schedule is not None:
-        return Layout.of(case.schedule, case.what, case.root)
-    return Layout(case.what, nranks, case.what.parts(nranks), case.root)
-
-
-def _memory(
-    case: Case, layout: Layout, transport: NcclTransport
-) -> tuple[DeviceArray, DeviceArray]:
-    """A rank's ``in`` and ``out``; in place the smaller lies inside the larger."""
-    rank, kind = transport.world.rank, dtype(case.dtype)
-    sizes = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
-    whole = [transport.allocate(n * kind.itemsize).view(kind) for n in sizes]
-    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
-    if case.in_place and mine and want:
-        big, small = (0, 1) if len(mine) > len(want) else (1, 0)
-        parts = (mine, want)
-        share = sizes[big] // len(parts[big])
-        start = parts[big].index(parts[small][0]) * share
-        whole[small] = whole[big][start : start + sizes[small]]
-    return whole[0], whole[1]
-
-
-class Judged(NamedTuple):
-    """A case, what goes in and what must come out and travel, rank by rank."""
-
-    case: Case
-    given: list[NDArray[Any]]
-    wanted: list[NDArray[Any]]
-    moved: NDArray[np.int64] | None
-
-
-def _judge(case: Case, nranks: int) -> Judged:
-    layout, kind = _layout(case, nranks), dtype(case.dtype)
-    operation = op(case.op) if case.what.reduces else op("sum")
-    given = inputs(layout, case.elements, kind, case.op == "prod")
-    if kind.name.startswith("float8"):  # ones and twos, whose sums over few ranks are exact
-        given = [
-            np.minimum(x.astype(np.float32), 1 if nranks > 4 else 2).astype(kind) for x in given
-        ]
-    wanted = expected(layout, case.elements, given, operation.ufunc)
-    for vector in wanted if operation.mean else ():
-        scale(vector, nranks)
-    moved = None
-    if case.schedule is not None:
-        moved = traffic(case.schedule, case.what, case.elements, kind.itemsize, case.root)
-    return Judged(case, given, wanted, moved)
-
-
 def _carry_out(transport: NcclTransport, judged: Judged) -> None:
     """One rank's part of a case: fired eagerly, fired as a graph, and timed."""
     case, rank = judged.case, transport.world.rank
     given, wanted = judged.given[rank], judged.wanted[rank]
-    layout = _layout(case, transport.world.size)
     operation = op(case.op) if case.what.reduces else None
-    source, target = _memory(case, layout, transport)
+    source, target = memory(allocator(transport, case), case, judged.layout, rank)
     more: dict[str, Any] = {"root": case.root, "in_place": case.in_place}
     if case.schedule is None:
         buffers: Any = {Buffer.IN: source, Buffer.OUT: target}
@@ -151,12 +86,12 @@ def _carry_out(transport: NcclTransport, judged: Judged) -> None:
     assert len(times) == 2 and min(times) >= 0
     fire()
     if judged.moved is not None:
-        assert [action.sent, action.received] == (4 * judged.moved[:, rank]).tolist(), str(case)
+        assert [action.sent, action.received] == judged.counts(rank, 4), str(case)
     action.close()
 
 
 def _all(nranks: int, cases: list[Case], **given: Any) -> Machine:
-    everything = [_judge(case, nranks) for case in cases]
+    everything = [judge(case, nranks) for case in cases]
 
     def body(transport: NcclTransport) -> None:
         for judged in everything:

@@ -9,20 +9,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import native
 from collectives.catalogue import build, spec
-from collectives.cost import traffic
-from collectives.dtypes import DTYPES, dtype
+from collectives.dtypes import DTYPES
 from collectives.errors import RankFailure, Unavailable, Unsupported
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
+from collectives.ops import OPS, op
 from collectives.plan import Plan
 from collectives.transports.shm import ShmTransport
 from collectives.worlds.inproc import InprocWorld, run
-from tests.collectives.cases import all_cases, built, expected, inputs, placements
+from tests.collectives.cases import (
+    Case,
+    Judged,
+    all_cases,
+    allocator,
+    built,
+    judge,
+    memory,
+    placements,
+)
 
 EXECUTORS = [
     "numpy",
@@ -38,87 +43,69 @@ def executor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def _buffers(
-    transport: ShmTransport, layout: Layout, rank: int, elements: int, kind: str, in_place: bool
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """A rank's ``in`` and ``out`` in shared memory; in place the smaller lies in the larger."""
-    of = dtype(kind)
-    sizes = [layout.elements(rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
-    whole = [transport.allocate(n * of.itemsize).view(of) for n in sizes]
-    mine, want = (layout.parts(rank, b).tolist() for b in (Buffer.IN, Buffer.OUT))
-    if in_place and mine and want:
-        big, small = (0, 1) if len(mine) > len(want) else (1, 0)
-        parts = (mine, want)
-        start = parts[big].index(parts[small][0]) * elements
-        whole[small] = whole[big][start : start + sizes[small]]
-    return whole[0], whole[1]
-
-
-def _play(
-    world: InprocWorld, executor: str, cases: list[tuple[str, str, int, bool, int, str, str]]
-) -> None:
+def _play(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
     """One rank's part of every case, fired twice and compared each time."""
-    transport = ShmTransport(world, executor=executor, deadline=30)
-    for collective, name, root, in_place, elements, kind, operation in cases:
-        what = spec(collective)
-        schedule = build(collective, name, world.size, root=root)
-        layout = Layout.of(schedule, what, root)
-        joined = op(operation)
-        given = inputs(layout, elements, dtype(kind), operation == "prod")
-        wanted = expected(layout, elements, given, joined.ufunc)[world.rank]
-        if joined.mean and what.reduces:
-            scale(wanted, world.size)
-        source, target = _buffers(transport, layout, world.rank, elements, kind, in_place)
-        where = (schedule, what, transport, world.rank, source, target)
-        used = joined if what.reduces else None
-        with Plan(*where, used, elements, root=root, in_place=in_place) as plan:
+    transport, rank = ShmTransport(world, executor=executor, deadline=30), world.rank
+    for judged in everything:
+        case = judged.case
+        source, target = memory(allocator(transport, case), case, judged.layout, rank)
+        where = (case.schedule, case.what, transport, rank, source, target)
+        used = op(case.op) if case.what.reduces else None
+        with Plan(*where, used, case.elements, root=case.root, in_place=case.in_place) as plan:
             for _ in range(2):
                 target[:] = 77
-                source[:] = given[world.rank]
+                source[:] = judged.given[rank]
                 world.barrier()
                 plan()
-                case = f"{collective} {name} root {root} in place {in_place} {elements} {kind}"
-                assert np.array_equal(target, wanted), f"{case} {operation}: {world.rank} is wrong"
+                assert np.array_equal(target, judged.wanted[rank]), f"{case}: {rank} is wrong"
                 # Nobody reads or writes this rank's buffers any more: they may change at once.
                 target[:] = 78
-            moved = traffic(schedule, what, elements, dtype(kind).itemsize, root)
-            assert [plan.sent, plan.received] == (2 * moved[:, world.rank]).tolist(), case
+            assert [plan.sent, plan.received] == judged.counts(rank, 2), str(case)
             world.barrier()
     transport.close()
 
 
-def _cases(nranks: int) -> Iterator[tuple[str, str, int, bool, int, str, str]]:
+def _run(nranks: int, executor: str, cases: list[Case]) -> None:
+    everything = [judge(case, nranks) for case in cases]
+    run(nranks, lambda world: _play(world, executor, everything), deadline=60)
+
+
+def small_and_large(nranks: int) -> Iterator[Case]:
     """Every algorithm, root and placement; sizes, types and operations take turns."""
     sizes = cycle((1, nranks + 1, 7001, 0, 37, 100_003))
     kinds, operations = cycle(DTYPES), cycle(OPS)
     for what, name, n, root in all_cases((nranks,)):
-        if built(what.name, name, n, root=root) is None:
+        schedule = built(what.name, name, n, root=root)
+        if schedule is None:
             continue
         for in_place in placements(what):
             operation = "max" if what.idempotent else next(operations)
             small = next(sizes)
             elements = min(small, 1) if what.name == "barrier" else small
-            yield what.name, name, root, in_place, elements, next(kinds), operation
+            yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)
+
+
+def every_operation(nranks: int, kind: str) -> Iterator[Case]:
+    """All-reduce of one type with each operation: one pass over all sources, and a ring."""
+    what = spec("allreduce")
+    for name in ("sharded_ps", "ring"):
+        schedule = built(what.name, name, nranks)
+        for operation in OPS:
+            for in_place in (False, True):
+                for elements in (13, 20_011):
+                    yield Case(what, name, schedule, 0, in_place, elements, kind, operation)
 
 
 @pytest.mark.parametrize("nranks", [1, 2, 3, 4, 7, 8])
 def test_every_algorithm_gives_what_numpy_gives(executor: str, nranks: int) -> None:
     """Rule: any schedule runs on shared memory, large (in place, windows) and small (mailboxes)."""
-    cases = list(_cases(nranks))
-    run(nranks, lambda world: _play(world, executor, cases), deadline=60)
+    _run(nranks, executor, list(small_and_large(nranks)))
 
 
 @pytest.mark.parametrize("kind", DTYPES)
 def test_every_operation_on_every_type(executor: str, kind: str) -> None:
     """Rule: each type with each operation, through one pass over all sources and through a ring."""
-    cases = [
-        ("allreduce", name, 0, in_place, elements, kind, operation)
-        for name in ("sharded_ps", "ring")
-        for operation in OPS
-        for in_place in (False, True)
-        for elements in (13, 20_011)
-    ]
-    run(4, lambda world: _play(world, executor, cases), deadline=60)
+    _run(4, executor, list(every_operation(4, kind)))
 
 
 def _each(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from collectives.catalogue import draft, spec
-from collectives.cli import main
 from collectives.msccl.load import load
 from collectives.msccl.memory import layout
 from collectives.msccl.parse import read
@@ -17,17 +16,12 @@ from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, chunk_bytes, simulate
 from tests.collectives.simulate_reference import reference
 from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, exported
-from tests.conftest import Mpi, Run, under
+from tests.conftest import Mpi, Run, collectives_cli, under
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status and what went to standard output and standard error."""
-    try:
-        status = main(["simulate", *arguments])
-    except SystemExit as end:
-        status = int(end.code or 0)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+    return collectives_cli(capsys, "simulate", *arguments)
 
 
 def test_a_torus_on_a_fat_tree_with_its_drawing(
@@ -148,8 +142,8 @@ def test_an_imported_schedule_is_simulated_like_our_own(
     assert status == 0
     assert "allreduce on 8 ranks" in out
     assert said(capsys, str(file), "--machine", "torus:2x2")[0] == 2
-    assert main(["cost", str(file)]) == 0
-    assert "14" in capsys.readouterr().out
+    status, out, _ = collectives_cli(capsys, "cost", str(file))
+    assert status == 0 and "14" in out
 
 
 @NEEDS_SAMPLES

@@ -1,5 +1,7 @@
 """The table of commands: what stands in it works, and costs nothing to list."""
 
+import os
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -9,8 +11,9 @@ import pytest
 
 from reports.cli import main
 from reports.commands import COMMANDS
-
-REPO = Path(__file__).parents[2]
+from reports.exports import to_jsonl
+from tests.conftest import REPO
+from tests.reports.browser import records
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -54,9 +57,6 @@ def test_a_missing_library_is_a_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Rule: what is not installed costs one line with the remedy, status 3, and no file."""
-    from reports.exports import to_jsonl
-    from tests.reports.browser import records
-
     monkeypatch.chdir(tmp_path)
     for name in ("matplotlib", "matplotlib.figure", "plotly", "plotly.offline", "yaml"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -65,3 +65,76 @@ def test_a_missing_library_is_a_sentence(
     said = capsys.readouterr().err.splitlines()
     assert f"{library} is not installed; pip install 'busbar[reports]'" in said[-1]
     assert [p.name for p in tmp_path.iterdir()] == ["RUN"]
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    """A record of a dozen rows."""
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(records(["ring", "tree"], [4], [1024, 4096, 1 << 20])))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ([], "the following arguments are required: COMMAND; see python -m reports --help"),
+        (["shw"], "'shw'"),
+        (["show"], "required: RUN; see python -m reports show --help"),
+        (["show", "RUN", "--foo"], "show: no argument --foo; see python -m reports show --help"),
+        (["history", "RUN", "RUN", "--fail", "5%"], "history: no argument --fail"),
+        (["plot", "RUN", "--format", "gif"], "'gif'"),
+        (["show", "RUN", "--limit", "fast"], "'fast' is no rate"),
+        (["show", "RUN", "--expect", "foo"], "--expect 'foo'"),
+        (["show", "RUN", "--expect-file", "RUN"], "run.jsonl: "),
+        (["compare", "RUN", "RUN", "--expect", "busbw >= 3 ms"], "busbw is in GB/s or MB/s"),
+        (["compare", "RUN", "RUN", "--fail-slower", "5"], "'5' is no share"),
+    ],
+)
+def test_a_wrong_option_is_one_line_before_anything_is_printed(
+    command: list[str], said: str, run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: status 2, nothing on stdout, one line that says what and where help is; no abbreviations."""
+    assert main([str(run_file) if word == "RUN" else word for word in command]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("reports: ") and said in err
+
+
+def _process(*command: str, **more: object) -> subprocess.Popen[str]:
+    line = [sys.executable, "-m", "reports", *command]
+    return subprocess.Popen(line, stderr=subprocess.PIPE, text=True, cwd=REPO, **more)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.parametrize("command", ["show", "md"])
+def test_output_that_cannot_be_written_is_one_line(command: str, run_file: Path) -> None:
+    """Rule: a full disk behind stdout ends with status 2 and no traceback, by rich or without it."""
+    with Path("/dev/full").open("w") as full:
+        process = _process(command, str(run_file), stdout=full)
+        said = process.communicate(timeout=60)[1].splitlines()
+    assert process.returncode == 2
+    assert said[-1] == "reports: standard output: cannot be written: No space left on device"
+    assert not any("Traceback" in line for line in said)
+
+
+@pytest.mark.parametrize("command", [["show"], ["import", "--format", "csv"]])
+def test_a_reader_that_leaves_is_no_error_of_ours(command: list[str], run_file: Path) -> None:
+    """Rule: `| head` ends in silence with a shell's status for it: what was not heard did not pass."""
+    process = _process(*command, *[str(run_file)] * 40, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 141
+    assert "Error" not in said and "cannot be written" not in said
+
+
+def test_an_interrupt_is_one_line_and_leaves_nothing(run_file: Path) -> None:
+    """Rule: Ctrl-C ends with 130 and no traceback, and no half page is left."""
+    page = run_file.with_name("page.html")
+    # A page of a FIFO that nobody fills: the command waits for as long as it is let.
+    os.mkfifo(run_file.with_name("fifo.jsonl"))
+    process = _process("html", str(run_file.with_name("fifo.jsonl")), "--out", str(page))
+    with run_file.with_name("fifo.jsonl").open("w"):  # opens once the command reads
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert (process.returncode, said) == (130, "reports: interrupted\n")
+    assert sorted(p.name for p in run_file.parent.iterdir()) == ["fifo.jsonl", "run.jsonl"]

@@ -220,6 +220,16 @@ def test_measured_stands_next_to_predicted(
     assert row[3] == "14n" and row[4:6] == ["235", "ms"] and row[-2:] == ["7.00x", "7.00x"]
 
 
+def test_what_was_not_measured_has_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: runs of a ring alone are told alone, without an empty table of the server."""
+    run = _run(tmp_path / "r.jsonl", [r for r in _textbook() if r.algorithm == "ring"])
+    assert main(["model", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "all-reduce by ring" in out and "all-reduce by ps" not in out
+
+
 @pytest.mark.parametrize(
     "words",
     [

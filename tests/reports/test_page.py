@@ -142,8 +142,10 @@ def test_who_is_slow_is_said(tmp_path: Path) -> None:
     file = tmp_path / "m.json"
     file.write_text(json.dumps(document))
     machine = read_machine([file])
-    assert "<strong>Slow: rank 3" in page(rows(records()), machine).decode()
-    assert "<strong>Slow" not in page(rows(records())).decode()
+    made = page(rows(records()), machine).decode()
+    assert "<strong>Slow: rank 3" in made and 'href="#machine"' in made
+    without = page(rows(records())).decode()
+    assert "<strong>Slow" not in without and 'href="#machine"' not in without
 
 
 def test_rows_are_numbers_and_series_words() -> None:

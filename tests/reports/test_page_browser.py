@@ -277,6 +277,19 @@ def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
     WebDriverWait(tab, 20).until(lambda d: set(d.execute_script(script)) == {0})
 
 
+@pytest.mark.parametrize("width", [360, 390])
+def test_a_phone_shows_the_figures_of_a_row(tab: Any, width: int) -> None:
+    """Rule: size, algorithm, time and busbw can be read without pushing the table aside."""
+    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    drawn(tab)
+    script = """return [...document.querySelectorAll('#table thead th')].slice(0, 4)
+      .map(c => [c.textContent, c.getBoundingClientRect().right])"""
+    seen = tab.execute_script(script)
+    assert [name for name, _ in seen] == ["size", "algorithm", "time", "busbw (GB/s)"]
+    assert all(right <= width for _, right in seen), seen
+
+
 def test_the_keyboard_reaches_everything_in_order(tab: Any) -> None:
     """Rule: Tab goes from the skip link down the page, always to something visible with a ring."""
     from selenium.webdriver.common.by import By

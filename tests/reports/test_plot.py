@@ -81,6 +81,14 @@ def test_the_distribution_goes_from_none_to_all() -> None:
     assert list(line.get_xdata()) == sorted(line.get_xdata())
 
 
+def test_no_line_of_a_distribution_passes_behind_its_legend() -> None:
+    """Rule: steps cross all of the axes, so the names stand below them."""
+    axes = _drawn("ecdf", rows(records(["ring", "tree"], [4])))
+    axes.figure.canvas.draw()
+    legend, box = axes.get_legend().get_window_extent(), axes.get_window_extent()
+    assert legend.y1 <= box.y0
+
+
 def test_an_algorithm_keeps_its_colour_in_all_figures() -> None:
     """Rule: also where a figure shows a part of the algorithms only."""
     found = rows(records(["ring", "tree", "torus", "library"]))

@@ -114,9 +114,9 @@ def test_the_rule_of_thumb_for_medians_is_no_wider_by_much(values: list[float]) 
 # -- scaling
 
 
-def _results(ranks: int, seconds: float) -> list[Result]:
+def _results(ranks: int, seconds: float, algorithm: str = "ring") -> list[Result]:
     times = tuple(seconds * (1 + 0.001 * i) for i in range(20))
-    return [Result("allreduce", "ring", "shm", ranks, 2**20, 2**18, "float", "sum", -1,
+    return [Result("allreduce", algorithm, "shm", ranks, 2**20, 2**18, "float", "sum", -1,
                    2 * (ranks - 1) / ranks, Sample(times, 20))]  # fmt: skip
 
 
@@ -132,6 +132,25 @@ def test_scaling_names_its_base_and_follows_the_formulae() -> None:
     text = b"".join(to_jsonl(_results(n, t)) for n, t in ((2, 1.0), (8, 2.0))).decode()
     (series,) = scaling(list(parse(text).rows))
     assert (series[1].efficiency, series[1].speedup) == pytest.approx((0.5, 2))
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, False), (100, True)])
+def test_scaling_keeps_names_whole(
+    width: int,
+    shown: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rule: where a terminal is narrow busbw goes, a name is never folded; tiny speed-ups are told."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    path = tmp_path / "run.jsonl"
+    made = [_results(n, 10.0**-n, "halving_doubling") for n in (2, 4)]
+    path.write_bytes(to_jsonl([*made[0], *made[1], *_results(2, 1e-6), *_results(4, 1e-2)]))
+    assert main(["scaling", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("halving_doubling") == 2 and ("busbw" in out) == shown
+    assert max(map(len, out.splitlines())) <= width and " 0.0002 " in out
 
 
 def test_the_table_of_scaling(

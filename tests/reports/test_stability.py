@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from reports.cautions import of_results
+from reports.cautions import in_brief, warnings_of
 from reports.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.readers import own
 from reports.record import Result, Sample
 from reports.stability import unstable
+from reports.statistics import relative_width
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -162,6 +164,49 @@ def test_two_groups_of_a_worked_case() -> None:
             function(values)
 
 
+def _placed(times: NDArray[np.float64], name: str = "ring") -> Result:
+    sample = Sample(tuple(times.tolist()), len(times), wrong=0)
+    return Result("allreduce", name, "shm", 4, 1024, 256, "float", "sum", -1, 1.5, sample)
+
+
+@pytest.mark.parametrize("name", STABLE)
+def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
+    """Rule: measured until the median is known to 2 %, hardly a sweep of 15 rows is warned of."""
+    random, spoke = np.random.default_rng(11), 0
+    for _ in range(12):
+        rows = []
+        for _ in range(15):
+            times = STABLE[name](random, 40)
+            # As `bench.measure` goes on, until the budget ends it.
+            while relative_width(times.tolist()) > 0.02 and len(times) < 5000:
+                times = np.concatenate([times, STABLE[name](random, len(times))])
+            rows.append(_placed(times))
+        spoke += bool(in_brief(rows))
+    assert spoke <= 1, spoke
+
+
+def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
+    """Rule: each kind is told where it moves the median by 5 %, and left to the reports where not."""
+    random = np.random.default_rng(4)
+    still = 1e-5 * (1 + 0.004 * random.standard_normal(200))
+    wave = abs(np.arange(200) % 40 - 20) / 10 - 1
+    here = np.arange(200)
+    cases = {
+        "warm-up": (random.lognormal(0, 0.3, 200) * (1 + 3 * (here < 50)), 1 + (here < 4)),
+        "drift": (np.linspace(1, 1.2, 200), np.linspace(1, 1.05, 200)),
+        "two modes": (1 + 0.3 * random.integers(0, 2, 200), 1 + 0.3 * (random.random(200) < 0.2)),
+        "autocorrelation": (1 + 0.2 * wave, 1 + 0.01 * wave),
+        "spread": (random.exponential(size=200) + 0.1, 1 + 20 * (here % 50 == 9)),
+    }
+    for word, (much, little) in cases.items():
+        (line,) = in_brief([_placed(still), _placed(still * much, "tree")])
+        assert line.startswith("1 of 2 rows may be off by more than 5 %") and word in line, line
+        assert "most of all allreduce tree 1K out: " in line
+        assert warnings_of(own.rows([_placed(still * little)])), f"{word}: nothing to leave alone"
+        assert in_brief([_placed(still * little)]) == [], word
+    assert in_brief([]) == in_brief([_placed(np.array([]))]) == []
+
+
 def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
     """Rule: a line a kind, with how many rows and the one that shows it most; wrong ones first."""
     random = np.random.default_rng(0)
@@ -173,7 +218,8 @@ def test_warnings_of_a_run_name_the_worst_row_of_each_kind() -> None:
                Sample(tuple(times.tolist()), 60, wrong=wrong))
         for name, times, wrong in (("a", still, 0), ("b", rising, 2), ("c", steep, 0))
     ]  # fmt: skip
-    found = of_results(results)
-    assert found[0] == "1 row has wrong elements" and of_results(results[:1]) == []
+    rows = own.rows(results)
+    found = warnings_of(rows)
+    assert found[0] == "1 row has wrong elements" and warnings_of(rows[:1]) == []
     (drift,) = [line for line in found if " drift" in line]
     assert drift.startswith("2 of 3 rows drift; most of all allreduce c 1K out: the last third is")

@@ -1,0 +1,70 @@
+"""The end of a sweep: what makes its figures less sure than they look is said, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import bench.rows
+from bench.measure import Timed
+from tests.conftest import Run, on_threads
+
+STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
+SWEEP = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "60", "-A", "ring")
+
+
+def _times(monkeypatch: pytest.MonkeyPatch, rows: list[np.ndarray]) -> None:
+    """Let the placements of a sweep, one after the other, take these times."""
+    given: dict[int, int] = {}
+
+    def measured(plan: object, world: object, *rest: object) -> Timed:
+        turn = given[world.rank] = given.get(world.rank, -1) + 1  # type: ignore[attr-defined]
+        times = tuple(rows[turn % len(rows)].tolist())
+        return Timed(times, len(times), "iterations")
+
+    monkeypatch.setattr(bench.rows, "measure", measured)
+
+
+def test_a_steady_run_is_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: where nothing moves a median nothing is said; nor of outliers that leave it alone."""
+    outlying = STILL.copy()
+    outlying[[7, 30]] *= 100  # a cv of hundreds of per cent, and the median where it was
+    _times(monkeypatch, [STILL, outlying])
+    status, _, err = on_threads("allreduce", *SWEEP)
+    assert (status, err) == (0, "")
+
+
+def test_many_unsteady_rows_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: one line on standard error counts rows and kinds and names the worst; exit status 0."""
+    ramps = [STILL * np.linspace(1, end, 60) for end in (1.2, 1.3, 1.8, 1.0, 1.3, 1.3)]
+    _times(monkeypatch, ramps)
+    status, out, err = on_threads("allreduce", *SWEEP)
+    assert status == 0 and err.count("\n") == 1 and "may be off" not in out
+    assert err.startswith("busbar: 5 of 6 rows may be off by more than 5 % (")
+    assert "(drift 5);" in err and "most of all allreduce ring 2K out: the last third is" in err
+
+
+def test_too_few_iterations_are_said_once() -> None:
+    """Rule: below six iterations there is no interval; of a single mean nobody asked for one."""
+    few = ("--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring,tree")
+    status, _, err = on_threads("allreduce", *few)
+    assert status == 0 and err.splitlines() == [
+        "busbar: 12 of 12 rows have fewer than 6 iterations: no interval is known"
+    ]
+    assert on_threads("allreduce", *few, "--timing", "loop")[2] == ""
+
+
+def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
+    """Rule: what judges a run is loaded at its end, on rank 0, and without pandas."""
+    heavy = "{'pandas', 'matplotlib', 'scipy', 'plotly', 'reports.cautions'}"
+    code = (
+        "import sys, bench.main, bench.start, bench.session\n"
+        f"before = {heavy} & set(sys.modules)\n"
+        "bench.main.main('allreduce', '--transport inproc --ranks 2 -b 1K -e 1K -n 3 -A ring'.split())\n"
+        f"print(sorted(before), sorted({heavy} & set(sys.modules)))"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout.splitlines()[-1] == "[] ['reports.cautions']"
+    assert done.stderr.count("fewer than 6 iterations") == 1
