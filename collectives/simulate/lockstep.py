@@ -109,8 +109,7 @@ class _Lockstep:
         return self._flow(timed, begin - start) + start
 
     def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
-        s = timed.stage
-        return finishes(begin, timed.nbytes, s.cap, s.links, s.load, self.problem.rate)
+        return finishes(begin, timed.sent(self.problem.rate, 0.0), self.problem.rate)
 
     def _busy(self, timed: Timed, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
         nlinks = len(self.problem.rate)

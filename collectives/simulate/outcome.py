@@ -75,7 +75,7 @@ class Simulation:
         self._stages, self._rate = stages_of(flows, self.classes, tuple(local))
         self._steps, self._carried = traffic.steps, flows.carried
 
-    def run(self, nbytes: float, *, steps_at_once: bool = True) -> Outcome:
+    def run(self, nbytes: float, *, steps_at_once: bool = True, slack: float = 0.0) -> Outcome:
         """With a size as nccl-tests counts it, in bytes.
 
         ``steps_at_once`` False takes the slower of the two engines alone. Raises Unsupported for
@@ -92,7 +92,7 @@ class Simulation:
         if steps_at_once:
             first, clocks = lockstep(problem)
         if first < len(self._steps):
-            clocks = free(problem, first, clocks)
+            clocks = free(problem, first, clocks, slack)
         last = int(clocks.now.argmax())
         return Outcome(
             float(clocks.now[last]),
