@@ -96,7 +96,7 @@ class Fluid:
         self._key: Numbers = np.zeros((2, 0), np.int64)
         # left, since, cap, speed, when it begins or ends, slack
         self._state: Amounts = np.zeros((6, 0))
-        self._waits = np.zeros(0, bool)
+        self._waits, self._new = np.zeros(0, bool), np.zeros(0, bool)
         # Links of messages in flight, and of all.
         self._links: Numbers = np.zeros((0, 0), np.int64)
         self._ways: Numbers = np.zeros((0, 0), np.int64)
@@ -135,19 +135,24 @@ class Fluid:
             self._state = np.pad(self._state, ((0, 0), (0, more)))
             self._state[4, rows:] = np.inf
             self._waits = np.pad(self._waits, (0, more))
+            self._new = np.pad(self._new, (0, more))
             self._room += range(rows, rows + more)
 
     def settle(self) -> None:
         """Give everyone whom a change reaches the rate that is fair now, and find what is next."""
         if self._dirty.any() or len(self._begun):
             reached = self._reached()
+            new = self._new[reached]
             links = self._links[reached]
             links = np.where(self._full[links], links, len(self._rate))
             left, since, cap, speed, *_ = self._state[:, reached]
             fresh = fair(links, self._load[reached], cap, self._rate)
-            left = np.maximum(left - speed * (self.now - since), 0.0)
-            self._state[0, reached], self._state[1, reached] = left, self.now
-            self._state[3, reached], self._state[4, reached] = fresh, self.now + left / fresh
+            # One that has begun since has had its rate from its beginning, before or after now.
+            fixed = np.where(new, since, self.now)
+            left = np.maximum(left - speed * (fixed - since), 0.0)
+            self._state[0, reached], self._state[1, reached] = left, fixed
+            self._state[3, reached], self._state[4, reached] = fresh, fixed + left / fresh
+            self._new[self._begun] = False
             self._begun = self._begun[:0]
         self.next = float((self._state[4] + self._state[5]).min(initial=np.inf))
 
@@ -156,24 +161,28 @@ class Fluid:
         dirty, width = self._dirty, self._links.shape[1]
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True
-        flat, known = self._links.ravel(), -1
-        while True:
-            hit[np.flatnonzero(dirty[flat]) // max(1, width)] = True
-            size = int(np.count_nonzero(hit))
-            if size == known:
+        flat, found = self._links.ravel(), self._begun
+        while width:
+            links = self._links[found].ravel()
+            fresh = links[self._full[links] & ~dirty[links]]
+            if not len(fresh) and found is not self._begun:
                 break
-            known = size
-            links = self._links[hit].ravel()
-            dirty[links] = self._full[links]
+            dirty[fresh] = True
+            on = np.flatnonzero(dirty[flat]) // width
+            found = on[~hit[on]]
+            if not len(found):
+                break
+            hit[found] = True
         dirty[:] = False
         return np.flatnonzero(hit)
 
-    def advance(self) -> Numbers:
-        """Let time pass until `next`; gives the keys of those that have ended."""
+    def advance(self) -> tuple[Numbers, Amounts]:
+        """Let time pass until `next`; gives the keys of those that have ended, and when they did."""
         self.now = max(self.now, self.next)
         due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
         waits = self._waits[due]
         begun, ended = due[waits], due[~waits]
+        when = np.where(self._state[5, ended] > 0, self._state[4, ended], self.now)
         if len(ended):
             self._change(self._links[ended], -self._state[2, ended, None] * self._load[ended])
             self._links[ended] = len(self._rate)
@@ -183,11 +192,13 @@ class Fluid:
             self._held -= len(ended)
         if len(begun):
             self._waits[begun] = False
-            self._state[1, begun] = self.now
+            at = np.where(self._state[5, begun] > 0, self._state[4, begun], self.now)
+            self._state[1, begun] = at
             self._links[begun] = self._ways[begun]
             self._change(self._links[begun], self._state[2, begun, None] * self._load[begun])
             self._begun = begun
-        return self._key[:, ended]
+            self._new[begun] = True
+        return self._key[:, ended], when
 
     def _change(self, links: Numbers, wanted: Amounts) -> None:
         """So much more is wanted of links: those that are full, or were, are dirty."""
@@ -206,6 +217,6 @@ def finishes(begin: Amounts, what: Bytes, rate: Amounts) -> Amounts:
     fluid.add(np.stack([number, number]), begin, what)
     while len(fluid):
         fluid.settle()
-        ended = fluid.advance()[0]
-        found[ended] = fluid.now
+        ended, when = fluid.advance()
+        found[ended[0]] = when
     return found

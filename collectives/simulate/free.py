@@ -35,9 +35,9 @@ class _Free:
         self._enter(np.arange(self.problem.nranks))
         self.fluid.settle()
         while len(self.fluid):
-            steps, rows = self.fluid.advance()
+            (steps, rows), when = self.fluid.advance()
             ready = [
-                self._arrived(self.fluid.now, step, rows[steps == step])
+                self._arrived(when[steps == step], step, rows[steps == step])
                 for step in dict.fromkeys(steps.tolist())
             ]
             if ready:
@@ -91,14 +91,17 @@ class _Free:
         self._complete(step, idle)
         return idle
 
-    def _arrived(self, now: float, step: int, rows: Numbers) -> Numbers:
+    def _arrived(self, when: Amounts, step: int, rows: Numbers) -> Numbers:
         """Messages have arrived; gives the ranks that have completed the step with them."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
+        if self.slack:
+            order = np.argsort(when, kind="stable")
+            rows, when = rows[order], when[order]
         src, dst = stage.src[rows], stage.dst[rows]
-        both = np.concatenate([dst, src])
+        both, now = np.concatenate([dst, src]), np.concatenate([when, when])
         self._lead(now, step, np.concatenate([rows, rows]), both)
-        self.done[both] = np.maximum(self.done[both], now)
+        np.maximum.at(self.done, both, now)
         adds = timed.adds[rows]
         if adds.any():
             np.add.at(self.done, dst, adds)
@@ -109,10 +112,10 @@ class _Free:
         self._complete(step, ready)
         return ready
 
-    def _lead(self, now: float, step: int, rows: Numbers, ranks: Numbers) -> None:
+    def _lead(self, now: Amounts, step: int, rows: Numbers, ranks: Numbers) -> None:
         """Whoever has nothing else to do has waited for these messages."""
         idle = self.done[ranks] <= now
-        rows, ranks = rows[idle], ranks[idle]
+        rows, ranks, now = rows[idle], ranks[idle], now[idle]
         timed = self.problem.stages[self.problem.steps[step]]
         s = timed.stage
         src, dst = s.src[rows], s.dst[rows]
@@ -125,8 +128,10 @@ class _Free:
             timed.wire[rows],
         )
         gained[:, 3] = now - begin - timed.wire[rows]
-        # Written backwards, so that of several messages the first counts, as in lockstep.
-        self.chain[ranks[::-1]] = (self.parts[origin] + gained)[::-1]
+        # Written backwards, so that of several messages at one time the first counts, as in
+        # lockstep; with a slack they stand as they arrive, and the last counts.
+        turn = slice(None, None, None if self.slack else -1)
+        self.chain[ranks[turn]] = (self.parts[origin] + gained)[turn]
 
     def _complete(self, step: int, ranks: Numbers) -> None:
         if not len(ranks):

@@ -56,7 +56,13 @@ class _Lockstep:
         self.kept = 0
         self.together: dict[int, Amounts] = {}
         times = [(t.wire + t.stage.latency).min(initial=np.inf) for t in self.problem.stages]
-        self.grain = EXACT * min((float(t) for t in times if 0 < t < np.inf), default=1.0)
+        # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
+        shortest = min((float(t) for t in times if 0 < t < np.inf), default=1.0)
+        self.grain = 2.0 ** np.floor(np.log2(EXACT * shortest))
+
+    def grains(self, times: Amounts) -> Amounts:
+        """Times in whole grains."""
+        return np.rint(times / self.grain) * self.grain
 
     def move(self, number: int, later: Amounts) -> _Move:
         """The step of a stage from clocks that differ by ``later``."""
@@ -73,11 +79,11 @@ class _Lockstep:
     def _move(self, number: int, later: Amounts) -> _Move:
         timed = self.problem.stages[number]
         stage = timed.stage
-        posted = later + timed.post
+        posted = self.grains(later + timed.post)
         sender_last = posted[stage.src] >= posted[stage.dst]
         origin = np.where(sender_last, stage.src, stage.dst)
         begin = posted[origin] + stage.latency
-        end = self._ends(number, timed, begin)
+        end = self.grains(self._ends(number, timed, begin))
         done, before, row = _arrivals(timed, posted, end)
         parts = np.zeros((len(later), len(PARTS)))
         parts[:, 0] = timed.post
@@ -89,13 +95,12 @@ class _Lockstep:
         parts[got, 2] = timed.wire[r]
         parts[got, 3] = end[r] - begin[r] - timed.wire[r]
         parts[got, 4] = done[got] - end[r]
-        done = done + timed.local
+        # What adding up floats may be off must not hide that two steps are alike.
+        done = self.grains(done + timed.local)
         parts[:, 4] += timed.local
         first, last = self._busy(timed, begin, end)
         shift = float(done.min())
-        # What adding up floats may be off must not hide that two steps are alike.
-        later = np.round((done - shift) / self.grain) * self.grain
-        return _Move(shift, later, before, parts, first, last)
+        return _Move(shift, done - shift, before, parts, first, last)
 
     def _ends(self, number: int, timed: Timed, begin: Amounts) -> Amounts:
         stage = timed.stage

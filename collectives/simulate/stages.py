@@ -90,7 +90,8 @@ def stages_of(
     for number, (a, b) in enumerate(pairwise(edges)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
-        ways = link_class[flows.links[rows]]
+        # NO_LINK is the last of the classes.
+        ways = link_class[flows.ways.table(rows)]
         links, load = _joined(ways, total[:, None] / link_size[ways], nlinks)
         out, into = total / rank_size[src], total / rank_size[dst]
         inside = np.zeros(nranks)
