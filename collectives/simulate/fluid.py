@@ -7,6 +7,7 @@ more already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor st
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ EXACT = 1e-12
 # A link is full when more is wanted of it than this above its rate. What is wanted is kept by adding
 # and subtracting, so it may be off by more than one addition is.
 _FULL = 1e-10
+# So often messages are looked through for those that a change reaches, before all are taken.
+_MOST_SCANS = 6
+_LEAST_ROWS = 256
 
 
 def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
@@ -96,7 +100,7 @@ class Fluid:
         self._key: Numbers = np.zeros((2, 0), np.int64)
         # left, since, cap, speed, when it begins or ends, slack
         self._state: Amounts = np.zeros((6, 0))
-        self._waits, self._new = np.zeros(0, bool), np.zeros(0, bool)
+        self._waits = np.zeros(0, bool)
         # Links of messages in flight, and of all.
         self._links: Numbers = np.zeros((0, 0), np.int64)
         self._ways: Numbers = np.zeros((0, 0), np.int64)
@@ -125,34 +129,42 @@ class Fluid:
     def _grow(self, new: int, width: int) -> None:
         """Make room for so many more rows, with so many links each."""
         rows, wide = self._links.shape
-        more = max(new, rows) if len(self._room) < new else 0
-        if more or width > wide:
-            margin = ((0, more), (0, max(0, width - wide)))
-            self._links = np.pad(self._links, margin, constant_values=len(self._rate))
-            self._ways = np.pad(self._ways, margin, constant_values=len(self._rate))
-            self._load = np.pad(self._load, margin)
-            self._key = np.pad(self._key, ((0, 0), (0, more)))
-            self._state = np.pad(self._state, ((0, 0), (0, more)))
-            self._state[4, rows:] = np.inf
-            self._waits = np.pad(self._waits, (0, more))
-            self._new = np.pad(self._new, (0, more))
-            self._room += range(rows, rows + more)
+        if len(self._room) < new:
+            self._resize(np.arange(rows), max(new, rows // 2), max(0, width - wide))
+        elif width > wide:
+            self._resize(np.arange(rows), 0, width - wide)
+        elif 4 * (self._held + new) < rows > _LEAST_ROWS:
+            self._resize(np.flatnonzero(self._state[4] < np.inf), 2 * new, 0)
+
+    def _resize(self, keep: Numbers, more: int, wider: int) -> None:
+        """Take along these rows, so many empty ones, and so many empty columns of links."""
+        size, none = len(keep), len(self._rate)
+        margin = ((0, more), (0, wider))
+        self._links = np.pad(self._links[keep], margin, constant_values=none)
+        self._ways = np.pad(self._ways[keep], margin, constant_values=none)
+        self._load = np.pad(self._load[keep], margin)
+        self._key = np.pad(self._key[:, keep], ((0, 0), (0, more)))
+        self._state = np.pad(self._state[:, keep], ((0, 0), (0, more)))
+        self._state[4, size:] = np.inf
+        self._waits = np.pad(self._waits[keep], (0, more))
+        self._begun = np.flatnonzero(np.isin(keep, self._begun))
+        self._room = np.flatnonzero(self._state[4] == np.inf).tolist()
 
     def settle(self) -> None:
         """Give everyone whom a change reaches the rate that is fair now, and find what is next."""
         if self._dirty.any() or len(self._begun):
             reached = self._reached()
-            new = self._new[reached]
+            new = np.zeros(len(self._links), bool)
+            new[self._begun] = True
             links = self._links[reached]
             links = np.where(self._full[links], links, len(self._rate))
             left, since, cap, speed, *_ = self._state[:, reached]
             fresh = fair(links, self._load[reached], cap, self._rate)
             # One that has begun since has had its rate from its beginning, before or after now.
-            fixed = np.where(new, since, self.now)
+            fixed = np.where(new[reached], since, self.now)
             left = np.maximum(left - speed * (fixed - since), 0.0)
             self._state[0, reached], self._state[1, reached] = left, fixed
             self._state[3, reached], self._state[4, reached] = fresh, fixed + left / fresh
-            self._new[self._begun] = False
             self._begun = self._begun[:0]
         self.next = float((self._state[4] + self._state[5]).min(initial=np.inf))
 
@@ -162,7 +174,13 @@ class Fluid:
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True
         flat, found = self._links.ravel(), self._begun
-        while width:
+        for turn in count():
+            if not width:
+                break
+            if turn == _MOST_SCANS or 2 * int(np.count_nonzero(hit)) > self._held:
+                # To compute a rate anew that stays as it is does no harm.
+                hit = ~self._waits & (self._state[4] < np.inf)
+                break
             links = self._links[found].ravel()
             fresh = links[self._full[links] & ~dirty[links]]
             if not len(fresh) and found is not self._begun:
@@ -197,7 +215,6 @@ class Fluid:
             self._links[begun] = self._ways[begun]
             self._change(self._links[begun], self._state[2, begun, None] * self._load[begun])
             self._begun = begun
-            self._new[begun] = True
         return self._key[:, ended], when
 
     def _change(self, links: Numbers, wanted: Amounts) -> None:

@@ -55,10 +55,18 @@ class _Lockstep:
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.kept = 0
         self.together: dict[int, Amounts] = {}
-        times = [(t.wire + t.stage.latency).min(initial=np.inf) for t in self.problem.stages]
         # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
-        shortest = min((float(t) for t in times if 0 < t < np.inf), default=1.0)
-        self.grain = 2.0 ** np.floor(np.log2(EXACT * shortest))
+        self.grain = 2.0 ** np.floor(np.log2(EXACT * self._shortest()))
+
+    def _shortest(self) -> float:
+        """The shortest time that is not 0, of a message or of a rank's own."""
+        columns = [
+            times
+            for timed in self.problem.stages
+            for times in (timed.wire + timed.stage.latency, timed.local, timed.post)
+        ]
+        shortest = (float(times[times > 0].min(initial=np.inf)) for times in columns)
+        return min((time for time in shortest if time < np.inf), default=1.0)
 
     def grains(self, times: Amounts) -> Amounts:
         """Times in whole grains."""
