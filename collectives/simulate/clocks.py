@@ -77,8 +77,11 @@ class Timed:
         return {}
 
     def sent(self, rate: Amounts, slack: float) -> Bytes:
-        """The messages for `Fluid`; a message's slack is this share of the time it takes if all of
-        the step flow at once, half of it to either side."""
+        """The messages for `Fluid`.
+
+        ``slack``: the share of its time by which one may begin and end earlier or later, half of it
+        to either side. Its time is what it takes if all messages of the step flow at once.
+        """
         s = self.stage
         if slack not in self._sent:
             late = np.zeros(len(self.wire))

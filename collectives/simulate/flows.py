@@ -145,20 +145,19 @@ def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     time. So what a link carries is at most the sum, over the senders, of the most that each gives it
     in one step; and as much over the receivers.
     """
-    nlinks = len(flows.rate)
     weight = flows.cap * flows.times
-    most, total = np.zeros(nlinks), np.zeros(nlinks)
-    for a, b in pairwise(flows.first):
-        load = flows.ways.loads(weight[a:b], slice(int(a), int(b)))
-        np.maximum(most, load, out=most)
-        total += load
     limit = flows.rate * (1 + _EXACT)
-    binding = used & (total > limit)
-    asked = binding & (most <= limit)
+    binding = used & (flows.ways.loads(weight) > limit)
+    # What is looked at more closely is only what all messages together would fill.
+    few = _only(flows, binding)
+    most, limit = np.zeros(len(few.rate)), limit[binding]
+    for a, b in pairwise(flows.first) if len(most) else ():
+        np.maximum(most, few.ways.loads(weight[a:b], slice(int(a), int(b))), out=most)
+    asked = most <= limit
     if asked.any():
-        asked &= ~_of_one(flows)
-        binding &= (most > limit) | asked
-    return binding & ~_bounded(flows, weight, asked, limit)
+        asked &= ~_of_one(few)
+        binding[binding] = (most > limit) | (asked & ~_bounded(few, weight, asked, limit))
+    return binding
 
 
 def _of_one(flows: Flows) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bytes", "Fluid", "fair", "finishes"]
+__all__ = ["Bytes", "Fluid", "TooMuch", "fair", "finishes"]
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
@@ -25,6 +25,12 @@ _FULL = 1e-10
 # So often messages are looked through for those that a change reaches, before all are taken.
 _MOST_SCANS = 6
 _LEAST_ROWS = 256
+# What a change of rates costs, beside looking at the links of all messages, as so many links.
+_CHANGE = 10_000
+
+
+class TooMuch(Exception):
+    """`finishes` has looked at more links than it may."""
 
 
 def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
@@ -107,6 +113,7 @@ class Fluid:
         self._load: Amounts = np.zeros((0, 0))
         self._room: list[int] = []
         self._held = 0
+        self.work = 0
         self._begun: Numbers = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -153,6 +160,7 @@ class Fluid:
     def settle(self) -> None:
         """Give everyone whom a change reaches the rate that is fair now, and find what is next."""
         if self._dirty.any() or len(self._begun):
+            self.work += self._links.size + _CHANGE
             reached = self._reached()
             new = np.zeros(len(self._links), bool)
             new[self._begun] = True
@@ -226,14 +234,21 @@ class Fluid:
         self._dirty[links] |= before | self._full[links]
 
 
-def finishes(begin: Amounts, what: Bytes, rate: Amounts) -> Amounts:
-    """When messages end that begin at known times and meet no others."""
+def finishes(
+    begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
+) -> tuple[Amounts, int]:
+    """When messages end that begin at known times and meet no others; and the work that it was.
+
+    Raises TooMuch for more work than ``most``, in links that were looked at.
+    """
     found = np.empty(len(begin))
     fluid = Fluid(rate)
     number = np.arange(len(begin))
     fluid.add(np.stack([number, number]), begin, what)
     while len(fluid):
+        if fluid.work > most:
+            raise TooMuch
         fluid.settle()
         ended, when = fluid.advance()
         found[ended[0]] = when
-    return found
+    return found, fluid.work

@@ -87,7 +87,7 @@ class _Free:
             key = np.stack([np.full(len(rows), step), rows])
             what = timed.sent(self.problem.rate, self.slack).at(rows)
             self.fluid.add(key, begin + stage.latency[rows], what)
-        idle = ranks[self.waits[ranks] == 0]
+        idle: Numbers = ranks[self.waits[ranks] == 0]
         self._complete(step, idle)
         return idle
 
@@ -106,9 +106,7 @@ class _Free:
         if adds.any():
             np.add.at(self.done, dst, adds)
         np.subtract.at(self.waits, both, 1)
-        ready = both[self.waits[both] == 0]
-        if len(ready) > 1:
-            ready = np.unique(ready)
+        ready: Numbers = np.unique(both[self.waits[both] == 0])
         self._complete(step, ready)
         return ready
 

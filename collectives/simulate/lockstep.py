@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
-from collectives.simulate.fluid import EXACT, finishes
+from collectives.simulate.fluid import EXACT, TooMuch, finishes
 
 __all__ = ["Cut", "lockstep"]
 
@@ -50,6 +50,7 @@ class _Move(NamedTuple):
 @dataclass
 class _Lockstep:
     problem: Problem
+    most: float
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, bytes], _Move] = {}
@@ -70,7 +71,8 @@ class _Lockstep:
 
     def grains(self, times: Amounts) -> Amounts:
         """Times in whole grains."""
-        return np.rint(times / self.grain) * self.grain
+        found: Amounts = np.rint(times / self.grain) * self.grain
+        return found
 
     def move(self, number: int, later: Amounts) -> _Move:
         """The step of a stage from clocks that differ by ``later``."""
@@ -122,7 +124,10 @@ class _Lockstep:
         return self._flow(timed, begin - start) + start
 
     def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
-        return finishes(begin, timed.sent(self.problem.rate, 0.0), self.problem.rate)
+        rate = self.problem.rate
+        found, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
+        self.most -= work
+        return found
 
     def _busy(self, timed: Timed, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
         nlinks = len(self.problem.rate)
@@ -163,9 +168,9 @@ def _arrivals(timed: Timed, posted: Amounts, end: Amounts) -> tuple[Amounts, Num
     return done, before, row
 
 
-def lockstep(problem: Problem) -> Cut:
-    """Carry out as many steps as can be; see `Cut`."""
-    engine = _Lockstep(problem)
+def lockstep(problem: Problem, most: float = np.inf) -> Cut:
+    """Carry out as many steps as can be, with so much work in all; see `Cut` and `finishes`."""
+    engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts
     busy = np.full(len(problem.rate), -np.inf)
@@ -174,7 +179,10 @@ def lockstep(problem: Problem) -> Cut:
     for number, stage in enumerate(problem.steps.tolist()):
         if len(busy) and base >= latest:
             cut = Cut(number, Clocks(base + later, parts.copy()))
-        move = engine.move(stage, later)
+        try:
+            move = engine.move(stage, later)
+        except TooMuch:
+            return cut
         if len(busy):
             early = move.first + base < busy - EXACT * np.abs(busy)
             if early.any():

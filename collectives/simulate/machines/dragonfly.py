@@ -37,7 +37,9 @@ def dragonfly(
     """
     g = a * h + 1 if g == 0 else g
     if min(p, a, g) < 1 or h < 0 or taper <= 0 or p * a * g > MOST_PLACES:
-        raise Unsupported(f"dragonfly: p, a, g of 1 or more, taper above 0, {MOST_PLACES} places at most")
+        raise Unsupported(
+            f"dragonfly: p, a, g of 1 or more, taper above 0, {MOST_PLACES} places at most"
+        )
     each = a * h // (g - 1) if g > 1 else 0
     if g > 1 and each < 1:
         raise Unsupported(f"dragonfly: {a}x{h} global links do not reach {g - 1} other groups")

@@ -36,7 +36,9 @@ def fattree(
     sizes = tuple(down)
     n = prod(sizes)
     if not sizes or min(sizes) < 1 or n > MOST_PLACES:
-        raise Unsupported(f"fattree: every level has 1 link down or more, {MOST_PLACES} places at most")
+        raise Unsupported(
+            f"fattree: every level has 1 link down or more, {MOST_PLACES} places at most"
+        )
     if taper < 1 or sizes[0] % taper:
         raise Unsupported(f"fattree: taper={taper} does not divide a leaf's {sizes[0]} links up")
     # parents[i]: links up from a node of level i; the places of ranks are level 0.

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from collectives.errors import Unsupported
+from collectives.simulate.machines.circles import Circle, Circles
 from collectives.simulate.machines.machine import (
     GB,
     MOST_PLACES,
@@ -20,7 +21,6 @@ from collectives.simulate.machines.machine import (
     Router,
     cables,
 )
-from collectives.simulate.machines.ways import Circle, Circles
 
 __all__ = ["dgx1", "full", "ring", "torus"]
 
