@@ -62,11 +62,12 @@ class _Case(NamedTuple):
         if found.slack:
             from collectives.simulate.outcome import ERROR
 
-            text = (
-                f"collectives: {self.name} on {self.nranks} ranks, {human(nbytes)}: too much goes"
+            case = f"{self.name} on {self.nranks} ranks, {human(nbytes)}"
+            print(
+                f"collectives: {case}: too much goes on at once for exact times; in tests such were"
+                f" within {ERROR:.0%} of them (--exact: exact, and slow)",
+                file=sys.stderr,
             )
-            text += f" on at once for exact times; these are off by up to {ERROR:.0%}"
-            print(text + " (--exact: by nothing, and slow)", file=sys.stderr)
         return found
 
 

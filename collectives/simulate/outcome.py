@@ -28,7 +28,7 @@ Amounts = NDArray[np.float64]
 #: is that of so many links.
 SLACKS = ((300_000, 0.02), (1_000_000, 0.1))
 _MESSAGE = 8
-#: By which share a time may be off that is not exact: no law, but twice what was ever seen.
+#: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
 ERROR = 0.1
 # Steps at once are exact, but may look at this many links alone where there is a slack to be had.
 _MOST_WORK = 3e7
@@ -94,8 +94,8 @@ class Simulation:
         ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
         rank runs at its own pace, rates may be computed earlier or later than they change, by up to
         this share of the time that a message takes in its step; 0 for exact times. None leaves it
-        at 0 unless there is so much to do that this would take long (`SLACKS`); ``seconds`` is then
-        within `ERROR` of the exact ones. Raises Unsupported for no bytes.
+        at 0 unless there is so much to do that this would take long (`SLACKS`); ``seconds`` is then,
+        in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
         """
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")

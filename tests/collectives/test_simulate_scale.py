@@ -148,6 +148,6 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     assert ring.run(1e7).slack == 0.0
     line = ["simulate", "pairwise", "-n", "30", "--machine", "dragonfly:p=2:a=4:h=2:g=4"]
     assert main(line) == 0
-    assert "off by up to 10%" in capsys.readouterr().err
+    assert "within 10%" in capsys.readouterr().err
     assert main([*line, "--exact"]) == 0
     assert capsys.readouterr().err == ""
