@@ -26,7 +26,7 @@ _EXACT = 1e-12
 # More entries of ways than these are not looked through for links that others stand for.
 _MOST_SORTED = 4_000_000
 _MOST_MERGED = 4_000_000
-_MOST_NESTED = 8_000_000
+_MOST_NESTED = 2_000_000
 
 
 @dataclass(frozen=True)

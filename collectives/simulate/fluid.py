@@ -22,8 +22,10 @@ EXACT = 1e-12
 # A link is full when more is wanted of it than this above its rate. What is wanted is kept by adding
 # and subtracting, so it may be off by more than one addition is.
 _FULL = 1e-10
-# So often messages are looked through for those that a change reaches, before all are taken.
+# So often messages are looked through for those that a change reaches, before all are taken; not at
+# all where they have more links than _WIDE.
 _MOST_SCANS = 6
+_WIDE = 1 << 18
 _LEAST_ROWS = 256
 # What a change of rates costs, beside looking at the links of all messages, as so many links.
 _CHANGE = 10_000
@@ -89,9 +91,10 @@ class Bytes:
 class Fluid:
     """Messages that wait for their time to begin, and messages in flight.
 
-    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what would happen at
-    nearly one time happens at one: everything is done at the latest when the first of what is due
-    has used up its slack, and what is due by then, less its slack, is done with it.
+    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at nearly
+    one time changes rates at one: at the latest when the first of what is due has used up its slack,
+    and what is due by then, less its slack, does with it. When a message begins and ends is still
+    what its rates give.
 
     A message has a row from when it is added until it has ended; rows of ended ones are taken again.
     What is left of a message is known for when its speed last changed.
@@ -182,10 +185,11 @@ class Fluid:
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True
         flat, found = self._links.ravel(), self._begun
+        most = _MOST_SCANS if self._links.size < _WIDE else 0
         for turn in count():
             if not width:
                 break
-            if turn == _MOST_SCANS or 2 * int(np.count_nonzero(hit)) > self._held:
+            if turn == most or 2 * int(np.count_nonzero(hit)) > self._held:
                 # To compute a rate anew that stays as it is does no harm.
                 hit = ~self._waits & (self._state[4] < np.inf)
                 break

@@ -31,7 +31,7 @@ _MESSAGE = 8
 #: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
 ERROR = 0.1
 # Steps at once are exact, but may look at this many links alone where there is a slack to be had.
-_MOST_WORK = 3e7
+_MOST_WORK = 2e7
 
 
 @dataclass(frozen=True)
