@@ -28,7 +28,7 @@ _MOST_SCANS = 6
 _WIDE = 1 << 18
 _LEAST_ROWS = 256
 # What a change of rates costs, beside looking at the links of all messages, as so many links.
-_CHANGE = 10_000
+_CHANGE = 2_000
 
 
 class TooMuch(Exception):

@@ -26,12 +26,12 @@ Amounts = NDArray[np.float64]
 
 #: From so many messages and shared links on their ways on, this slack. What a message itself costs
 #: is that of so many links.
-SLACKS = ((300_000, 0.02), (1_000_000, 0.1))
+SLACKS = ((1_000_000, 0.1),)
 _MESSAGE = 8
 #: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
 ERROR = 0.1
 # Steps at once are exact, but may look at this many links alone where there is a slack to be had.
-_MOST_WORK = 2e7
+_MOST_WORK = 4.5e7
 
 
 @dataclass(frozen=True)

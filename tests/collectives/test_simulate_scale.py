@@ -109,11 +109,11 @@ CROWDED = ("torus:4x3", "fattree:4x3:taper=4", "dragonfly:p=2:a=2:h=1:g=3")
 
 
 @pytest.mark.parametrize("text", CROWDED)
-@pytest.mark.parametrize("slack", [outcome.SLACKS[0][1], outcome.SLACKS[1][1]])
+@pytest.mark.parametrize("slack", [0.02, 0.1])
 def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
     """Every algorithm: the time is within the error that is stated of the exact one."""
     made = machine(text, 12)
-    for one in (made if slack == outcome.SLACKS[0][1] else uneven(made, 3),):
+    for one in (made if slack < 0.1 else uneven(made, 3),):
         for collective in collectives():
             for name in algorithms(collective):
                 schedule = drafted(collective, name, 12)
