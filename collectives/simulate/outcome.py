@@ -20,13 +20,23 @@ from collectives.simulate.stages import stages_of
 from collectives.simulate.symmetry import classes_of
 from collectives.spec import Collective, Unit
 
-__all__ = ["ERROR", "SLACKS", "Busy", "Outcome", "Simulation", "busiest", "chunk_bytes", "simulate"]
+__all__ = [
+    "ERROR",
+    "MOST_EXACT",
+    "SLACK",
+    "Busy",
+    "Outcome",
+    "Simulation",
+    "busiest",
+    "chunk_bytes",
+    "simulate",
+]
 
 Amounts = NDArray[np.float64]
 
-#: From so many messages and shared links on their ways on, this slack. What a message itself costs
-#: is that of so many links.
-SLACKS = ((1_000_000, 0.1),)
+#: The slack that is chosen from so many messages and shared links on their ways on; a message itself
+#: costs what so many links do.
+SLACK, MOST_EXACT = 0.1, 1_000_000
 _MESSAGE = 8
 #: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
 ERROR = 0.1
@@ -94,7 +104,7 @@ class Simulation:
         ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
         rank runs at its own pace, rates may be computed earlier or later than they change, by up to
         this share of the time that a message takes in its step; 0 for exact times. None leaves it
-        at 0 unless there is so much to do that this would take long (`SLACKS`); ``seconds`` is then,
+        at 0 unless there is so much to do that this would take long (`MOST_EXACT`); ``seconds`` is then,
         in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
         """
         if not nbytes > 0:
@@ -124,7 +134,7 @@ class Simulation:
         """What is chosen for the steps from ``first`` on."""
         each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
         work = int(each[self._steps[first:]].sum())
-        return max((slack for least, slack in SLACKS if work >= least), default=0.0)
+        return SLACK if work >= MOST_EXACT else 0.0
 
 
 def simulate(schedule: Schedule, spec: Collective, machine: Machine, nbytes: float) -> Outcome:
