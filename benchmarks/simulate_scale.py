@@ -100,7 +100,7 @@ def _all(text: str) -> None:
                 print(f"{collective} {name} on {text}: {found}", file=sys.stderr)
     slow = sorted(taken, key=lambda name: -taken[name].seconds)
     above = [f"{name} {taken[name].seconds:.1f} s" for name in slow if taken[name].seconds >= 5]
-    slack = [f"{name} {found.slack:.0%}" for name, found in taken.items() if found.slack]
+    slack = [name for name, found in taken.items() if found.slack]
     print(
         f"| `{text}` | {len(taken)} | {statistics.median(t.seconds for t in taken.values()):.2f} s"
         f" | {taken[slow[0]].seconds:.1f} s ({slow[0]}) | {', '.join(above) or 'none'}"
