@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.simulate.fluid import Bytes
 from collectives.simulate.stages import Stage
 
 __all__ = ["PARTS", "Clocks", "Problem", "Timed"]
@@ -54,6 +55,44 @@ class Timed:
         adds = np.concatenate([self.adds, np.zeros(len(rows))])
         order = np.argsort(rank, kind="stable")
         return rank[order], row[order], adds[order]
+
+    @cached_property
+    def waits(self) -> Numbers:
+        """How many rows every rank class sends or receives; one to itself twice."""
+        return np.bincount(self.ends[0], minlength=len(self.post)).astype(np.int64)
+
+    def rows_of(self, ranks: Numbers) -> Numbers:
+        """The rows that some of these rank classes sends or receives, ascending."""
+        if 4 * len(ranks) > len(self.post):
+            new = np.zeros(len(self.post), bool)
+            new[ranks] = True
+            return np.flatnonzero(new[self.stage.src] | new[self.stage.dst])
+        count = self.waits[ranks]
+        first = np.searchsorted(self.ends[0], ranks)
+        place = np.repeat(first - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+        return np.unique(self.ends[1][place])
+
+    @cached_property
+    def _sent(self) -> dict[float, Bytes]:
+        return {}
+
+    def sent(self, rate: Amounts, slack: float) -> Bytes:
+        """The messages for `Fluid`.
+
+        ``slack``: the share of its time by which one may begin and end earlier or later, half of it
+        to either side. Its time is what it takes if all messages of the step flow at once.
+        """
+        s = self.stage
+        if slack not in self._sent:
+            late = np.zeros(len(self.wire))
+            if slack:
+                kept = np.bincount(
+                    s.links.ravel(), (s.load * self.nbytes[:, None]).ravel(), len(rate) + 1
+                ) / np.append(rate, 1.0)
+                kept[-1] = 0.0
+                late = slack / 2 * np.maximum(self.wire, kept[s.links].max(axis=1, initial=0.0))
+            self._sent[slack] = Bytes(self.nbytes, s.cap, s.links, s.load, late)
+        return self._sent[slack]
 
     @cached_property
     def starts(self) -> Numbers:

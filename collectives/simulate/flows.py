@@ -13,27 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.machines.machine import Machine
+from collectives.simulate.machines.ways import Ids, Ways
 from collectives.simulate.messages import Traffic
 
 __all__ = ["Flows", "flows_of"]
 
 Numbers = NDArray[np.int64]
-Ids = NDArray[np.int32]
 Amounts = NDArray[np.float64]
 
 # Sums of rates that differ by less are equal: what a few additions of floats may be off.
 _EXACT = 1e-12
-_BLOCK = 1 << 18
+# More entries of ways than these are not looked through for links that others stand for.
 _MOST_SORTED = 4_000_000
 _MOST_MERGED = 4_000_000
+_MOST_NESTED = 2_000_000
 
 
 @dataclass(frozen=True)
 class Flows:
     """Messages of all patterns; pattern q has rows ``first[q]`` to ``first[q + 1]``.
 
-    ``links``: shape (messages, most links), numbers of links in ``rate``, padded with len(rate);
-    only links that can hold something up are in it. ``latency`` and ``cap``: of the whole way.
+    ``ways``: over links that are numbered as in ``rate``; only those that can hold something up are
+    in it. ``latency`` and ``cap``: of the whole way.
     ``carried``: chunks that every link of the machine carries in all steps.
     """
 
@@ -45,7 +46,7 @@ class Flows:
     times: Numbers
     latency: Amounts
     cap: Amounts
-    links: Ids
+    ways: Ways
     rate: Amounts
     carried: Amounts
 
@@ -67,16 +68,8 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
     first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(
         np.int64
     )
-    routes = machine.routes(src, dst)
-    none = len(machine.links)
-    latency, cap = np.empty(len(src)), np.empty(len(src))
-    rates = np.append(machine.links.rate, np.finfo(float).max)
-    delays = np.append(machine.links.latency, 0.0)
-    for block in _blocks(len(src)):
-        # NO_LINK is the last entry of both.
-        way = routes[block]
-        latency[block] = delays[way].sum(axis=1)
-        cap[block] = rates[way].min(axis=1, initial=rates[-1])
+    ways = machine.ways(src, dst)
+    links = machine.links
     repeats = np.bincount(traffic.steps, minlength=len(first) - 1)
     flows = Flows(
         first,
@@ -85,69 +78,64 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
         columns["chunks"],
         columns["added"],
         columns["times"].astype(np.int64),
-        latency,
-        cap,
-        routes,
-        machine.links.rate,
-        np.zeros(none),
+        ways.total(links.latency),
+        ways.least(links.rate),
+        ways,
+        links.rate,
+        np.zeros(len(links)),
     )
     weights = columns["chunks"] * columns["times"] * repeats[flows.pattern()]
-    carried = _per_link(routes, weights, none)
-    return _pruned(flows, carried)
-
-
-def _blocks(size: int) -> list[slice]:
-    return [slice(at, at + _BLOCK) for at in range(0, size, _BLOCK)]
-
-
-def _per_link(routes: Ids, weights: Amounts, nlinks: int) -> Amounts:
-    """The sum of the weights of the messages over every link."""
-    found = np.zeros(nlinks + 1)
-    for block in _blocks(len(routes)):
-        part = routes[block]
-        index = part.ravel().astype(np.int64) + 1
-        found += np.bincount(index, np.repeat(weights[block], part.shape[1]), nlinks + 1)
-    return found[1:]
+    return _pruned(flows, ways.loads(weights))
 
 
 def _pruned(flows: Flows, carried: Amounts) -> Flows:
     """Without links that hold nobody up, and with one link for those that hold up the same."""
-    keep = _binding(flows, carried > 0)
-    number = np.full(len(keep) + 1, -1, np.int32)
-    number[:-1][keep] = np.arange(int(keep.sum()))
-    links, rate = _kept(number, flows.links), flows.rate[keep]
-    if links.size <= _MOST_MERGED:
-        number, rate = _merged(links, rate)
-        links = _kept(number, links)
-    links[links < 0] = len(rate)
-    return replace(flows, links=links, rate=rate, carried=carried)
+    flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0))
+    if flows.ways.work <= _MOST_MERGED:
+        flows = _only(flows, _slowest(flows))
+        while flows.ways.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
+            flows = _only(flows, ~inner)
+    return flows
 
 
-def _kept(number: Ids, links: Ids) -> Ids:
-    """Links by their new numbers, those that have none (−1) left out and the others moved together."""
-    parts = [number[links[block]] for block in _blocks(len(links))]
-    width = max((int((part >= 0).sum(axis=1).max(initial=0)) for part in parts), default=0)
-    found = np.empty((len(links), width), np.int32)
-    for block, part in zip(_blocks(len(links)), parts, strict=True):
-        if width < part.shape[1]:
-            order = np.argsort(part < 0, axis=1, kind="stable")[:, :width]
-            part = np.take_along_axis(part, order, axis=1)
-        found[block] = part
-    return found
+def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
+    """With some of the links alone."""
+    number: Ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
+    return replace(flows, ways=flows.ways.kept(number, int(keep.sum())), rate=flows.rate[keep])
 
 
-def _merged(links: Ids, rate: Amounts) -> tuple[Ids, Amounts]:
-    """Of links that the same messages cross only the slowest counts: its number, −1 for the others."""
-    users = np.zeros(len(rate) + 1, np.uint64)
-    tags = np.random.default_rng(0).integers(1, 1 << 63, len(links), np.uint64)
-    np.add.at(users, links.ravel(), np.repeat(tags, links.shape[1]))
-    order = np.lexsort((rate, users[:-1]))
-    first = np.ones(len(rate), bool)
+def _slowest(flows: Flows) -> NDArray[np.bool_]:
+    """Of links that the same messages cross only the slowest counts."""
+    tags = np.random.default_rng(0).integers(1, 1 << 63, len(flows), np.uint64)
+    users = flows.ways.gather(tags)
+    order = np.lexsort((flows.rate, users))
+    first = np.ones(len(order), bool)
     first[1:] = users[order][1:] != users[order][:-1]
-    number = np.full(len(rate) + 1, -1, np.int32)
-    chosen = np.sort(order[first])
-    number[chosen] = np.arange(len(chosen))
-    return number, rate[chosen]
+    keep = np.zeros(len(order), bool)
+    keep[order[first]] = True
+    return keep
+
+
+def _nested(flows: Flows) -> NDArray[np.bool_]:
+    """Links all of whose messages come from one other, or go on to one other, that is no faster.
+
+    They are never full before that one is. No two links have the same messages any more, so of two
+    such links one has the other's and more.
+    """
+    links = flows.ways.table()
+    none = len(flows.rate)
+    rate = np.append(flows.rate, np.inf)
+    found = np.zeros(none, bool)
+    for here, there in ((slice(None, -1), slice(1, None)), (slice(1, None), slice(None, -1))):
+        low, high = np.full(none + 1, none), np.full(none + 1, -1)
+        end = np.full((len(links), 1), -1, np.int32)
+        padded = np.concatenate([end, links, end], axis=1)
+        at, next_ = padded[:, here].ravel(), padded[:, there].ravel()
+        next_ = np.where(next_ < 0, none, next_)
+        np.minimum.at(low, at, next_)
+        np.maximum.at(high, at, next_)
+        found |= (low == high)[:-1] & (rate[np.minimum(low, none)][:-1] <= flows.rate)
+    return found
 
 
 def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -157,33 +145,33 @@ def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     time. So what a link carries is at most the sum, over the senders, of the most that each gives it
     in one step; and as much over the receivers.
     """
-    nlinks = len(flows.rate)
     weight = flows.cap * flows.times
-    most, total = np.zeros(nlinks), np.zeros(nlinks)
-    for a, b in pairwise(flows.first):
-        load = _per_link(flows.links[a:b], weight[a:b], nlinks)
-        np.maximum(most, load, out=most)
-        total += load
     limit = flows.rate * (1 + _EXACT)
-    binding = used & (total > limit)
-    asked = binding & (most <= limit)
+    binding = used & (flows.ways.loads(weight) > limit)
+    # What is looked at more closely is only what all messages together would fill.
+    few = _only(flows, binding)
+    most, limit = np.zeros(len(few.rate)), limit[binding]
+    for a, b in pairwise(flows.first) if len(most) else ():
+        np.maximum(most, few.ways.loads(weight[a:b], slice(int(a), int(b))), out=most)
+    asked = most <= limit
     if asked.any():
-        asked &= ~_of_one(flows, nlinks)
-        binding &= (most > limit) | asked
-    return binding & ~_bounded(flows, weight, asked, limit)
+        asked &= ~_of_one(few)
+        binding[binding] = (most > limit) | (asked & ~_bounded(few, weight, asked, limit))
+    return binding
 
 
-def _of_one(flows: Flows, nlinks: int) -> NDArray[np.bool_]:
+def _of_one(flows: Flows) -> NDArray[np.bool_]:
     """Links that only one sender's messages cross, or only one receiver's."""
-    found = np.zeros(nlinks, bool)
+    nranks = int(max(flows.src.max(initial=0), flows.dst.max(initial=0))) + 1
+    tags = np.random.default_rng(0).integers(1, 1 << 63, nranks, np.uint64)
+    count = flows.ways.gather(np.ones(len(flows), np.uint64))
+    found = np.zeros(len(count), bool)
     for end in (flows.src, flows.dst):
-        low, high = np.full(nlinks + 1, np.iinfo(np.int64).max), np.full(nlinks + 1, -1)
-        for block in _blocks(len(flows)):
-            part = flows.links[block]
-            ends = np.repeat(end[block], part.shape[1])
-            np.minimum.at(low, part.ravel(), ends)
-            np.maximum.at(high, part.ravel(), ends)
-        found |= low[:-1] == high[:-1]
+        # n equal numbers, and hardly any others, have n times the sum of their squares as the
+        # square of their sum.
+        tag = tags[end]
+        once, square = flows.ways.gather(tag), flows.ways.gather(tag * tag)
+        found |= count * square == once * once
     return found
 
 
@@ -194,11 +182,13 @@ def _bounded(
     cleared = np.zeros(len(asked), bool)
     if not asked.any():
         return cleared
-    hit = np.append(asked, False)[flows.links]
-    if int(hit.sum()) > _MOST_SORTED:
+    hits = flows.ways.hashes(asked.astype(np.uint64))
+    if int(hits.sum()) > _MOST_SORTED:
         return cleared
-    row, column = np.nonzero(hit)
-    link = flows.links[row, column].astype(np.int64)
+    rows = np.flatnonzero(hits)
+    links = flows.ways.table(rows)
+    row, column = np.nonzero(np.append(asked, False)[links])
+    link, row = links[row, column].astype(np.int64), rows[row]
     pattern, weights = flows.pattern()[row], weight[row]
     for end in (flows.src, flows.dst):
         order = np.lexsort((pattern, end[row], link))

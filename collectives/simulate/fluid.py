@@ -6,16 +6,33 @@ more already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor st
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+from itertools import count
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Fluid", "fair", "finishes"]
+__all__ = ["Bytes", "Fluid", "TooMuch", "fair", "finishes"]
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 
 # Shares and times that differ by less are equal: what a few additions of floats may be off.
 EXACT = 1e-12
+# A link is full when more is wanted of it than this above its rate. What is wanted is kept by adding
+# and subtracting, so it may be off by more than one addition is.
+_FULL = 1e-10
+# So often messages are looked through for those that a change reaches, before all are taken; not at
+# all where they have more links than _WIDE.
+_MOST_SCANS = 6
+_WIDE = 1 << 18
+_LEAST_ROWS = 256
+# What a change of rates costs, beside looking at the links of all messages, as so many links.
+_CHANGE = 2_000
+
+
+class TooMuch(Exception):
+    """`finishes` has looked at more links than it may."""
 
 
 def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
@@ -26,145 +43,216 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
     the tightest of all their messages are filled at once.
     """
     found: Amounts = cap.copy()
-    free = np.append(rate, np.inf)
-    left, most = np.arange(len(cap)), cap
-    # A row a link of the way: NumPy is quick along the other axis.
-    ways, loads = np.ascontiguousarray(links.T), np.ascontiguousarray(load.T)
-    while len(left) and len(ways):
-        wanted = np.bincount(ways.ravel(), loads.ravel(), len(free))
-        share = np.full(len(free), np.inf)
-        np.divide(free, wanted, out=share, where=wanted > 0)
-        share[-1] = np.inf
-        link = share[ways].min(axis=0)
-        tight = np.minimum(link, most)
-        least = np.full(len(free), np.inf)
-        np.minimum.at(least, ways.ravel(), np.tile(tight, len(ways)))
-        full = share <= least * (1 + EXACT)
-        full[-1] = False
-        done = full[ways].any(axis=0) | (most <= link)
-        found[left[done]] = tight[done]
-        rest = ~done
-        left, most = left[rest], most[rest]
-        if not len(left):
+    row, column = np.nonzero(links < len(rate))
+    link, load = links[row, column], load[row, column]
+    free = rate.copy()
+    least = np.empty(len(rate))
+    while len(row):
+        # Entries stand row by row; `first`: where each row that is left begins.
+        first = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+        left = row[first]
+        share = free[link] / np.bincount(link, load, len(rate))[link]
+        tight = np.minimum.reduceat(share, first)
+        alone = cap[left] <= tight
+        found[left] = np.minimum(tight, cap[left])
+        wanted = found[row]
+        least[link] = np.inf
+        np.minimum.at(least, link, wanted)
+        done = np.logical_or.reduceat(share <= least[link] * (1 + EXACT), first) | alone
+        if done.all():
             break
-        used = loads[:, done] * tight[done]
-        free -= np.bincount(ways[:, done].ravel(), used.ravel(), len(free))
+        ended = np.repeat(done, np.diff(first, append=len(row)))
+        free -= np.bincount(link[ended], (load * wanted)[ended], len(rate))
         np.maximum(free, 0.0, out=free)
-        ways, loads = np.ascontiguousarray(ways[:, rest]), np.ascontiguousarray(loads[:, rest])
+        rest = ~ended
+        row, link, load = row[rest], link[rest], load[rest]
     return found
 
 
-class Fluid:
-    """Messages in flight. Add some, `settle`, `advance` to `next`, and so on.
+@dataclass(frozen=True)
+class Bytes:
+    """Messages that are to flow, as columns: bytes of each, the most it can have, its way.
 
-    A message has a row while it flows; rows of ended ones are taken again. What is left of a message
-    is known for when its speed last changed.
+    ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier or
+    later than it would; see `Fluid`.
+    """
+
+    nbytes: Amounts
+    cap: Amounts
+    links: Numbers
+    load: Amounts
+    slack: Amounts
+
+    def at(self, rows: Numbers) -> Bytes:
+        """Some of them."""
+        return Bytes(*(getattr(self, column.name)[rows] for column in fields(self)))
+
+
+class Fluid:
+    """Messages that wait for their time to begin, and messages in flight.
+
+    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at nearly
+    one time changes rates at one: at the latest when the first of what is due has used up its slack,
+    and what is due by then, less its slack, does with it. When a message begins and ends is still
+    what its rates give.
+
+    A message has a row from when it is added until it has ended; rows of ended ones are taken again.
+    What is left of a message is known for when its speed last changed.
     """
 
     def __init__(self, rate: Amounts) -> None:
-        self._rate = rate
-        self.now = 0.0
-        self._dirty = np.zeros(len(rate) + 1, bool)
+        self._rate, self._limit = rate, np.append(rate * (1 + _FULL), np.inf)
+        self.now, self.next = 0.0, np.inf
+        none = len(rate)
+        self._wanted = np.zeros(none + 1)
+        self._full, self._dirty = np.zeros(none + 1, bool), np.zeros(none + 1, bool)
         self._key: Numbers = np.zeros((2, 0), np.int64)
-        # left, since, cap, speed, end
-        self._state: Amounts = np.zeros((5, 0))
+        # left, since, cap, speed, when it begins or ends, slack
+        self._state: Amounts = np.zeros((6, 0))
+        self._waits = np.zeros(0, bool)
+        # Links of messages in flight, and of all.
         self._links: Numbers = np.zeros((0, 0), np.int64)
+        self._ways: Numbers = np.zeros((0, 0), np.int64)
         self._load: Amounts = np.zeros((0, 0))
         self._room: list[int] = []
-        self._flowing = 0
-        self.next = np.inf
+        self._held = 0
+        self.work = 0
+        self._begun: Numbers = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
-        return self._flowing
+        return self._held
 
-    def add(
-        self, key: Numbers, nbytes: Amounts, cap: Amounts, links: Numbers, load: Amounts
-    ) -> None:
-        """Messages that begin now; ``key``: two numbers each, shape (2, messages)."""
-        new, width = len(nbytes), links.shape[1]
+    def add(self, key: Numbers, begin: Amounts, what: Bytes) -> None:
+        """Messages that begin at known times; ``key``: two numbers each, shape (2, messages)."""
+        new, width = len(begin), what.links.shape[1]
         self._grow(new, width)
         rows = np.array(self._room[len(self._room) - new :], np.int64)
         del self._room[len(self._room) - new :]
         self._key[:, rows] = key
-        self._state[:, rows] = (nbytes, np.full(new, self.now), cap, cap, self.now + nbytes / cap)
-        if width:
-            self._links[rows, :width] = links
-            self._load[rows, :width] = load
-            self._dirty[links.ravel()] = True
-        self._flowing += new
+        self._state[:, rows] = (what.nbytes, begin, what.cap, what.cap, begin, what.slack)
+        self._waits[rows] = True
+        self._ways[rows, :width] = what.links
+        self._ways[rows, width:] = len(self._rate)
+        self._load[rows, :width] = what.load
+        self._held += new
 
     def _grow(self, new: int, width: int) -> None:
         """Make room for so many more rows, with so many links each."""
         rows, wide = self._links.shape
-        more = max(new, rows) if len(self._room) < new else 0
-        if more or width > wide:
-            margin = ((0, more), (0, max(0, width - wide)))
-            self._links = np.pad(self._links, margin, constant_values=len(self._rate))
-            self._load = np.pad(self._load, margin)
-            self._key = np.pad(self._key, ((0, 0), (0, more)))
-            self._state = np.pad(self._state, ((0, 0), (0, more)), constant_values=np.inf)
-            self._room += range(rows, rows + more)
+        if len(self._room) < new:
+            self._resize(np.arange(rows), max(new, rows // 2), max(0, width - wide))
+        elif width > wide:
+            self._resize(np.arange(rows), 0, width - wide)
+        elif 4 * (self._held + new) < rows > _LEAST_ROWS:
+            self._resize(np.flatnonzero(self._state[4] < np.inf), 2 * new, 0)
+
+    def _resize(self, keep: Numbers, more: int, wider: int) -> None:
+        """Take along these rows, so many empty ones, and so many empty columns of links."""
+        size, none = len(keep), len(self._rate)
+        margin = ((0, more), (0, wider))
+        self._links = np.pad(self._links[keep], margin, constant_values=none)
+        self._ways = np.pad(self._ways[keep], margin, constant_values=none)
+        self._load = np.pad(self._load[keep], margin)
+        self._key = np.pad(self._key[:, keep], ((0, 0), (0, more)))
+        self._state = np.pad(self._state[:, keep], ((0, 0), (0, more)))
+        self._state[4, size:] = np.inf
+        self._waits = np.pad(self._waits[keep], (0, more))
+        self._begun = np.flatnonzero(np.isin(keep, self._begun))
+        self._room = np.flatnonzero(self._state[4] == np.inf).tolist()
 
     def settle(self) -> None:
-        """Give everyone whom a change reaches the rate that is fair now."""
-        dirty = self._dirty
-        dirty[-1] = False
-        if dirty.any():
-            reached = self._reached(dirty)
-            left, since, cap, speed, _ = self._state[:, reached]
-            fresh = fair(self._links[reached], self._load[reached], cap, self._rate)
-            left = np.maximum(left - speed * (self.now - since), 0.0)
-            self._state[0, reached], self._state[1, reached] = left, self.now
-            self._state[3, reached], self._state[4, reached] = fresh, self.now + left / fresh
-            dirty[:] = False
-        self.next = float(self._state[4].min(initial=np.inf))
+        """Give everyone whom a change reaches the rate that is fair now, and find what is next."""
+        if self._dirty.any() or len(self._begun):
+            self.work += self._links.size + _CHANGE
+            reached = self._reached()
+            new = np.zeros(len(self._links), bool)
+            new[self._begun] = True
+            links = self._links[reached]
+            links = np.where(self._full[links], links, len(self._rate))
+            left, since, cap, speed, *_ = self._state[:, reached]
+            fresh = fair(links, self._load[reached], cap, self._rate)
+            # One that has begun since has had its rate from its beginning, before or after now.
+            fixed = np.where(new[reached], since, self.now)
+            left = np.maximum(left - speed * (fixed - since), 0.0)
+            self._state[0, reached], self._state[1, reached] = left, fixed
+            self._state[3, reached], self._state[4, reached] = fresh, fixed + left / fresh
+            self._begun = self._begun[:0]
+        self.next = float((self._state[4] + self._state[5]).min(initial=np.inf))
 
-    def _reached(self, dirty: NDArray[np.bool_]) -> Numbers:
-        """Rows on a dirty link, and on a link with such a row, and so on."""
-        flat, width = self._links.ravel(), self._links.shape[1]
+    def _reached(self) -> Numbers:
+        """Rows that have begun or are on a dirty link, on a full link with such a row, and so on."""
+        dirty, width = self._dirty, self._links.shape[1]
         hit = np.zeros(len(self._links), bool)
-        known = -1
-        while True:
-            hit[np.flatnonzero(dirty[flat]) // width] = True
-            size = int(np.count_nonzero(hit))
-            if size in (known, self._flowing):
+        hit[self._begun] = True
+        flat, found = self._links.ravel(), self._begun
+        most = _MOST_SCANS if self._links.size < _WIDE else 0
+        for turn in count():
+            if not width:
                 break
-            known = size
-            dirty[self._links[hit].ravel()] = True
-            dirty[-1] = False
+            if turn == most or 2 * int(np.count_nonzero(hit)) > self._held:
+                # To compute a rate anew that stays as it is does no harm.
+                hit = ~self._waits & (self._state[4] < np.inf)
+                break
+            links = self._links[found].ravel()
+            fresh = links[self._full[links] & ~dirty[links]]
+            if not len(fresh) and found is not self._begun:
+                break
+            dirty[fresh] = True
+            on = np.flatnonzero(dirty[flat]) // width
+            found = on[~hit[on]]
+            if not len(found):
+                break
+            hit[found] = True
+        dirty[:] = False
         return np.flatnonzero(hit)
 
-    def advance(self, now: float) -> Numbers:
-        """Let time pass until ``now``, at most `next`; gives the keys of those that have ended."""
-        self.now = now
-        rows = np.flatnonzero(self._state[4] <= now * (1 + EXACT))
-        if len(rows):
-            self._dirty[self._links[rows].ravel()] = True
-            self._links[rows] = len(self._rate)
-            self._load[rows] = 0.0
-            self._state[4, rows] = np.inf
-            self._room += rows.tolist()
-            self._flowing -= len(rows)
-        return self._key[:, rows]
+    def advance(self) -> tuple[Numbers, Amounts]:
+        """Let time pass until `next`; gives the keys of those that have ended, and when they did."""
+        self.now = max(self.now, self.next)
+        due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
+        waits = self._waits[due]
+        begun, ended = due[waits], due[~waits]
+        when = np.where(self._state[5, ended] > 0, self._state[4, ended], self.now)
+        if len(ended):
+            self._change(self._links[ended], -self._state[2, ended, None] * self._load[ended])
+            self._links[ended] = len(self._rate)
+            self._load[ended] = 0.0
+            self._state[4, ended], self._state[5, ended] = np.inf, 0.0
+            self._room += ended.tolist()
+            self._held -= len(ended)
+        if len(begun):
+            self._waits[begun] = False
+            at = np.where(self._state[5, begun] > 0, self._state[4, begun], self.now)
+            self._state[1, begun] = at
+            self._links[begun] = self._ways[begun]
+            self._change(self._links[begun], self._state[2, begun, None] * self._load[begun])
+            self._begun = begun
+        return self._key[:, ended], when
+
+    def _change(self, links: Numbers, wanted: Amounts) -> None:
+        """So much more is wanted of links: those that are full, or were, are dirty."""
+        links, before = links.ravel(), self._full[links].ravel()
+        np.add.at(self._wanted, links, wanted.ravel())
+        self._wanted[-1] = 0.0
+        self._full[links] = self._wanted[links] > self._limit[links]
+        self._dirty[links] |= before | self._full[links]
 
 
 def finishes(
-    begin: Amounts, nbytes: Amounts, cap: Amounts, links: Numbers, load: Amounts, rate: Amounts
-) -> Amounts:
-    """When messages end that begin at known times and meet no others."""
+    begin: Amounts, what: Bytes, rate: Amounts, most: float = np.inf
+) -> tuple[Amounts, int]:
+    """When messages end that begin at known times and meet no others; and the work that it was.
+
+    Raises TooMuch for more work than ``most``, in links that were looked at.
+    """
     found = np.empty(len(begin))
     fluid = Fluid(rate)
-    order = np.argsort(begin, kind="stable")
-    ordered, at = begin[order], 0
-    while at < len(order) or len(fluid):
-        starts = ordered[at] if at < len(order) else np.inf
-        now = min(starts, fluid.next)
-        ended = fluid.advance(now)[0]
-        found[ended] = now
-        until = int(np.searchsorted(ordered, now, side="right"))
-        if until > at:
-            new = order[at:until]
-            fluid.add(np.stack([new, new]), nbytes[new], cap[new], links[new], load[new])
-            at = until
+    number = np.arange(len(begin))
+    fluid.add(np.stack([number, number]), begin, what)
+    while len(fluid):
+        if fluid.work > most:
+            raise TooMuch
         fluid.settle()
-    return found
+        ended, when = fluid.advance()
+        found[ended[0]] = when
+    return found, fluid.work

@@ -1,19 +1,16 @@
 """Every class of ranks at its own pace: what is to happen next happens next.
 
 Exact for any schedule and machine, and what `lockstep` falls back on. Everything that happens at one
-time is done together, in columns.
+time is done together, in columns; with a slack above 0 what happens at nearly one time is, too.
 """
 
 from __future__ import annotations
-
-import heapq
-from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.clocks import PARTS, Clocks, Problem
-from collectives.simulate.fluid import EXACT, Fluid
+from collectives.simulate.fluid import Fluid
 
 __all__ = ["free"]
 
@@ -22,8 +19,8 @@ Amounts = NDArray[np.float64]
 
 
 class _Free:
-    def __init__(self, problem: Problem, first: int, clocks: Clocks) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, first: int, clocks: Clocks, slack: float) -> None:
+        self.problem, self.slack = problem, slack
         self.takes_part = np.array([timed.stage.takes_part for timed in problem.stages])
         n = problem.nranks
         self.entered, self.parts = clocks.now.copy(), clocks.parts.copy()
@@ -33,43 +30,20 @@ class _Free:
         # The parts of the chain that a class's step waits for so far.
         self.chain = self.parts.copy()
         self.fluid = Fluid(problem.rate)
-        self.events: list[tuple[float, int, int, Numbers]] = []
-        self.order = count()
 
     def run(self) -> Clocks:
-        everyone = np.arange(self.problem.nranks)
-        for at in np.unique(self.entered):
-            self._push(float(at), -1, everyone[self.entered == at])
-        while self.events or len(self.fluid):
-            now = min(self.events[0][0] if self.events else np.inf, self.fluid.next)
-            ended = self.fluid.advance(now)
-            for step in np.unique(ended[0]).tolist():
-                self._arrived(now, step, ended[1][ended[0] == step])
-            while self.events and self.events[0][0] <= now * (1 + EXACT):
-                self._happens(now)
+        self._enter(np.arange(self.problem.nranks))
+        self.fluid.settle()
+        while len(self.fluid):
+            (steps, rows), when = self.fluid.advance()
+            ready = [
+                self._arrived(when[steps == step], step, rows[steps == step])
+                for step in dict.fromkeys(steps.tolist())
+            ]
+            if ready:
+                self._enter(np.concatenate(ready))
             self.fluid.settle()
         return Clocks(self.entered, self.parts)
-
-    def _push(self, at: float, step: int, who: Numbers) -> None:
-        heapq.heappush(self.events, (at, next(self.order), step, who))
-
-    def _happens(self, now: float) -> None:
-        """All events of this time: ranks that have completed a step, messages that set out."""
-        ranks = []
-        while self.events and self.events[0][0] <= now * (1 + EXACT):
-            _, _, step, who = heapq.heappop(self.events)
-            if step < 0:
-                ranks.append(who)
-            else:
-                self._set_out(step, who)
-        if ranks:
-            self._enter(np.concatenate(ranks))
-
-    def _set_out(self, step: int, rows: Numbers) -> None:
-        timed = self.problem.stages[self.problem.steps[step]]
-        s = timed.stage
-        key = np.stack([np.full(len(rows), step), rows])
-        self.fluid.add(key, timed.nbytes[rows], s.cap[rows], s.links[rows], s.load[rows])
 
     def _next_step(self, ranks: Numbers) -> Numbers:
         """The next step in which each of the ranks does something; len(steps) where there is none."""
@@ -82,55 +56,64 @@ class _Free:
         return found
 
     def _enter(self, ranks: Numbers) -> None:
-        """Ranks enter their next steps."""
-        steps = self._next_step(ranks)
-        self.step[ranks] = steps
-        for step in np.unique(steps).tolist():
-            if step < len(self.problem.steps):
-                self._enter_step(step, ranks[steps == step])
+        """Ranks enter their next steps, each when it has completed the one before.
 
-    def _enter_step(self, step: int, ranks: Numbers) -> None:
+        That may be later than now: nothing comes of it before its messages begin.
+        """
+        while len(ranks):
+            steps = self._next_step(ranks)
+            self.step[ranks] = steps
+            idle = [
+                self._enter_step(step, ranks[steps == step])
+                for step in dict.fromkeys(steps.tolist())
+                if step < len(self.problem.steps)
+            ]
+            ranks = np.concatenate(idle) if idle else ranks[:0]
+
+    def _enter_step(self, step: int, ranks: Numbers) -> Numbers:
+        """Gives those that have nothing to wait for and are through."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
-        here = self.step == step
-        new = np.zeros(len(here), bool)
-        new[ranks] = True
         self.posted[ranks] = self.entered[ranks] + timed.post[ranks]
         self.done[ranks] = self.posted[ranks]
         self.chain[ranks] = self.parts[ranks]
         self.chain[ranks, 0] += timed.post[ranks]
-        waits = np.bincount(timed.ends[0], minlength=len(here))
-        self.waits[ranks] = waits[ranks]
-        idle = ranks[waits[ranks] == 0]
-        if len(idle):
-            self._complete(step, idle)
-        touched = new[stage.src] | new[stage.dst]
-        rows = np.flatnonzero(touched & here[stage.src] & here[stage.dst])
-        begin = np.maximum(self.posted[stage.src[rows]], self.posted[stage.dst[rows]])
-        begin += stage.latency[rows]
-        for at in np.unique(begin):
-            self._push(float(at), step, rows[begin == at])
+        self.waits[ranks] = timed.waits[ranks]
+        rows = timed.rows_of(ranks)
+        src, dst = stage.src[rows], stage.dst[rows]
+        rows = rows[(self.step[src] == step) & (self.step[dst] == step)]
+        if len(rows):
+            begin = np.maximum(self.posted[stage.src[rows]], self.posted[stage.dst[rows]])
+            key = np.stack([np.full(len(rows), step), rows])
+            what = timed.sent(self.problem.rate, self.slack).at(rows)
+            self.fluid.add(key, begin + stage.latency[rows], what)
+        idle: Numbers = ranks[self.waits[ranks] == 0]
+        self._complete(step, idle)
+        return idle
 
-    def _arrived(self, now: float, step: int, rows: Numbers) -> None:
+    def _arrived(self, when: Amounts, step: int, rows: Numbers) -> Numbers:
+        """Messages have arrived; gives the ranks that have completed the step with them."""
         timed = self.problem.stages[self.problem.steps[step]]
         stage = timed.stage
+        if self.slack:
+            order = np.argsort(when, kind="stable")
+            rows, when = rows[order], when[order]
         src, dst = stage.src[rows], stage.dst[rows]
-        both = np.concatenate([dst, src])
+        both, now = np.concatenate([dst, src]), np.concatenate([when, when])
         self._lead(now, step, np.concatenate([rows, rows]), both)
         np.maximum.at(self.done, both, now)
         adds = timed.adds[rows]
         if adds.any():
             np.add.at(self.done, dst, adds)
         np.subtract.at(self.waits, both, 1)
-        ready = np.unique(both)
-        ready = ready[self.waits[ready] == 0]
-        if len(ready):
-            self._complete(step, ready)
+        ready: Numbers = np.unique(both[self.waits[both] == 0])
+        self._complete(step, ready)
+        return ready
 
-    def _lead(self, now: float, step: int, rows: Numbers, ranks: Numbers) -> None:
+    def _lead(self, now: Amounts, step: int, rows: Numbers, ranks: Numbers) -> None:
         """Whoever has nothing else to do has waited for these messages."""
         idle = self.done[ranks] <= now
-        rows, ranks = rows[idle], ranks[idle]
+        rows, ranks, now = rows[idle], ranks[idle], now[idle]
         timed = self.problem.stages[self.problem.steps[step]]
         s = timed.stage
         src, dst = s.src[rows], s.dst[rows]
@@ -143,10 +126,14 @@ class _Free:
             timed.wire[rows],
         )
         gained[:, 3] = now - begin - timed.wire[rows]
-        # Written backwards, so that of several messages the first counts, as in lockstep.
-        self.chain[ranks[::-1]] = (self.parts[origin] + gained)[::-1]
+        # Written backwards, so that of several messages at one time the first counts, as in
+        # lockstep; with a slack they stand as they arrive, and the last counts.
+        turn = slice(None, None, None if self.slack else -1)
+        self.chain[ranks[turn]] = (self.parts[origin] + gained)[turn]
 
     def _complete(self, step: int, ranks: Numbers) -> None:
+        if not len(ranks):
+            return
         timed = self.problem.stages[self.problem.steps[step]]
         done = self.done[ranks] + timed.local[ranks]
         self.entered[ranks] = done
@@ -154,10 +141,12 @@ class _Free:
         # What is left of the time is what was added since the chain's last message.
         chain[:, 4] += done - chain.sum(axis=1)
         self.parts[ranks] = chain
-        for at in np.unique(done):
-            self._push(float(at), -1, ranks[done == at])
 
 
-def free(problem: Problem, first: int, clocks: Clocks) -> Clocks:
-    """From the clocks at step ``first``, before which everything has ended, to the end."""
-    return _Free(problem, first, clocks).run()
+def free(problem: Problem, first: int, clocks: Clocks, slack: float = 0.0) -> Clocks:
+    """From the clocks at step ``first``, before which everything has ended, to the end.
+
+    ``slack``: the share of its time by which a message may begin and end earlier or later than it
+    would, so that more happens at once; see `Timed.sent`. With 0 all is exact.
+    """
+    return _Free(problem, first, clocks, slack).run()

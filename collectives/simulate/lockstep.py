@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
-from collectives.simulate.fluid import EXACT, finishes
+from collectives.simulate.fluid import EXACT, TooMuch, finishes
 
 __all__ = ["Cut", "lockstep"]
 
@@ -50,13 +50,29 @@ class _Move(NamedTuple):
 @dataclass
 class _Lockstep:
     problem: Problem
+    most: float
 
     def __post_init__(self) -> None:
         self.known: dict[tuple[int, bytes], _Move] = {}
         self.kept = 0
         self.together: dict[int, Amounts] = {}
-        times = [(t.wire + t.stage.latency).min(initial=np.inf) for t in self.problem.stages]
-        self.grain = EXACT * min((float(t) for t in times if 0 < t < np.inf), default=1.0)
+        # A power of 2, so that sums of grains are exact and what comes again is equal to the bit.
+        self.grain = 2.0 ** np.floor(np.log2(EXACT * self._shortest()))
+
+    def _shortest(self) -> float:
+        """The shortest time that is not 0, of a message or of a rank's own."""
+        columns = [
+            times
+            for timed in self.problem.stages
+            for times in (timed.wire + timed.stage.latency, timed.local, timed.post)
+        ]
+        shortest = (float(times[times > 0].min(initial=np.inf)) for times in columns)
+        return min((time for time in shortest if time < np.inf), default=1.0)
+
+    def grains(self, times: Amounts) -> Amounts:
+        """Times in whole grains."""
+        found: Amounts = np.rint(times / self.grain) * self.grain
+        return found
 
     def move(self, number: int, later: Amounts) -> _Move:
         """The step of a stage from clocks that differ by ``later``."""
@@ -73,11 +89,11 @@ class _Lockstep:
     def _move(self, number: int, later: Amounts) -> _Move:
         timed = self.problem.stages[number]
         stage = timed.stage
-        posted = later + timed.post
+        posted = self.grains(later + timed.post)
         sender_last = posted[stage.src] >= posted[stage.dst]
         origin = np.where(sender_last, stage.src, stage.dst)
         begin = posted[origin] + stage.latency
-        end = self._ends(number, timed, begin)
+        end = self.grains(self._ends(number, timed, begin))
         done, before, row = _arrivals(timed, posted, end)
         parts = np.zeros((len(later), len(PARTS)))
         parts[:, 0] = timed.post
@@ -89,13 +105,12 @@ class _Lockstep:
         parts[got, 2] = timed.wire[r]
         parts[got, 3] = end[r] - begin[r] - timed.wire[r]
         parts[got, 4] = done[got] - end[r]
-        done = done + timed.local
+        # What adding up floats may be off must not hide that two steps are alike.
+        done = self.grains(done + timed.local)
         parts[:, 4] += timed.local
         first, last = self._busy(timed, begin, end)
         shift = float(done.min())
-        # What adding up floats may be off must not hide that two steps are alike.
-        later = np.round((done - shift) / self.grain) * self.grain
-        return _Move(shift, later, before, parts, first, last)
+        return _Move(shift, done - shift, before, parts, first, last)
 
     def _ends(self, number: int, timed: Timed, begin: Amounts) -> Amounts:
         stage = timed.stage
@@ -109,8 +124,10 @@ class _Lockstep:
         return self._flow(timed, begin - start) + start
 
     def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
-        s = timed.stage
-        return finishes(begin, timed.nbytes, s.cap, s.links, s.load, self.problem.rate)
+        rate = self.problem.rate
+        found, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
+        self.most -= work
+        return found
 
     def _busy(self, timed: Timed, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
         nlinks = len(self.problem.rate)
@@ -151,9 +168,9 @@ def _arrivals(timed: Timed, posted: Amounts, end: Amounts) -> tuple[Amounts, Num
     return done, before, row
 
 
-def lockstep(problem: Problem) -> Cut:
-    """Carry out as many steps as can be; see `Cut`."""
-    engine = _Lockstep(problem)
+def lockstep(problem: Problem, most: float = np.inf) -> Cut:
+    """Carry out as many steps as can be, with so much work in all; see `Cut` and `finishes`."""
+    engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts
     busy = np.full(len(problem.rate), -np.inf)
@@ -162,7 +179,10 @@ def lockstep(problem: Problem) -> Cut:
     for number, stage in enumerate(problem.steps.tolist()):
         if len(busy) and base >= latest:
             cut = Cut(number, Clocks(base + later, parts.copy()))
-        move = engine.move(stage, later)
+        try:
+            move = engine.move(stage, later)
+        except TooMuch:
+            return cut
         if len(busy):
             early = move.first + base < busy - EXACT * np.abs(busy)
             if early.any():

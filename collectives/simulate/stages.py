@@ -90,8 +90,11 @@ def stages_of(
     for number, (a, b) in enumerate(pairwise(edges)):
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
-        ways = link_class[flows.links[rows]]
-        links, load = _joined(ways, total[:, None] / link_size[ways], nlinks)
+        # NO_LINK is the last of the classes.
+        ways = link_class[flows.ways.table(rows)]
+        load = np.where(ways < nlinks, total[:, None] / link_size[ways], 0.0)
+        # Where every link is its own class, ways are as they were.
+        links, load = (ways, load) if nlinks == len(classes.link) else _joined(ways, load, nlinks)
         out, into = total / rank_size[src], total / rank_size[dst]
         inside = np.zeros(nranks)
         inside[classes.rank] = local[number]

@@ -24,12 +24,11 @@ __all__ = ["Classes", "classes_of"]
 Numbers = NDArray[np.int64]
 Colours = NDArray[np.uint64]
 
-_BLOCK = 1 << 18
 _MOST_ROUNDS = 4096
 
 
 class Classes(NamedTuple):
-    """The class of every rank, link and message, numbered from 0; links as in `Flows.links`."""
+    """The class of every rank, link and message, numbered from 0; links as in `Flows.rate`."""
 
     rank: Numbers
     link: Numbers
@@ -85,26 +84,14 @@ class _Refinement:
     def round(self) -> None:
         """Everything takes on the colours of what it touches."""
         flows = self.flows
+        seen = flows.ways.hashes(_mix(self.link + np.uint64(7)))
+        colour = _with(_with(self.own, self.rank[flows.src]), self.rank[flows.dst])
+        self.message = _with(colour, seen)
         ranks = [np.zeros_like(self.rank) for _ in range(2)]
-        links = np.zeros(len(self.link) + 1, np.uint64)
-        seen = np.append(_mix(self.link + np.uint64(7)), np.uint64(0))
-        for at in range(0, len(flows), _BLOCK):
-            block = slice(at, at + _BLOCK)
-            src, dst, way = flows.src[block], flows.dst[block], flows.links[block]
-            colour = _with(_with(self.own[block], self.rank[src]), self.rank[dst])
-            colour = _with(colour, seen[way].sum(axis=1, dtype=np.uint64))
-            np.add.at(ranks[0], src, colour)
-            np.add.at(ranks[1], dst, colour)
-            if way.shape[1]:
-                np.add.at(links, way.ravel(), np.repeat(colour, way.shape[1]))
-            self._keep(block, colour)
+        for of, end in zip(ranks, (flows.src, flows.dst), strict=True):
+            np.add.at(of, end, self.message)
         self.rank = _with(_with(self.rank, ranks[0]), ranks[1])
-        self.link = _with(self.link, links[:-1])
-
-    def _keep(self, block: slice, colour: Colours) -> None:
-        if self.message is self.own:
-            self.message = self.own.copy()
-        self.message[block] = colour
+        self.link = _with(self.link, flows.ways.gather(self.message))
 
 
 def _numbered(colours: Colours) -> Numbers:

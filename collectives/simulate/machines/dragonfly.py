@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Machine, Numbers, cables
+from collectives.simulate.machines.machine import (
+    GB,
+    MOST_PLACES,
+    NO_LINK,
+    Ids,
+    Machine,
+    Numbers,
+    cables,
+    joined,
+)
 
 __all__ = ["dragonfly"]
-
-GB = 1e9
-_MOST = 1 << 20
 
 
 def dragonfly(
@@ -30,8 +36,10 @@ def dragonfly(
     router; among several cables the receiver's number chooses.
     """
     g = a * h + 1 if g == 0 else g
-    if min(p, a, g) < 1 or h < 0 or taper <= 0 or p * a * g > _MOST:
-        raise Unsupported(f"dragonfly: p, a, g of 1 or more, taper above 0, {_MOST} places at most")
+    if min(p, a, g) < 1 or h < 0 or taper <= 0 or p * a * g > MOST_PLACES:
+        raise Unsupported(
+            f"dragonfly: p, a, g of 1 or more, taper above 0, {MOST_PLACES} places at most"
+        )
     each = a * h // (g - 1) if g > 1 else 0
     if g > 1 and each < 1:
         raise Unsupported(f"dragonfly: {a}x{h} global links do not reach {g - 1} other groups")
@@ -74,17 +82,16 @@ def dragonfly(
             return np.where(x == y, NO_LINK, n + of * pairs + inside[x, y])
 
         across = np.where(away, here * each * (g - 1) + cable, 0)
-        apart = src != dst
-        columns = (
-            np.where(apart, src, NO_LINK),
+        wire = outside[across] if len(outside) else np.full_like(src, NO_LINK)
+        return joined(
+            src,
+            dst,
+            src,
             within(here, one % a, gate),
-            np.where(away, outside[across], NO_LINK)
-            if len(outside)
-            else np.full_like(src, NO_LINK),
+            np.where(away, wire, NO_LINK),
             within(there, entry, two % a),
-            np.where(apart, half + dst, NO_LINK),
+            half + dst,
         )
-        return np.stack(columns, axis=1).astype(np.int32)
 
     name = f"dragonfly p={p} a={a} h={h} g={g}" + (f" taper {taper:g}" if taper != 1 else "")
     return Machine(name, n, n + routers, links, router)

@@ -8,12 +8,18 @@ from math import prod
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Machine, Numbers, cables
+from collectives.simulate.machines.machine import (
+    GB,
+    MOST_PLACES,
+    NO_LINK,
+    Ids,
+    Machine,
+    Numbers,
+    cables,
+    joined,
+)
 
 __all__ = ["fattree"]
-
-GB = 1e9
-_MOST = 1 << 20
 
 
 def fattree(
@@ -29,8 +35,10 @@ def fattree(
     """
     sizes = tuple(down)
     n = prod(sizes)
-    if not sizes or min(sizes) < 1 or n > _MOST:
-        raise Unsupported(f"fattree: every level has 1 link down or more, {_MOST} places at most")
+    if not sizes or min(sizes) < 1 or n > MOST_PLACES:
+        raise Unsupported(
+            f"fattree: every level has 1 link down or more, {MOST_PLACES} places at most"
+        )
     if taper < 1 or sizes[0] % taper:
         raise Unsupported(f"fattree: taper={taper} does not divide a leaf's {sizes[0]} links up")
     # parents[i]: links up from a node of level i; the places of ranks are level 0.
@@ -63,8 +71,7 @@ def fattree(
                 columns.append(np.where(apart, base[level] + number + way, NO_LINK))
             plane = plane + width[level] * choice
             apart = src // below[level + 1] != dst // below[level + 1]
-        ordered = columns[0::2] + columns[1::2][::-1]
-        return np.stack(ordered, axis=1).astype(np.int32)
+        return joined(src, dst, *columns[0::2], *columns[1::2][::-1])
 
     text = "x".join(map(str, sizes)) + (f" taper {taper}" if taper > 1 else "")
     return Machine(f"fat tree {text}", n, int(first[-1]), links, router)

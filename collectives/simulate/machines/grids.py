@@ -9,7 +9,10 @@ from math import prod
 import numpy as np
 
 from collectives.errors import Unsupported
+from collectives.simulate.machines.circles import Circle, Circles
 from collectives.simulate.machines.machine import (
+    GB,
+    MOST_PLACES,
     NO_LINK,
     Ids,
     Links,
@@ -17,15 +20,11 @@ from collectives.simulate.machines.machine import (
     Numbers,
     Router,
     cables,
-    held,
 )
 
 __all__ = ["dgx1", "full", "ring", "torus"]
 
-GB = 1e9
-_MOST = 1 << 20
 _MOST_FULL = 2048
-_BLOCK = 1 << 14
 
 
 def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
@@ -36,8 +35,8 @@ def torus(grid: Sequence[int], gbs: float = 25.0, latency_us: float = 0.5) -> Ma
     """
     sides = tuple(grid)
     n = prod(sides)
-    if not sides or min(sides) < 1 or n > _MOST:
-        raise Unsupported(f"torus: a grid has sides of at least 1 and at most {_MOST} places")
+    if not sides or min(sides) < 1 or n > MOST_PLACES:
+        raise Unsupported(f"torus: a grid has sides of at least 1 and at most {MOST_PLACES} places")
     name = f"torus {'x'.join(map(str, sides))}"
     return Machine(name, n, n, *_torus(sides, gbs * GB, latency_us * 1e-6), grid=sides)
 
@@ -52,58 +51,38 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
         here = at // unit[d] % sides[d]
         return at + ((here + by) % sides[d] - here) * unit[d]
 
-    # Link (d, r) goes up from rank r in dimension d; its way back is that of rank r downwards.
-    up = [along(r, d, 1) for d in real]
-    tails = np.concatenate([np.tile(r, len(real)), *up]) if real else r[:0]
-    heads = np.concatenate([*up, np.tile(r, len(real))]) if real else r[:0]
-    links = Links(
-        tails.astype(np.int32),
-        heads.astype(np.int32),
-        np.full(len(tails), rate),
-        np.full(len(tails), latency),
-    )
+    # Upwards, the circles of a dimension follow one another; a cable goes by the place of its lower
+    # end in its circle. Its way back has the same number and half as many as there are on top.
+    half = len(real) * n
+    tails = [np.empty(0, np.int64)]
+    for d in real:
+        circle, x = np.divmod(r, sides[d])
+        tails.append(circle % unit[d] + (circle // unit[d] * sides[d] + x) * unit[d])
+    heads = [tails[0], *(along(at, d, 1) for at, d in zip(tails[1:], real, strict=True))]
+    links = cables(np.concatenate(tails), np.concatenate(heads), rate, latency)
 
-    def router(src: Numbers, dst: Numbers) -> Ids:
-        ways = []
+    def router(src: Numbers, dst: Numbers) -> Circles:
+        found = []
         at = src
         for i, d in enumerate(real):
             side = sides[d]
             here = at // unit[d] % side
             apart = (dst // unit[d] - here) % side
             down = apart > side // 2
-            hops = np.where(down, side - apart, apart)
-            held(len(src), int(hops.max(initial=0)))
-            zero = i * n + at - here * unit[d] + np.where(down, len(real) * n, 0)
-            # A cable goes by the number of its lower end.
-            first, way = here - down, np.where(down, -1, 1)
-            ways.append(_straight(first, way, hops, side, zero, unit[d]))
+            circle = at % unit[d] + at // (unit[d] * side) * unit[d]
+            zero = i * n + circle * side + np.where(down, half, 0)
+            columns = here - down, np.where(down, apart - side, apart), zero
+            found.append(Circle(side, *(of.astype(np.int32) for of in columns)))
             at = along(at, d, apart)
-        return np.concatenate(ways, axis=1) if ways else np.empty((len(src), 0), np.int32)
+        return Circles(tuple(found), np.arange(2 * half, dtype=np.int32), 2 * half, len(src))
 
     return links, router
 
 
-def _straight(
-    first: Numbers, way: Numbers, hops: Numbers, side: int, zero: Numbers, unit: int
-) -> Ids:
-    """Links ``zero + unit·x`` over the places x that are passed from ``first`` on, round ``side``."""
-    longest = int(hops.max(initial=0))
-    found = np.full((len(first), longest), NO_LINK, np.int32)
-    step = np.arange(longest, dtype=np.int32)
-    columns = [of.astype(np.int32)[:, None] for of in (first, way, hops, zero)]
-    for at in range(0, len(first), _BLOCK):
-        start, sign, left, base = (column[at : at + _BLOCK] for column in columns)
-        x = start + sign * step
-        x += np.where(x < 0, side, 0).astype(np.int32)
-        x -= np.where(x >= side, side, 0).astype(np.int32)
-        np.copyto(found[at : at + _BLOCK], x * unit + base, where=step < left)
-    return found
-
-
 def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
     """A ring of n ranks: a torus of one dimension, the shorter way round."""
-    if not 1 <= n <= _MOST:
-        raise Unsupported(f"ring: n={n}; a ring has 1 to {_MOST} places")
+    if not 1 <= n <= MOST_PLACES:
+        raise Unsupported(f"ring: n={n}; a ring has 1 to {MOST_PLACES} places")
     return Machine(f"ring {n}", n, n, *_torus((n,), gbs * GB, latency_us * 1e-6))
 
 

@@ -13,17 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
+from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
 
-__all__ = ["NO_LINK", "Links", "Machine", "Router", "cables", "held"]
+__all__ = [
+    "GB",
+    "MOST_PLACES",
+    "NO_LINK",
+    "Ids",
+    "Links",
+    "Machine",
+    "Numbers",
+    "Router",
+    "cables",
+    "joined",
+]
 
-Numbers = NDArray[np.int64]
-Ids = NDArray[np.int32]
 Times = NDArray[np.float64]
-# (senders, receivers) to link numbers, a row a message, in the order of the way; see `Machine.routes`.
-Router = Callable[[Numbers, Numbers], Ids]
+# (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
+# `Machine.routes`), or what knows them without a table.
+Router = Callable[[Numbers, Numbers], Ids | Ways]
 
-NO_LINK = -1
-_MOST_HOPS = 1 << 27  # 512 MiB of link numbers
+GB = 1e9
+MOST_PLACES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,15 +50,6 @@ class Links:
         return len(self.tail)
 
 
-def held(messages: int, hops: int) -> None:
-    """Raise Unsupported for more hops than memory should hold."""
-    if messages * hops > _MOST_HOPS:
-        raise Unsupported(
-            f"{messages} messages of up to {hops} hops are too many at once; take fewer ranks,"
-            " or a machine with shorter ways"
-        )
-
-
 def cables(a: Numbers, b: Numbers, rate: float | Times, latency: float | Times) -> Links:
     """Links both ways: link i goes from ``a[i]`` to ``b[i]``, link len(a) + i goes back."""
     size = len(a)
@@ -58,6 +60,12 @@ def cables(a: Numbers, b: Numbers, rate: float | Times, latency: float | Times) 
         np.tile(rates, 2),
         np.tile(latencies, 2),
     )
+
+
+def joined(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
+    """Ways from one column of link numbers a hop; a message to its own rank takes no link."""
+    way = np.stack(hops, axis=1)
+    return np.where((src != dst)[:, None], way, NO_LINK).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -79,18 +87,23 @@ class Machine:
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
 
+    def ways(self, src: Numbers, dst: Numbers) -> Ways:
+        """The links that messages take. Raises Unsupported for a rank that has no place."""
+        top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
+        if top >= self.nranks:
+            raise Unsupported(
+                f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
+            )
+        found = self.router(src.astype(np.int64), dst.astype(np.int64))
+        return Table(found, len(self.links)) if isinstance(found, np.ndarray) else found
+
     def routes(self, src: Numbers, dst: Numbers) -> Ids:
         """The links that messages take: shape (messages, most hops), NO_LINK where a way is shorter.
 
         Raises Unsupported for a rank that the machine has no place for, and for more hops than
         memory should hold.
         """
-        top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
-        if top >= self.nranks:
-            raise Unsupported(
-                f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
-            )
-        return self.router(src.astype(np.int64), dst.astype(np.int64))
+        return self.ways(src, dst).table()
 
     def node(self, number: int) -> str:
         """The name of a node."""

@@ -5,17 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Machine, Numbers, cables
+from collectives.simulate.machines.machine import (
+    GB,
+    MOST_PLACES,
+    NO_LINK,
+    Ids,
+    Machine,
+    Numbers,
+    cables,
+    joined,
+)
 
 __all__ = ["nvswitch", "rail"]
 
-GB = 1e9
-_MOST = 1 << 20
-
 
 def _checked(kind: str, gpus: int, nodes: int) -> int:
-    if min(gpus, nodes) < 1 or gpus * nodes > _MOST:
-        raise Unsupported(f"{kind}: 1 GPU or more, 1 node or more, {_MOST} places at most")
+    if min(gpus, nodes) < 1 or gpus * nodes > MOST_PLACES:
+        raise Unsupported(f"{kind}: 1 GPU or more, 1 node or more, {MOST_PLACES} places at most")
     return gpus * nodes
 
 
@@ -43,8 +49,7 @@ def nvswitch(
 
     def router(src: Numbers, dst: Numbers) -> Ids:
         net = np.where(src // gpus != dst // gpus, n, 0)
-        way = np.stack([src + net, size + dst + net], axis=1)
-        return np.where((src != dst)[:, None], way, NO_LINK).astype(np.int32)
+        return joined(src, dst, src + net, size + dst + net)
 
     return Machine(f"nvswitch {nodes}x{gpus}", n, n + nodes + several, links, router)
 
@@ -90,7 +95,9 @@ def rail(
         relay = np.where(cross & (pxn == 1), src // gpus * gpus + dst % gpus, src)
         over = cross & (pxn == 0)
         near, hop = ~away | (relay != src), np.where(away, relay, dst)
-        columns = (
+        return joined(
+            src,
+            dst,
             np.where(near, src, NO_LINK),
             np.where(near, half + hop, NO_LINK),
             np.where(away, n + relay, NO_LINK),
@@ -98,8 +105,6 @@ def rail(
             np.where(over, half + 2 * n + dst % gpus * spines + chosen, NO_LINK),
             np.where(away, half + n + dst, NO_LINK),
         )
-        way = np.stack(columns, axis=1)
-        return np.where((src != dst)[:, None], way, NO_LINK).astype(np.int32)
 
     text = f"rail {nodes}x{gpus}" + (f" taper {taper}" if taper > 1 else "") + (" pxn" * pxn)
     return Machine(text, n, top + spines, links, router)

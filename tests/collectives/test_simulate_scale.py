@@ -1,0 +1,153 @@
+"""What makes simulations of many ranks quick, against what is slow and certain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.catalogue import algorithms, collectives, draft, spec
+from collectives.simulate import lockstep, outcome
+from collectives.simulate.fluid import fair
+from collectives.simulate.machines.machine import NO_LINK
+from collectives.simulate.machines.table import machine
+from collectives.simulate.machines.ways import Table, Ways
+from collectives.simulate.outcome import Simulation, simulate
+from tests.collectives.test_simulate import drafted, uneven
+
+SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
+
+
+def links_of(ways: Ways) -> list[list[int]]:
+    """The links of every way in their order."""
+    return [[link for link in row if link != NO_LINK] for row in ways.table().tolist()]
+
+
+@settings(max_examples=80, deadline=None)
+@given(SIDES, st.integers(0, 10**6), st.integers(0, 40), st.booleans())
+def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int, few: bool) -> None:
+    """Sums, least values and loads over stretches of circles are those over each link, also of some links."""
+    made = machine("torus:" + "x".join(map(str, sides)), 1)
+    random = np.random.default_rng(seed)
+    src, dst = random.integers(0, made.nranks, (2, count))
+    ways: Ways = made.ways(src, dst)
+    table: Ways = Table(made.routes(src, dst), len(made.links))
+    for _ in range(2):
+        n = ways.nlinks
+        values = random.choice([1.0, 2.5, 4.0], n) if few else random.random(n)
+        weights, tags = random.random(count), random.integers(0, 1 << 63, count, np.uint64)
+        assert links_of(ways) == links_of(table)
+        assert ways.total(values) == pytest.approx(table.total(values), rel=1e-12)
+        assert (ways.least(values) == table.least(values)).all()
+        assert ways.loads(weights) == pytest.approx(table.loads(weights), rel=1e-12, abs=1e-15)
+        part = slice(count // 3, count // 2)
+        some = ways.loads(weights[part], part)
+        assert some == pytest.approx(table.loads(weights[part], part), rel=1e-12, abs=1e-15)
+        assert (ways.gather(tags) == table.gather(tags)).all()
+        colours = random.integers(0, 1 << 63, n, np.uint64)
+        assert (ways.hashes(colours) == table.hashes(colours)).all()
+        # And again with some of the links alone, by new numbers.
+        keep = random.random(n) < 0.6
+        number = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
+        ways, table = (of.kept(number, int(keep.sum())) for of in (ways, table))
+
+
+def test_equal_ways_have_equal_latencies() -> None:
+    """To the last bit, wherever on the ring they are: symmetry is found by equal numbers."""
+    made = machine("ring:1000:latency_us=0.3", 1000)
+    rank = np.arange(1000)
+    ways = made.ways(rank, (rank + 317) % 1000)
+    assert len(np.unique(ways.total(made.links.latency))) == 1
+    assert len(np.unique(ways.loads(np.full(1000, 0.1))[:1000])) == 1
+
+
+@pytest.mark.parametrize("n", [64, 700])
+def test_all_pairs_of_a_ring(n: int) -> None:
+    """Without latency: upwards, where there are more, each link carries 1 + 2 + … + n/2 parts, all at one rate."""
+    made = machine(f"ring:{n}:latency_us=0:gbs=10", n)
+    found = simulate(draft("alltoall", "direct", n), spec("alltoall"), made, n * 1e6)
+    parts = n // 2 * (n // 2 + 1) / 2
+    assert found.seconds == pytest.approx(parts * 1e6 / 10e9, rel=1e-9)
+    assert found.link_bytes[:n] == pytest.approx(parts * 1e6, rel=1e-9)
+
+
+@pytest.mark.parametrize("text", ["ring:40", "torus:5x8", "fattree:5x8:taper=5"])
+def test_links_inside_others_hold_nobody_up(text: str) -> None:
+    """What all goes to one rank shares the last link alone, and takes what the other engine's rates say."""
+    made = replace(machine(text, 40), gamma=0.0)
+    simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
+    assert max(stage.links.shape[1] for stage in simulation._stages) == 1
+    ways = made.routes(np.arange(1, 40), np.zeros(39, np.int64))
+    ways = np.where(ways < 0, len(made.links), ways).astype(np.int64)
+    rates = fair(ways, np.ones(ways.shape), np.full(39, np.inf), made.links.rate)
+    into = {int(way[way < len(made.links)][-1]) for way in ways}
+    carried = sum(float(made.links.rate[link]) for link in into)
+    assert rates.sum() == pytest.approx(carried, rel=1e-9)
+
+
+def test_steps_that_come_again_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring over a fat tree: once its slowest links set the pace, every step is as the one before."""
+    computed = []
+    slow = lockstep._Lockstep._move
+
+    def counted(self: Any, number: int, later: Any) -> Any:
+        computed.append(number)
+        return slow(self, number, later)
+
+    monkeypatch.setattr(lockstep._Lockstep, "_move", counted)
+    n = 1024
+    made = machine("fattree:16x8x8:taper=2", n)
+    simulate(draft("allreduce", "ring", n), spec("allreduce"), made, 64 << 20)
+    assert len(computed) < n // 4
+
+
+CROWDED = ("torus:4x3", "fattree:4x3:taper=4", "dragonfly:p=2:a=2:h=1:g=3")
+
+
+@pytest.mark.parametrize("text", CROWDED)
+@pytest.mark.parametrize("slack", [0.02, 0.1])
+def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
+    """Every algorithm: the time is within the error that is stated of the exact one."""
+    made = machine(text, 12)
+    for one in (made if slack < 0.1 else uneven(made, 3),):
+        for collective in collectives():
+            for name in algorithms(collective):
+                schedule = drafted(collective, name, 12)
+                if schedule is None:
+                    continue
+                simulation = Simulation(schedule, spec(collective), one)
+                exact, near = (
+                    simulation.run(4e6, steps_at_once=False, slack=each) for each in (0.0, slack)
+                )
+                assert (exact.slack, near.slack) == (0.0, slack)
+                assert near.seconds == pytest.approx(exact.seconds, rel=outcome.ERROR), (
+                    collective,
+                    name,
+                )
+                assert sum(near.parts.values()) == pytest.approx(near.seconds, rel=1e-9)
+
+
+def test_a_slack_is_chosen_where_there_is_much_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Never for what the steps at once can do; the command says so on stderr, and --exact turns it off."""
+    from collectives.cli import main
+
+    simulation = Simulation(draft("alltoall", "pairwise", 30), spec("alltoall"), machine("dragonfly:p=2:a=4:h=2:g=4", 30))  # fmt: skip
+    assert simulation.run(1e7).slack == 0.0
+    exact = simulation.run(1e7).seconds
+    monkeypatch.setattr(outcome, "MOST_EXACT", 0)
+    near = simulation.run(1e7)
+    assert near.slack == 0.1
+    assert near.seconds == pytest.approx(exact, rel=0.1)
+    ring = Simulation(draft("allreduce", "ring", 30), spec("allreduce"), machine("ring:30", 30))
+    assert ring.run(1e7).slack == 0.0
+    line = ["simulate", "pairwise", "-n", "30", "--machine", "dragonfly:p=2:a=4:h=2:g=4"]
+    assert main(line) == 0
+    assert "within 10%" in capsys.readouterr().err
+    assert main([*line, "--exact"]) == 0
+    assert capsys.readouterr().err == ""
