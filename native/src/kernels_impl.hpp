@@ -11,10 +11,10 @@ namespace busbar {
 namespace {
 
 // Vectors that a strip takes of every source and gives to every target while they lie in registers.
-// 2, 4, 8 and 16 were measured (docs/shared-memory.md): of many sources fewer, past the caches fewer
-// still.
-constexpr std::size_t kStrip = 8, kManyStrip = 4, kStreamStrip = 2;
-constexpr int kManySources = 5;
+// 2, 4, 8 and 16 were measured (docs/shared-memory.md): the more sources the fewer, and past the
+// caches fewest.
+constexpr std::size_t kStrip = 8, kSomeStrip = 4, kManyStrip = 2;
+constexpr int kSomeSources = 5, kManySources = 9;
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
@@ -158,10 +158,10 @@ template <class T, Op op>
 std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     bool stream = false;
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
-    if (stream) return strips_of<T, op, kStreamStrip>(p, from, to);
+    if (stream || p.nsources >= kManySources) return strips_of<T, op, kManyStrip>(p, from, to);
+    if (p.nsources >= kSomeSources) return strips_of<T, op, kSomeStrip>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
     if (p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
-    if (p.nsources >= kManySources) return strips_of<T, op, kManyStrip>(p, from, to);
     return strips_of<T, op, kStrip>(p, from, to);
 }
 
