@@ -14,12 +14,12 @@ namespace {
 template <class Body>
 void launch(u32 blocks, u32 threads, Body body) {
     std::vector<std::unique_ptr<Meeting>> meetings;
+    // All before the first thread begins: a vector that grows moves what threads look at.
+    for (u32 b = 0; b < blocks; ++b) meetings.push_back(std::make_unique<Meeting>(threads));
     std::vector<std::thread> all;
-    for (u32 b = 0; b < blocks; ++b) {
-        meetings.push_back(std::make_unique<Meeting>(threads));
+    for (u32 b = 0; b < blocks; ++b)
         for (u32 t = 0; t < threads; ++t)
             if (b || t) all.emplace_back([&, b, t] { body(Team(*meetings[b], t, threads, b, blocks)); });
-    }
     body(Team(*meetings[0], 0, threads, 0, blocks));
     for (auto& one : all) one.join();
 }
