@@ -24,8 +24,9 @@ def test_a_sweep_gives_the_rate_of_additions() -> None:
     size = 1 << 20
     ring, what = draft("allreduce", "ring", 2), spec("allreduce")
     times = [simulate(ring, what, one, size).seconds for one in (made, replace(made, gamma=0.0))]
-    # That map's links carry a byte a second, so few digits are left of the difference.
-    assert times[0] - times[1] == pytest.approx(made.gamma * size / 2, rel=1e-6)
+    # That map's links carry a byte a second, and times are exact to 1e-12: few digits are left.
+    assert times[0] - times[1] == pytest.approx(made.gamma * size / 2, abs=1e-12 * times[0])
+    assert 1e-12 * times[0] < made.gamma * size / 100
 
 
 def test_without_a_sweep_additions_take_no_time() -> None:
