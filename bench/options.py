@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -148,14 +147,14 @@ def _grid(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _check_gpus(given: argparse.Namespace) -> None:
+def _check_gpus(made: Options) -> None:
     """Raise Unsupported where GPUs are named for a transport that takes none."""
-    named = "--gpus" if given.gpus != () else "--oversubscribe-gpu"
-    on_host = given.transport in ("shm", "inproc")
-    if given.transport == "mpi" and given.buffers == "host":
-        on_host, named = True, f"without --buffers device or staged, {named}"
-    if on_host and (given.gpus != () or given.oversubscribe_gpu):
-        raise Unsupported(f"{named} has no effect with --transport {given.transport}")
+    without = ""
+    if made.transport == "mpi" and made.buffers == "host":
+        without = "without --buffers device or staged, "
+    if made.asks_for_gpus and (without or made.transport in ("shm", "inproc")):
+        named = "--gpus" if made.gpus != () else "--oversubscribe-gpu"
+        raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
 
 
 def parse(argv: Sequence[str], collective: str) -> Options:
@@ -169,9 +168,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         raise Unsupported("-f and -i exclude each other; give one of them")
     if getattr(given, "pattern", "ring") == "pairs":
         collective = "sendrecv_pairs"
-    _check_gpus(given)
     low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
-    return Options(
+    made = Options(
         sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),
         factor=given.stepfactor,
         step=step,
@@ -215,3 +213,5 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         tuning=given.tuning,
         out=tuple(given.out),
     )
+    _check_gpus(made)
+    return made

@@ -19,13 +19,6 @@ from tests.nccl_standin import NUMPY, Communicator, Nccl, NcclError, carry_out
 __all__ = ["NcclOfProcesses"]
 
 
-class _Ranks:
-    """What `Communicator` asks of its clique; `comm` joins the processes."""
-
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self.comm, self.size = comm, comm.size
-
-
 class _Group(Item):
     """Messages that go at once: done when MPI has carried all of them."""
 
@@ -53,7 +46,7 @@ class _Part(Item):
         count, datatype, *more = args[2:]
         elements = count * comm.size if name == "reduceScatter" else count
         kind = np.dtype(getattr(ml_dtypes, NUMPY[datatype], None) or NUMPY[datatype])
-        self._nbytes, self._made = elements * kind.itemsize, elements * kind.itemsize * comm.size
+        self._nbytes = elements * kind.itemsize
         # Only the root of a broadcast has something to read.
         self._reads = name != "broadcast" or more[0] == comm.rank
         self._request: MPI.Request | None = None
@@ -61,8 +54,7 @@ class _Part(Item):
     def advance(self) -> bool:
         """See `Item.advance`."""
         if self._request is None:
-            self._said = self._comm.allgather((self._name, self._args[2:]))
-            if len(set(self._said)) > 1:
+            if len(set(self._comm.allgather((self._name, self._args[2:])))) > 1:
                 raise NcclError(4, "ranks call different collectives")
             mine = np.zeros(self._nbytes, np.uint8)
             if self._reads:
@@ -73,7 +65,7 @@ class _Part(Item):
             return False
         ranks = range(self._comm.size)
         held = [self._m.malloc(max(self._nbytes, 1)) for _ in ranks]
-        spare = self._m.malloc(max(self._made, 1))
+        spare = self._m.malloc(max(self._nbytes * self._comm.size, 1))
         for at, values in zip(held, self._all, strict=True):
             self._m.view(at, self._nbytes)[:] = values
         outs = [self._args[1] if rank == self._comm.rank else spare for rank in ranks]
@@ -90,24 +82,24 @@ class _Communicator(Communicator):
 
     def __init__(self, nccl: Nccl, comm: MPI.Intracomm) -> None:
         self._nccl, self._m, self.rank, self.gone = nccl, nccl.machine, comm.rank, ""
-        self._ranks = _Ranks(comm)
-        self.clique: Any = self._ranks
+        # All that is asked of a clique here is its size, which MPI's communicator has, too.
+        self.clique: Any = comm
         devices = comm.allgather(self._m.device)
         if len(set(devices)) < comm.size:
             raise NcclError(5, "invalid usage (Duplicate GPU detected)")
 
     def part(self, name: str, args: tuple[Any, ...]) -> Item:
         """See `Communicator.part`."""
-        return _Part(self._m, self._ranks.comm, name, args)
+        return _Part(self._m, self.clique, name, args)
 
     def group(self, ops: list[tuple[Any, ...]]) -> Item:
         """See `Communicator.group`."""
-        return _Group(self._m, self._ranks.comm, ops)
+        return _Group(self._m, self.clique, ops)
 
     def commSplit(self, color: int, key: int, config: object = None) -> Communicator:
         """As NCCL's: ranks of one color, in the order of their keys."""
         whole(color, key)
-        return _Communicator(self._nccl, self._ranks.comm.Split(color, key))
+        return _Communicator(self._nccl, self.clique.Split(color, key))
 
 
 class NcclOfProcesses(Nccl):
