@@ -14,6 +14,12 @@ pytest.importorskip("pybind11", reason="pip brings it for a build; here it is no
 pytest.importorskip("setuptools", reason="pip brings it for a build; here it is not installed")
 
 
+# An editable install's finder would go on to serve the extension of the tree under test.
+NO_EDITABLE = """import sys
+sys.meta_path[:] = [one for one in sys.meta_path if "__editable__" not in str(one)]
+"""
+
+
 @pytest.fixture
 def built(tmp_path: Path, run: Run) -> Path:
     """A copy of the project, its extension built where there is no compiler."""
@@ -32,6 +38,7 @@ def built(tmp_path: Path, run: Run) -> Path:
     assert done.returncode == 0, done.stderr
     assert "no-compiler" in done.stdout + done.stderr
     assert not list(copy.glob("native/*.so"))
+    (copy / "sitecustomize.py").write_text(NO_EDITABLE)
     return copy
 
 
