@@ -13,7 +13,7 @@ from reports.cli import main
 from reports.commands import COMMANDS
 from reports.exports import to_jsonl
 from tests.conftest import REPO
-from tests.reports.browser import records
+from tests.reports.runs import records
 
 
 @pytest.mark.parametrize("name", COMMANDS)
