@@ -128,6 +128,11 @@ def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:
     return [mpi.mpirun, *mpi.flags, "-n", str(ranks), mpi.python, *rest]
 
 
+def table_rows(out: str) -> list[list[str]]:
+    """The rows of a benchmark's table, word by word, without its comments."""
+    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
+
+
 def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of a benchmark on threads of this process."""
     return in_process(collective, "--transport", "inproc", *argv)
