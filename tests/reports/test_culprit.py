@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +15,7 @@ from collectives.moves import Buffer
 from collectives.ops import op
 from collectives.plan import Plan
 from collectives.transports.inproc import InprocTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.worlds.inproc import InprocWorld, Mailbox, run
 from reports.culprit import Findings, culprits
 from reports.quality import checklist
 from reports.readers.rows import Row, Run
@@ -124,38 +121,61 @@ class _Quiet:
         """Nobody watches."""
 
 
-class _LateWorld(InprocWorld):
-    """A rank that something holds up between the barrier and its clock."""
+class _Carried(Mailbox):
+    """Messages with the clock of who sends them: time passes by them, and not by what a host is at."""
+
+    def __init__(self, now: list[float]) -> None:
+        super().__init__(len(now), 60)
+        self.now = now
+        self._random = [np.random.default_rng(rank) for rank in range(len(now))]
+
+    def put(self, src: int, dst: int, item: object) -> None:
+        super().put(src, dst, (self.now[src], item))
+
+    def get(self, src: int, dst: int, rank: int) -> object:
+        sent, item = super().get(src, dst, rank)
+        hop = HOP * (1 + 0.1 * float(self._random[dst].gamma(2, 1)))
+        self.now[dst] = max(self.now[dst], sent + hop)
+        return item
+
+
+class _TimedWorld(InprocWorld):
+    """All leave a barrier at one time, but for a rank that is ``late``, by so many seconds."""
+
+    def __init__(self, world: InprocWorld, now: list[float], late: float) -> None:
+        super().__init__(world.rank, world.shared)
+        self._now, self._late = now, late
 
     def barrier(self) -> None:
         super().barrier()
-        time.sleep(5e-3)
+        latest = max(self._now)
+        super().barrier()
+        self._now[self.rank] = latest + self._late
 
 
 def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank:
-    """Times of four threads that really carry a schedule out, one of them held up by 5 ms."""
+    """Times of four threads that really carry a schedule out, one of them held up by many hops."""
+    now = [0.0] * 4
+    data, acks = _Carried(now), _Carried(now)
 
     def body(world: InprocWorld) -> Timed:
-        what, kind = spec(collective), dtype("float")
+        world.shared.data, world.shared.acks = data, acks
+        what, kind, rank = spec(collective), dtype("float"), world.rank
         schedule, elements = build(collective, algorithm, world.size), 1024
         layout = Layout.of(schedule, what, 0)
         source, target = (
-            np.zeros(layout.elements(world.rank, b, elements), kind)
-            for b in (Buffer.IN, Buffer.OUT)
+            np.zeros(layout.elements(rank, b, elements), kind) for b in (Buffer.IN, Buffer.OUT)
         )
         added = op("sum") if what.reduces else None
-        transport = InprocTransport(world)
-        plan = Plan(schedule, what, transport, world.rank, source, target, added, elements)
+        delay = {how: 50 * HOP} if rank == guilty else {}
+        timed = _TimedWorld(world, now, delay.get("late", 0.0))
+        plan = Plan(schedule, what, InprocTransport(timed), rank, source, target, added, elements)
 
-        def slowly() -> None:
-            time.sleep(5e-3)
+        def fires() -> None:
+            now[rank] += delay.get("slow", 0.0)
             plan()
 
-        fires: Callable[[], None] = plan
-        if world.rank == guilty:
-            fires = slowly if how == "slow" else plan
-            world = _LateWorld(world.rank, world.shared) if how == "late" else world
-        return measure(fires, world, time.perf_counter, rules, _Quiet())
+        return measure(fires, timed, lambda: now[rank], rules, _Quiet())
 
     rules = Timing(iterations=12, per_rank=True)
     return run(4, body, deadline=60)[0].per_rank
