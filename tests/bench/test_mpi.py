@@ -138,22 +138,10 @@ def _until_a_row(process: "subprocess.Popen[str]") -> str:
 
 
 def _start(mpi: Mpi, transport: str, out: Path) -> "subprocess.Popen[str]":
+    """A run that never ends by itself, whose rows are short however many ranks share a core."""
+    options = ["-b", "1K", "-e", "1K", "-n", "10", "-A", "ring", "-N", "0", "--out", str(out)]
     return subprocess.Popen(
-        under(
-            mpi,
-            3,
-            *BENCH,
-            "--transport",
-            transport,
-            "-b",
-            "1K",
-            "-e",
-            "256M",
-            "-n",
-            "2000",
-            "--out",
-            str(out),
-        ),
+        under(mpi, 3, *BENCH, "--transport", transport, *options),
         env=environment(),
         cwd=REPO,
         text=True,
