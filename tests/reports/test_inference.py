@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.inference import chi_squared_p, holm, rank_test, ratio_interval, student_p
+from reports.inference import (
+    _medians,
+    chi_squared_p,
+    holm,
+    rank_test,
+    ratio_interval,
+    student_p,
+)
 
 VALUES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
 
@@ -25,6 +32,26 @@ def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
     """Rule: no effect and p = 1 against itself."""
     assert rank_test(values, values).effect == pytest.approx(0)
     assert rank_test(values, values).p > 0.9
+
+
+@given(st.lists(st.integers(0, 6), min_size=1), st.lists(st.integers(0, 6), min_size=1))
+def test_the_rank_test_is_that_of_the_textbook(base: list[int], new: list[int]) -> None:
+    """Rule: p with ties and continuity, and U's share of all pairs, are SciPy's."""
+    from scipy import stats
+
+    found = rank_test(base, new)
+    if len({*base, *new}) == 1:
+        assert found == (1.0, 0.0)
+        return
+    theirs = stats.mannwhitneyu(new, base, method="asymptotic", use_continuity=True)
+    assert found.p == pytest.approx(float(theirs.pvalue), abs=1e-12)
+    share = float(theirs.statistic) / (len(base) * len(new))
+    assert found.effect == pytest.approx(2 * share - 1, abs=1e-12)
+
+
+def test_an_empty_side_says_nothing() -> None:
+    """Rule: without values there is no effect."""
+    assert rank_test([], [1.0]) == rank_test([1.0], []) == rank_test([], []) == (1.0, 0.0)
 
 
 def test_the_rank_test_agrees_with_counting_all_orders() -> None:
@@ -63,6 +90,22 @@ def test_false_alarms_are_as_rare_as_said() -> None:
         for _ in range(2000)
     )
     assert 0.03 < alarms / 2000 < 0.065
+
+
+def test_runs_are_drawn_first_and_iterations_within_them() -> None:
+    """Rule: of two runs both are drawn half of the time, and a value comes from the run drawn."""
+    drawn = _medians([[1.0] * 9, [2.0] * 3], np.random.default_rng(0)).tolist()
+    shares = [drawn.count(value) / len(drawn) for value in (1.0, 1.5, 2.0)]
+    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.04) and len(drawn) == 2000
+
+
+def test_an_interval_needs_six_values_a_side() -> None:
+    """Rule: six are enough, five are not, on either side; a median of nothing has no ratio."""
+    six, five = [1.0] * 6, [1.0] * 5
+    assert ratio_interval([six], [[2.0] * 6]) == (2.0, 2.0)
+    assert ratio_interval([six[:3], six[:3]], [six]) == (1.0, 1.0)
+    assert ratio_interval([six], [five]) is ratio_interval([five], [six]) is None
+    assert ratio_interval([[0.0] * 6], [six]) is None
 
 
 def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
