@@ -62,6 +62,8 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
         self.line = 0
+        # Lines that stood before the text, which a header must not have before it.
+        self.skipped = 0
         # Open elements that count, and how deep inside one that does not.
         self.open: list[str] = []
         self.passed = 0
@@ -79,11 +81,13 @@ class _Reader:
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = lambda tag, found: self._start(parser, tag, found)
         parser.EndElementHandler = self._end
+        blanks = len(text) - len(text.lstrip())
+        self.skipped = text.count(b"\n", 0, blanks)
         try:
-            parser.Parse(text, True)
+            parser.Parse(memoryview(text)[blanks:], True)
         except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
-            raise MscclError(f"{self.name}:{error.lineno}: no XML: {reason}") from None
+            reason, line = expat.ErrorString(error.code), error.lineno + self.skipped
+            raise MscclError(f"{self.name}:{line}: no XML: {reason}") from None
         except (LookupError, ValueError) as error:
             raise MscclError(f"{self.name}: no XML: {error}") from None
         missing = [g for g in range(self.ngpus) if g not in self.gpus]
@@ -98,7 +102,7 @@ class _Reader:
         raise MscclError(f"{self.name}: a DTD is not accepted; MSCCL XML has none")
 
     def _start(self, parser: expat.XMLParserType, tag: str, found: Mapping[str, str]) -> None:
-        self.line = parser.CurrentLineNumber
+        self.line = parser.CurrentLineNumber + self.skipped
         if not self.open and not self.passed and tag != "algo":
             self._fail(tag, "the outermost element of an MSCCL algorithm is algo")
         if self.passed or _PARENT.get(tag, tag) != (self.open[-1] if self.open else None):

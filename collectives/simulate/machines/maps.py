@@ -38,8 +38,9 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
     its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. A sweep of sizes in the map gives the rate of
-    additions; without one they take no time. Raises Unsupported without ranks or GPUs.
+    to be slower than twice one, they share that. A sweep of sizes in the map gives the rates of large
+    messages that have just been written, as a collective's have, and that of additions, which take
+    no time without one. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -107,37 +108,59 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
 
 
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Machine:
-    wires = _Wires(tuple(device.id for device in places))
+    wires, large = _Wires(tuple(device.id for device in places)), _Large(topology)
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
         delay = _number(topology, a.id, b.id, "latency")
         if rate is None or delay is None:
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
-        wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
         both = _number(topology, a.id, b.id, "bandwidth_both")
+        rate = large.rate(a.id, b.id, "trip", delay) or rate
+        swapped = large.rate(a.id, b.id, "swap", delay)
+        both = 2 * swapped if swapped else both
+        wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
         if both is not None and both < 2 * rate:
             middle = f"{min(i, j)}|{max(i, j)}"
             wires.ways[i, j].append(wires.link(middle, middle, "both", both, 0.0))
-    return replace(wires.machine(name, len(places)), gamma=_additions(topology))
+    return replace(wires.machine(name, len(places)), gamma=large.gamma())
 
 
-# Sizes from which additions are taken: within this factor of the largest that was measured.
+# Sizes that are large: within this factor of the largest that was measured.
 _NEAR = 16
 
 
-def _additions(topology: Topology) -> float:
-    """Seconds per byte that adding a message takes beyond receiving it, of large messages.
+class _Large:
+    """What a map's sweep tells of large messages; nothing without a sweep.
 
-    The median over pairs and over the larger sizes of what a swap with additions takes beyond one
-    without; 0 without a sweep.
+    A time per byte is the median over the large sizes, as one size is timed few times. A pair's
+    times hold for either direction.
     """
-    times = {
-        (one.a, one.b, one.quantity, one.nbytes): median(one.seconds) for one in swept(topology)
-    }
-    most = max((nbytes for *_, nbytes in times), default=0)
-    found = [
-        (seconds - times[a, b, "swap", nbytes]) / nbytes
-        for (a, b, kind, nbytes), seconds in times.items()
-        if kind == "add" and nbytes * _NEAR >= most and (a, b, "swap", nbytes) in times
-    ]
-    return max(0.0, median(found or [0.0]))
+
+    def __init__(self, topology: Topology) -> None:
+        times = {
+            (one.a, one.b, one.quantity, one.nbytes): median(one.seconds) for one in swept(topology)
+        }
+        most = max((nbytes for *_, nbytes in times), default=0)
+        self._times = {key: found for key, found in times.items() if key[3] * _NEAR >= most}
+
+    def rate(self, a: str, b: str, quantity: str, latency: float) -> float | None:
+        """Bytes per second of a message beyond its latency, as a trip or each way of a swap."""
+        each = [
+            (seconds - latency) / nbytes
+            for (one, other, kind, nbytes), seconds in self._times.items()
+            if kind == quantity and {one, other} == {a, b}
+        ]
+        beta = median(each or [0.0])
+        return 1 / beta if beta > 0 else None
+
+    def gamma(self) -> float:
+        """Seconds per byte that adding a message takes beyond receiving it; 0 where nothing says it.
+
+        The median over pairs and sizes of what a swap with additions takes beyond one without.
+        """
+        found = [
+            (seconds - self._times[a, b, "swap", nbytes]) / nbytes
+            for (a, b, kind, nbytes), seconds in self._times.items()
+            if kind == "add" and (a, b, "swap", nbytes) in self._times
+        ]
+        return max(0.0, median(found or [0.0]))
