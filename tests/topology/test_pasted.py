@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.topology import texts
 from topology.errors import ProbeError
@@ -28,13 +30,19 @@ def test_an_underlined_header_is_read_whatever_became_of_its_escape_characters(e
     assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == ["0-3,8", "0-3,8"]
 
 
-def _wide(gpus: int) -> list[str]:
-    labels = [f"GPU{n}" for n in range(gpus)]
+def _wide(gpus: int, nics: int = 0) -> list[str]:
+    labels = [f"GPU{n}" for n in range(gpus)] + [f"NIC{n}" for n in range(nics)]
     tail = "    ".join(("CPU Affinity", "NUMA Affinity", "GPU NUMA ID"))
     lines = ["        " + "".join(f"{label:8}" for label in labels) + tail]
     for row in labels:
-        cells = "".join(f"{' X ' if row == column else 'NV18':8}" for column in labels)
-        lines.append(f"{row:8}{cells}{'0-47,96-143':16}{'0':17}N/A")
+        inside = [row[:3] == column[:3] == "GPU" for column in labels]
+        words = ["NV18" if nvlink else "NODE" for nvlink in inside]
+        cells = "".join(
+            f"{' X ' if row == column else word:8}"
+            for column, word in zip(labels, words, strict=True)
+        )
+        rest = f"{'0-47,96-143':16}{'0':17}N/A" if row.startswith("GPU") else ""
+        lines.append(f"{row:8}{cells}{rest}")
     return lines
 
 
@@ -51,6 +59,31 @@ def test_rows_that_a_terminal_wrapped_are_put_together(width: int, stripped: boo
     assert topology.matrix() == whole.matrix() and len(topology.gpus) == 10
     said = [gpu.get("cpu_affinity") for gpu in topology.gpus]
     assert said == [gpu.get("cpu_affinity") for gpu in whole.gpus] == ["0-47,96-143"] * 10
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.integers(0, 6), st.integers(1, 200), st.sampled_from([4, 8]))
+def test_a_text_cut_on_the_right_loses_no_gpu_in_silence(
+    gpus: int, nics: int, width: int, tab: int
+) -> None:
+    """Rule: what a pager or ``cut -c`` left has all of its GPUs and right cells, or is refused."""
+    lines = _wide(gpus, nics)
+    cut = [line.expandtabs(tab)[:width] for line in lines]
+    try:
+        topology = smi_topo.parse("\n".join(cut))
+    except ProbeError as error:
+        assert error.line is None or error.line <= len(lines)
+        return
+    whole = smi_topo.parse("\n".join(lines))
+    assert len(topology.gpus) == gpus
+    kept = [device.id for device in (*topology.gpus, *topology.nics)]
+    assert topology.matrix(kept) == whole.matrix(kept)
+    lost = {nic.id for nic in whole.nics} - set(kept)
+    assert lost <= {gap.subject for gap in topology.gaps}
+    for gpu in topology.gpus:
+        assert str(whole.device(gpu.id).get("cpu_affinity")).startswith(
+            str(gpu.get("cpu_affinity") or "")
+        )
 
 
 def test_a_matrix_whose_line_ends_became_blanks() -> None:
@@ -159,3 +192,13 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
         "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
     )
     assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]
+
+
+def test_what_amd_tools_print_is_called_by_its_name() -> None:
+    """Rule: a matrix of another maker's tool is no damaged matrix; what is read instead is said."""
+    old = "====== ROCm System Management Interface ======\n===== Link Type between two GPUs =====\n"
+    old += "       GPU0   GPU1\nGPU0   0      XGMI\nGPU1   XGMI   0\n"
+    new = "LINK TYPE TABLE:\n              0000:0c:00.0  0000:22:00.0\n0000:0c:00.0  SELF  XGMI\n"
+    for text in (old, new):
+        with pytest.raises(ProbeError, match="rocm-smi's or amd-smi's.*RCCL's topology XML"):
+            recognise.parse(text)

@@ -147,6 +147,9 @@ def _read(
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise ProbeError(source, f"the header names {twice} twice", at + 1)
+    if labels[-1] in ("G", "GP", "GPU", "N", "NI", "NIC", "D", "DD"):
+        reason = f"the header ends in {labels[-1]!r}: the text is cut on the right"
+        raise ProbeError(source, reason, at + 1)
     if len(labels) > MAX_DEVICES:
         raise ProbeError(source, f"{len(labels)} devices; at most {MAX_DEVICES} are read", at + 1)
     cells: dict[str, dict[str, str]] = {}
