@@ -32,7 +32,7 @@ def test_what_may_stand_around_an_algorithm(blanks: str, header: str, comment: s
         parse(text.replace('<gpu id="0"', "<gpu", 1).encode(), "f.xml")
 
 
-ATTRIBUTES = "algo gpu tb step".split()
+ELEMENTS = ["algo", "gpu", "tb", "step"]
 
 
 @settings(deadline=None)
@@ -42,8 +42,8 @@ def test_an_attribute_that_is_missing_or_not_its_own(data: st.DataObject) -> Non
 
     A name in capitals is another name, as for the runtime.
     """
-    tag = data.draw(st.sampled_from(ATTRIBUTES))
-    found = [m for m in re.finditer(rf"<{tag} [^>]*>", TEXT)]
+    tag = data.draw(st.sampled_from(ELEMENTS))
+    found = list(re.finditer(rf"<{tag} [^>]*>", TEXT))
     one = data.draw(st.sampled_from(found))
     name = data.draw(st.sampled_from(re.findall(r"(\w+)=", one[0])))
     new = data.draw(st.sampled_from(["", f' {name.upper()}=""']))

@@ -200,5 +200,5 @@ def test_what_amd_tools_print_is_called_by_its_name() -> None:
     old += "       GPU0   GPU1\nGPU0   0      XGMI\nGPU1   XGMI   0\n"
     new = "LINK TYPE TABLE:\n              0000:0c:00.0  0000:22:00.0\n0000:0c:00.0  SELF  XGMI\n"
     for text in (old, new):
-        with pytest.raises(ProbeError, match="rocm-smi's or amd-smi's.*RCCL's topology XML"):
+        with pytest.raises(ProbeError, match=r"rocm-smi's or amd-smi's.*RCCL's topology XML"):
             recognise.parse(text)
