@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.topology import texts
 from topology.errors import ProbeError
 from topology.model import Kind, Level
-from topology.sources import hwloc, nccl_xml, recognise, smi_nvlink, smi_topo
+from topology.sources import hwloc, nccl_xml, nccl_xml_out, recognise, smi_nvlink, smi_topo
 
 HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
 ROWS = (
@@ -202,3 +202,19 @@ def test_what_amd_tools_print_is_called_by_its_name() -> None:
     for text in (old, new):
         with pytest.raises(ProbeError, match=r"rocm-smi's or amd-smi's.*RCCL's topology XML"):
             recognise.parse(text)
+
+
+def test_amd_links_have_their_own_rates() -> None:
+    """Rule: in RCCL's files sm counts compute units, and an xGMI link has the rate of its architecture."""
+    pci = '<pci busid="0000:2{0}:00.0" class="0x120000"><gpu dev="{0}" sm="304" gcn="{2}">{1}</gpu></pci>'
+    link = '<xgmi target="0000:21:00.0" count="2" tclass="0x120000"/>'
+    for gcn, gb in (("gfx942", 48), ("940", 48), ("gfx90a", 36), ("910", 36), ("908", 24)):
+        gpus = pci.format(0, link, gcn) + pci.format(1, "", gcn)
+        topology = nccl_xml.parse(f'<system><cpu numaid="0">{gpus}</cpu></system>')
+        (hop,) = topology.route("GPU0", "GPU1")
+        assert (hop.bandwidth, hop.assumed) == (2 * gb * 1e9, False)
+        assert [gpu.get("sm") for gpu in topology.gpus] == [None, None]
+        written = nccl_xml_out.dump(topology)
+        again = nccl_xml.parse(written)
+        assert again.route("GPU0", "GPU1") == (hop,) and "<nvlink" not in written
+        assert [gpu.get("multiprocessors") for gpu in again.gpus] == [304, 304]

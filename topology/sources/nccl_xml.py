@@ -146,16 +146,9 @@ class _Reader:
             pci, busid, parent = self.gpus[at]
             dev = devs[at] if given else None
             index = position if dev is None else dev
-            gpu = pci.all("gpu")
-            id = self.draft.add(
-                f"GPU{index}",
-                Kind.GPU,
-                index,
-                busid=busid,
-                parent=parent,
-                sm=gpu[0].number("sm", NAME) if gpu else None,
-                gdr=gpu[0].get("gdr") == "1" if gpu and gpu[0].get("gdr") else None,
-            )
+            id = self.draft.add(f"GPU{index}", Kind.GPU, index, busid=busid, parent=parent)
+            for gpu in pci.all("gpu")[:1]:
+                self.draft.state(id, **_gpu(gpu))
             self.draft.state(id, **_pcie(pci))
             self.by_bus[busid] = id
 
@@ -215,6 +208,16 @@ class _Reader:
             found.append(here)
             here = self.draft.devices[here].parent
         return found
+
+
+def _gpu(gpu: Node) -> dict[str, Value | None]:
+    """In RCCL's files ``sm`` is the number of compute units, beside the architecture."""
+    number, gcn = gpu.number("sm", NAME), gpu.get("gcn")
+    return {
+        "gcn": gcn or None,
+        "multiprocessors" if gcn else "sm": number,
+        "gdr": gpu.get("gdr") == "1" if gpu.get("gdr") else None,
+    }
 
 
 def _net(net: Node) -> dict[str, Value | None]:
