@@ -159,6 +159,28 @@ def test_bus_ids_that_a_model_gives_twice() -> None:
         nccl_xml.parse(f'<system>\n<cpu numaid="0">{twice}</cpu></system>')
 
 
+def test_xml_between_prompts() -> None:
+    """Rule: what a shell printed before and after a document is no part of it."""
+    text = f"$ cat topo.xml\n{texts.NCCL_XML}\n$ exit\n"
+    assert recognise.parse(text) == recognise.parse(texts.NCCL_XML)
+    with pytest.raises(ProbeError, match="junk after document element"):
+        recognise.parse(texts.NCCL_XML * 2)
+
+
+@pytest.mark.parametrize("numas", [("-1",), ("-1", "1"), ("-1", "0", "-1"), ("1", "", "0")])
+def test_cpus_without_a_numa_node_get_a_free_number(numas: tuple[str, ...]) -> None:
+    """Rule: a numaid of -1 is no node's number, and takes nobody else's."""
+    cpus = "".join(
+        f'<cpu numaid="{numa}"><pci busid="0000:0{n}:00.0" class="0x030200"/></cpu>'
+        for n, numa in enumerate(numas)
+    )
+    topology = nccl_xml.parse(f"<system>{cpus}</system>")
+    homes = [topology.device(gpu.parent or "").index for gpu in topology.gpus]
+    assert sorted(home or 0 for home in homes) == list(range(len(numas)))
+    for home, numa in zip(homes, numas, strict=True):
+        assert numa in ("", "-1") or home == int(numa)
+
+
 def test_a_net_below_every_cpu_is_one_net() -> None:
     """Rule: a virtual net that a dump repeats for each CPU belongs to the host, and counts once."""
     nets = '<nic><net name="br0" dev="1"/><net name="br1" dev="2"/></nic>'

@@ -42,8 +42,10 @@ class _Reader:
         self.nets: list[tuple[Node | None, Node | None, str]] = []
         self.by_bus: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
+        self.numas: set[int | None] = set()
 
     def read(self, root: Node) -> Topology:
+        self.numas = {cpu.number("numaid", NAME) for cpu in root.all("cpu")}
         for cpu in root.all("cpu"):
             self._cpu(cpu)
         if not (self.gpus or self.nets or self.draft.devices):
@@ -61,7 +63,11 @@ class _Reader:
         if host not in self.draft.devices:
             self.draft.add(host, Kind.HOST)
         numa = cpu.number("numaid", NAME)
-        index = numa if numa is not None and numa >= 0 else len(self.draft.devices)
+        index = numa
+        if index is None or index < 0:
+            # The kernel knows no NUMA node; the number is ours, and nobody else's.
+            index = next(n for n in range(len(self.numas) + 1) if n not in self.numas)
+            self.numas.add(index)
         suffix = "" if host == "HOST" else f"@{host}"
         if f"NUMA{index}{suffix}" in self.draft.devices:
             raise ProbeError(NAME, f"NUMA node {numa} appears twice", cpu.line)
