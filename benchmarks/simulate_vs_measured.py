@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from collectives.catalogue import draft, spec
@@ -66,8 +65,9 @@ def main() -> None:
                 *("--sweep", str(SIZE), "-o", str(file)),
             )
             made = from_file(str(file))
-            free = replace(made, gamma=0.0)
-            rates.append(1e-9 / made.gamma if made.gamma else float("inf"))
+            free = made.adding(0.0)
+            gamma = made.at(SIZE).gamma
+            rates.append(1e-9 / gamma if gamma else float("inf"))
             rows.append((_measured(), _simulated(made), _simulated(free)))
     print(
         "| 16 MiB, 2 ranks, busbw GB/s | measured | simulated | additions free |\n|---|---|---|---|"

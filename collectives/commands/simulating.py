@@ -157,11 +157,11 @@ def _once(options: argparse.Namespace, size: int) -> int:
         if options.svg is not None:
             from collectives.simulate.draw import loads
 
-            loads(case.machine, found, f"{text}: {title}", options.svg)
+            loads(found.machine, found, f"{text}: {title}", options.svg)
             print(f"drawn to {options.svg}", file=sys.stderr)
     notes: list[object] = []
     if len(_names(options)) == 1:
-        notes = [_links(case.machine, found)]
+        notes = [_links(found)]
     show(*tables.values(), *notes, *_LEGEND)
     return 0
 
@@ -202,13 +202,13 @@ def _rates(case: _Case, size: int, found: Outcome) -> list[str]:
     return [*cells, *(f"{max(0.0, found.parts[part]) / whole:.0%}" for part in _PARTS)]
 
 
-def _links(machine: Machine, found: Outcome) -> Table:
+def _links(found: Outcome) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
     from collectives.simulate.outcome import busiest
 
     table = new_table("busiest links", "link", "alike", "bytes each", "busy")
-    for group in busiest(machine, found, _SHOWN_LINKS):
-        name = machine.link(group.link)
+    for group in busiest(found, _SHOWN_LINKS):
+        name = found.machine.link(group.link)
         table.add_row(name, str(group.alike), human(group.nbytes), f"{group.busy:.1%}")
     return table
 

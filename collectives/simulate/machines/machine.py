@@ -7,7 +7,7 @@ a cable is two links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ Times = NDArray[np.float64]
 # (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
 # `Machine.routes`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | Ways]
+
+# Bytes of a buffer to the rates of all links, and seconds per byte of additions.
+Rates = Callable[[float], tuple[Times, float]]
 
 GB = 1e9
 MOST_PLACES = 1 << 20
@@ -74,7 +77,8 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
-    ``grid``: the sides of a torus, for drawings.
+    ``grid``: the sides of a torus, for drawings. ``rates``: of links, and ``gamma``, by the bytes of
+    a rank's buffers, where they were measured and depend on that; see `at`.
     """
 
     name: str
@@ -86,6 +90,20 @@ class Machine:
     gamma: float = 0.0
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
+    rates: Rates | None = field(default=None, repr=False)
+
+    def at(self, nbytes: float) -> Machine:
+        """The machine as a rank finds it whose ``in`` and ``out`` take ``nbytes`` each."""
+        if self.rates is None:
+            return self
+        rate, gamma = self.rates(nbytes)
+        return replace(self, links=replace(self.links, rate=rate), gamma=gamma, rates=None)
+
+    def adding(self, gamma: float) -> Machine:
+        """The machine with additions of ``gamma`` seconds a byte, whatever was measured of them."""
+        known = self.rates
+        fixed = None if known is None else lambda nbytes: (known(nbytes)[0], gamma)
+        return replace(self, gamma=gamma, rates=fixed)
 
     def ways(self, src: Numbers, dst: Numbers) -> Ways:
         """The links that messages take. Raises Unsupported for a rank that has no place."""

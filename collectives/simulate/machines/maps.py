@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import isfinite
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers
+from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Times
 from topology.model import Device, Kind, ProbeError, Topology
 from topology.sweep import swept
 
@@ -38,9 +40,9 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
     its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. A sweep of sizes in the map gives the rates of large
-    messages that have just been written, as a collective's have, and that of additions, which take
-    no time without one. Raises Unsupported without ranks or GPUs.
+    to be slower than twice one, they share that. A sweep of sizes in the map gives rates by the size
+    of a rank's buffers, of messages that have just been written as a collective's have, and the rate
+    of additions, which take no time without one. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -108,59 +110,86 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
 
 
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Machine:
-    wires, large = _Wires(tuple(device.id for device in places)), _Large(topology)
+    wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
+    # By link: the pair that it is for, and what its rate was measured as.
+    measured: dict[int, _Measured] = {}
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
         delay = _number(topology, a.id, b.id, "latency")
         if rate is None or delay is None:
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
         both = _number(topology, a.id, b.id, "bandwidth_both")
-        rate = large.rate(a.id, b.id, "trip", delay) or rate
-        swapped = large.rate(a.id, b.id, "swap", delay)
-        both = 2 * swapped if swapped else both
         wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
-        if both is not None and both < 2 * rate:
+        measured[wires.ways[i, j][0]] = _Measured(a.id, b.id, "trip", delay)
+        swapped = sweep.beta(_Measured(a.id, b.id, "swap", delay), 1.0)
+        if swapped or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
-            wires.ways[i, j].append(wires.link(middle, middle, "both", both, 0.0))
-    return replace(wires.machine(name, len(places)), gamma=large.gamma())
+            shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
+            wires.ways[i, j].append(shared)
+            measured[shared] = _Measured(a.id, b.id, "swap", delay)
+    made = wires.machine(name, len(places))
+    if not sweep:
+        return made
+    bare = made.links.rate
+
+    def rates(nbytes: float) -> tuple[Times, float]:
+        found = bare.copy()
+        for link, what in measured.items():
+            beta = sweep.beta(what, nbytes)
+            if beta is not None:
+                found[link] = (2.0 if what.quantity == "swap" else 1.0) / beta
+        return found, sweep.gamma(nbytes)
+
+    return replace(made, rates=rates, gamma=sweep.gamma(np.inf))
 
 
-# Sizes that are large: within this factor of the largest that was measured.
-_NEAR = 16
+class _Measured(NamedTuple):
+    """A quantity of the sweep between a pair, whose time is its latency and what bytes take."""
+
+    a: str
+    b: str
+    quantity: str
+    latency: float
 
 
-class _Large:
-    """What a map's sweep tells of large messages; nothing without a sweep.
+class _Sweep:
+    """What a map's sweep tells of the time that bytes take; false without one.
 
-    A time per byte is the median over the large sizes, as one size is timed few times. A pair's
-    times hold for either direction.
+    A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
+    memory gives a collective with buffers of that size, whatever its messages are. Between sizes
+    seconds per byte go with the logarithm of the size; beyond the ends they stay. Times of a pair
+    hold for either direction.
     """
 
     def __init__(self, topology: Topology) -> None:
-        times = {
-            (one.a, one.b, one.quantity, one.nbytes): median(one.seconds) for one in swept(topology)
-        }
-        most = max((nbytes for *_, nbytes in times), default=0)
-        self._times = {key: found for key, found in times.items() if key[3] * _NEAR >= most}
+        self._times: dict[tuple[frozenset[str], str], dict[int, float]] = {}
+        for one in swept(topology):
+            pair = frozenset((one.a, one.b)), one.quantity
+            self._times.setdefault(pair, {})[one.nbytes] = median(one.seconds)
 
-    def rate(self, a: str, b: str, quantity: str, latency: float) -> float | None:
-        """Bytes per second of a message beyond its latency, as a trip or each way of a swap."""
-        each = [
-            (seconds - latency) / nbytes
-            for (one, other, kind, nbytes), seconds in self._times.items()
-            if kind == quantity and {one, other} == {a, b}
-        ]
-        beta = median(each or [0.0])
-        return 1 / beta if beta > 0 else None
+    def __bool__(self) -> bool:
+        return bool(self._times)
 
-    def gamma(self) -> float:
-        """Seconds per byte that adding a message takes beyond receiving it; 0 where nothing says it.
+    def beta(self, what: _Measured, nbytes: float) -> float | None:
+        """Seconds per byte of a message, as a trip or each way of a swap, beyond its latency."""
+        times = self._times.get((frozenset((what.a, what.b)), what.quantity), {})
+        each = {m: (t - what.latency) / m for m, t in times.items() if t > what.latency}
+        return _between(each, nbytes) if each else None
 
-        The median over pairs and sizes of what a swap with additions takes beyond one without.
+    def gamma(self, nbytes: float) -> float:
+        """Seconds per byte that adding a message takes beyond receiving it; the median over pairs.
+
+        That is what a swap with additions takes beyond one without; 0 where neither was timed.
         """
-        found = [
-            (seconds - self._times[a, b, "swap", nbytes]) / nbytes
-            for (a, b, kind, nbytes), seconds in self._times.items()
-            if kind == "add" and (a, b, "swap", nbytes) in self._times
-        ]
-        return max(0.0, median(found or [0.0]))
+        found = []
+        for (pair, quantity), times in self._times.items():
+            swaps = self._times.get((pair, "swap"), {})
+            if quantity == "add" and times.keys() & swaps.keys():
+                extra = {m: max(0.0, times[m] - swaps[m]) / m for m in times.keys() & swaps.keys()}
+                found.append(_between(extra, nbytes))
+        return median(found or [0.0])
+
+
+def _between(each: Mapping[int, float], nbytes: float) -> float:
+    sizes = sorted(each)
+    return float(np.interp(np.log(nbytes), np.log(sizes), [each[size] for size in sizes]))
