@@ -97,7 +97,7 @@ class Simulation:
                 f"{machine.name} has places for {machine.nranks} ranks, not for {schedule.nranks}"
             )
         self._schedule, self._spec, self._machine = schedule, spec, machine
-        traffic = traffic_of(schedule)
+        traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
         self.classes = classes_of(flows, traffic)
         local = []
@@ -121,7 +121,7 @@ class Simulation:
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
         schedule, machine = self._schedule, self._machine
-        if machine.rates is not None:
+        if machine.sized is not None:
             found = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
             sized = Simulation(schedule, self._spec, found)
             return sized.run(nbytes, steps_at_once=steps_at_once, slack=slack)

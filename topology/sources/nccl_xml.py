@@ -153,8 +153,8 @@ class _Reader:
             dev = devs[at] if given else None
             index = position if dev is None else dev
             id = self.draft.add(f"GPU{index}", Kind.GPU, index, busid=busid, parent=parent)
-            for gpu in pci.all("gpu")[:1]:
-                self.draft.state(id, **_gpu(gpu))
+            for found in pci.all("gpu")[:1]:
+                self.draft.state(id, **_gpu(found))
             self.draft.state(id, **_pcie(pci))
             self.by_bus[busid] = id
 

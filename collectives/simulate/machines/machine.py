@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
 from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
+from collectives.simulate.weights import NONE, Weights
 
 __all__ = [
     "GB",
@@ -24,6 +26,7 @@ __all__ = [
     "Machine",
     "Numbers",
     "Router",
+    "Sized",
     "cables",
     "joined",
 ]
@@ -33,8 +36,14 @@ Times = NDArray[np.float64]
 # `Machine.routes`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | Ways]
 
-# Bytes of a buffer to the rates of all links, and seconds per byte of additions.
-Rates = Callable[[float], tuple[Times, float]]
+
+class Sized(NamedTuple):
+    """What was measured with buffers of one size: as the fields of `Machine`; ``rate`` of all links."""
+
+    rate: Times
+    gamma: float
+    weights: Weights
+
 
 GB = 1e9
 MOST_PLACES = 1 << 20
@@ -77,8 +86,9 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
-    ``grid``: the sides of a torus, for drawings. ``rates``: of links, and ``gamma``, by the bytes of
-    a rank's buffers, where they were measured and depend on that; see `at`.
+    ``grid``: the sides of a torus, for drawings. ``weights``: what caches spare. ``sized``: rates of
+    links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, where they were measured and
+    depend on that; see `at`.
     """
 
     name: str
@@ -90,20 +100,27 @@ class Machine:
     gamma: float = 0.0
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
-    rates: Rates | None = field(default=None, repr=False)
+    weights: Weights = NONE
+    sized: Callable[[float], Sized] | None = field(default=None, repr=False)
 
     def at(self, nbytes: float) -> Machine:
         """The machine as a rank finds it whose ``in`` and ``out`` take ``nbytes`` each."""
-        if self.rates is None:
+        if self.sized is None:
             return self
-        rate, gamma = self.rates(nbytes)
-        return replace(self, links=replace(self.links, rate=rate), gamma=gamma, rates=None)
+        found = self.sized(nbytes)
+        links = replace(self.links, rate=found.rate)
+        return replace(self, links=links, gamma=found.gamma, weights=found.weights, sized=None)
 
     def adding(self, gamma: float) -> Machine:
         """The machine with additions of ``gamma`` seconds a byte, whatever was measured of them."""
-        known = self.rates
-        fixed = None if known is None else lambda nbytes: (known(nbytes)[0], gamma)
-        return replace(self, gamma=gamma, rates=fixed)
+        known = self.sized
+
+        def fixed(nbytes: float) -> Sized:
+            assert known is not None
+            found = known(nbytes)
+            return found._replace(gamma=gamma, weights=found.weights._replace(calm=1.0))
+
+        return replace(self, gamma=gamma, sized=fixed if known else None)
 
     def ways(self, src: Numbers, dst: Numbers) -> Ways:
         """The links that messages take. Raises Unsupported for a rank that has no place."""

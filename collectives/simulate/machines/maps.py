@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import isfinite
@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Times
+from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Sized
+from collectives.simulate.weights import Weights
 from topology.model import Device, Kind, ProbeError, Topology
 from topology.sweep import swept
 
@@ -132,15 +133,15 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
         return made
     bare = made.links.rate
 
-    def rates(nbytes: float) -> tuple[Times, float]:
+    def sized(nbytes: float) -> Sized:
         found = bare.copy()
         for link, what in measured.items():
             beta = sweep.beta(what, nbytes)
             if beta is not None:
                 found[link] = (2.0 if what.quantity == "swap" else 1.0) / beta
-        return found, sweep.gamma(nbytes)
+        return Sized(found, sweep.gamma(nbytes), sweep.weights(nbytes))
 
-    return replace(made, rates=rates, gamma=sweep.gamma(np.inf))
+    return replace(made, sized=sized, gamma=sweep.gamma(np.inf))
 
 
 class _Measured(NamedTuple):
@@ -176,18 +177,37 @@ class _Sweep:
         each = {m: (t - what.latency) / m for m, t in times.items() if t > what.latency}
         return _between(each, nbytes) if each else None
 
-    def gamma(self, nbytes: float) -> float:
+    def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
         """Seconds per byte that adding a message takes beyond receiving it; the median over pairs.
 
         That is what a swap with additions takes beyond one without; 0 where neither was timed.
         """
+        return self._median(add, bare, lambda sum_, less, m: max(0.0, sum_ - less) / m, nbytes, 0.0)
+
+    def weights(self, nbytes: float) -> Weights:
+        """What data that nobody has written, and sums that nobody else reads, take of the time."""
+        share = self._median("still", "swap", lambda still, swap, m: still / swap, nbytes, 1.0)
+        gamma, calm = self.gamma(nbytes), self.gamma(nbytes, "sum", "still")
+        timed = any(quantity == "sum" for _, quantity in self._times)
+        return Weights(min(1.0, share), min(1.0, calm / gamma) if timed and gamma else 1.0)
+
+    def _median(
+        self,
+        one: str,
+        other: str,
+        value: Callable[[float, float, int], float],
+        nbytes: float,
+        default: float,
+    ) -> float:
+        """The median over pairs of what two quantities at one size come to."""
         found = []
         for (pair, quantity), times in self._times.items():
-            swaps = self._times.get((pair, "swap"), {})
-            if quantity == "add" and times.keys() & swaps.keys():
-                extra = {m: max(0.0, times[m] - swaps[m]) / m for m in times.keys() & swaps.keys()}
-                found.append(_between(extra, nbytes))
-        return median(found or [0.0])
+            beside = self._times.get((pair, other), {})
+            sizes = times.keys() & beside.keys() if quantity == one else set[int]()
+            if sizes:
+                each = {m: value(times[m], beside[m], m) for m in sizes}
+                found.append(_between(each, nbytes))
+        return median(found or [default])
 
 
 def _between(each: Mapping[int, float], nbytes: float) -> float:
