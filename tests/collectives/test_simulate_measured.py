@@ -47,12 +47,13 @@ def test_without_a_sweep_additions_take_no_time() -> None:
 LATENCY, TRIP, SWAP = 1e-6, 1e-10, 1.6e-10
 
 
-def _swept(slower: float = 1.0, largest: int = 1 << 20) -> Topology:
+def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topology:
     """Two ranks whose sweep has slower messages than their bandwidth says.
 
-    ``slower``: by how much all bytes take longer from 64 KiB on, as beyond a cache.
+    ``slower``: by how much all bytes take longer from 64 KiB on, as beyond a cache. ``more``:
+    seconds per byte of further quantities.
     """
-    betas = {"trip": TRIP, "swap": SWAP, "add": SWAP + GAMMA}
+    betas = {"trip": TRIP, "swap": SWAP, "add": SWAP + GAMMA, **more}
     samples = {
         ((0, 1), kind, m): [LATENCY + beta * m * (slower if m >= 1 << 16 else 1.0)] * 3
         for kind, beta in betas.items()
@@ -106,6 +107,32 @@ def test_between_measured_sizes_bytes_take_what_lies_between(one: int, other: in
     low, high = (made.at(size).links.rate for size in sorted((one, other)))
     assert (low >= high * (1 - 1e-12)).all()
     assert (made.at(1 << 30).links.rate == made.at(1 << 20).links.rate).all()
+
+
+def test_what_caches_spare() -> None:
+    """Rule: what nobody has written goes as in a swap of such data, and sums that stay cost less.
+
+    A ring of two sends its input, whose sums it sends on; a reduce-scatter's sums stay. Links carry
+    the same bytes whatever these cost.
+    """
+    plain = from_map(_swept())
+    still, sums = SWAP / 4, SWAP / 4 + GAMMA / 3
+    made = from_map(_swept(still=still, sum=sums))
+    size = 1 << 20
+    times = {
+        name: _seconds(made, name, "ring", size)
+        for name in ("allreduce", "reduce_scatter", "allgather")
+    }
+    half = size / 2
+    ring = 2 * LATENCY + half * (still + GAMMA + SWAP)
+    assert times["allreduce"] == pytest.approx(ring)
+    assert times["reduce_scatter"] == pytest.approx(LATENCY + half * sums)
+    assert times["allgather"] == pytest.approx(LATENCY + half * still)
+    carried = [
+        simulate(draft("allreduce", "ring", 2), spec("allreduce"), one, size).link_bytes.tolist()
+        for one in (plain, made)
+    ]
+    assert carried[0] == carried[1]
 
 
 def test_a_given_rate_goes_first(tmp_path: Path) -> None:

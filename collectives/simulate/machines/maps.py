@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import isfinite
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
@@ -113,7 +112,7 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Machine:
     wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
     # By link: the pair that it is for, and what its rate was measured as.
-    measured: dict[int, _Measured] = {}
+    measured: dict[int, _Timed] = {}
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
         delay = _number(topology, a.id, b.id, "latency")
@@ -121,13 +120,13 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
         both = _number(topology, a.id, b.id, "bandwidth_both")
         wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
-        measured[wires.ways[i, j][0]] = _Measured(a.id, b.id, "trip", delay)
-        swapped = sweep.beta(_Measured(a.id, b.id, "swap", delay), 1.0)
-        if swapped or (both is not None and both < 2 * rate):
+        measured[wires.ways[i, j][0]] = frozenset((a.id, b.id)), "trip"
+        swap = frozenset((a.id, b.id)), "swap"
+        if sweep.beta(swap, 1.0) or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
             wires.ways[i, j].append(shared)
-            measured[shared] = _Measured(a.id, b.id, "swap", delay)
+            measured[shared] = swap
     made = wires.machine(name, len(places))
     if not sweep:
         return made
@@ -138,19 +137,14 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
         for link, what in measured.items():
             beta = sweep.beta(what, nbytes)
             if beta is not None:
-                found[link] = (2.0 if what.quantity == "swap" else 1.0) / beta
+                found[link] = (2.0 if what[1] == "swap" else 1.0) / beta
         return Sized(found, sweep.gamma(nbytes), sweep.weights(nbytes))
 
     return replace(made, sized=sized, gamma=sweep.gamma(np.inf))
 
 
-class _Measured(NamedTuple):
-    """A quantity of the sweep between a pair, whose time is its latency and what bytes take."""
-
-    a: str
-    b: str
-    quantity: str
-    latency: float
+# Two ranks, and what was timed between them.
+_Timed = tuple[frozenset[str], str]
 
 
 class _Sweep:
@@ -163,18 +157,21 @@ class _Sweep:
     """
 
     def __init__(self, topology: Topology) -> None:
-        self._times: dict[tuple[frozenset[str], str], dict[int, float]] = {}
+        self._times: dict[_Timed, dict[int, float]] = {}
+        self._latency: dict[frozenset[str], float] = {}
         for one in swept(topology):
-            pair = frozenset((one.a, one.b)), one.quantity
-            self._times.setdefault(pair, {})[one.nbytes] = median(one.seconds)
+            pair = frozenset((one.a, one.b))
+            self._times.setdefault((pair, one.quantity), {})[one.nbytes] = median(one.seconds)
+            self._latency[pair] = _number(topology, one.a, one.b, "latency") or 0.0
 
     def __bool__(self) -> bool:
         return bool(self._times)
 
-    def beta(self, what: _Measured, nbytes: float) -> float | None:
-        """Seconds per byte of a message, as a trip or each way of a swap, beyond its latency."""
-        times = self._times.get((frozenset((what.a, what.b)), what.quantity), {})
-        each = {m: (t - what.latency) / m for m, t in times.items() if t > what.latency}
+    def beta(self, what: _Timed, nbytes: float) -> float | None:
+        """Seconds per byte, beyond the latency, of a message with buffers of so many bytes."""
+        latency = self._latency.get(what[0], 0.0)
+        times = self._times.get(what, {})
+        each = {m: (t - latency) / m for m, t in times.items() if t > latency}
         return _between(each, nbytes) if each else None
 
     def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
@@ -182,32 +179,23 @@ class _Sweep:
 
         That is what a swap with additions takes beyond one without; 0 where neither was timed.
         """
-        return self._median(add, bare, lambda sum_, less, m: max(0.0, sum_ - less) / m, nbytes, 0.0)
+        found = []
+        for pair in self._latency:
+            sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
+            each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
+            found += [_between(each, nbytes)] if each else []
+        return median(found or [0.0])
 
     def weights(self, nbytes: float) -> Weights:
         """What data that nobody has written, and sums that nobody else reads, take of the time."""
-        share = self._median("still", "swap", lambda still, swap, m: still / swap, nbytes, 1.0)
-        gamma, calm = self.gamma(nbytes), self.gamma(nbytes, "sum", "still")
-        timed = any(quantity == "sum" for _, quantity in self._times)
-        return Weights(min(1.0, share), min(1.0, calm / gamma) if timed and gamma else 1.0)
-
-    def _median(
-        self,
-        one: str,
-        other: str,
-        value: Callable[[float, float, int], float],
-        nbytes: float,
-        default: float,
-    ) -> float:
-        """The median over pairs of what two quantities at one size come to."""
-        found = []
-        for (pair, quantity), times in self._times.items():
-            beside = self._times.get((pair, other), {})
-            sizes = times.keys() & beside.keys() if quantity == one else set[int]()
-            if sizes:
-                each = {m: value(times[m], beside[m], m) for m in sizes}
-                found.append(_between(each, nbytes))
-        return median(found or [default])
+        shares = []
+        for pair in self._latency:
+            still, swap = (self.beta((pair, kind), nbytes) for kind in ("still", "swap"))
+            shares += [still / swap] if still and swap else []
+        gamma = self.gamma(nbytes)
+        timed = gamma and any(quantity == "sum" for _, quantity in self._times)
+        calm = self.gamma(nbytes, "sum", "still") / gamma if timed else 1.0
+        return Weights(min(1.0, median(shares or [1.0])), min(1.0, calm))
 
 
 def _between(each: Mapping[int, float], nbytes: float) -> float:
