@@ -16,8 +16,8 @@ from collectives.msccl.formats import FORMATS, Order
 from collectives.msccl.load import proven
 from collectives.msccl.memory import layout
 from collectives.msccl.model import PROTOCOLS, Algorithm
+from collectives.msccl.parse import MOST_GPUS, read
 from collectives.msccl.parse import parse as parse_xml
-from collectives.msccl.parse import read
 from collectives.msccl.prove import Proof, prove
 from collectives.sizes import Unsaid, ranks
 
@@ -130,9 +130,10 @@ def _export(options: argparse.Namespace) -> int:
     elif options.collective is None:
         raise Unsupported(f"export {options.name}: give its --collective")
     name, given = parse(options.name)
-    if not options.ranks.isdigit() or int(options.ranks) < 1:
+    counts = ranks(options.ranks, MOST_GPUS)
+    if len(counts) != 1:
         raise Unsupported(f"-n {options.ranks}: one rank count is needed")
-    nranks, root = int(options.ranks), options.root
+    nranks, root = counts[0], options.root
     what = spec(options.collective)
     schedule = build(what.name, name, nranks, root=root, **given)
     order = Order(

@@ -23,11 +23,12 @@ from collectives.msccl.model import (
     ThreadBlock,
 )
 
-__all__ = ["MscclError", "parse", "read"]
+__all__ = ["MOST_GPUS", "MscclError", "parse", "read"]
 
 _MOST_BYTES = 256 * 2**20
 _MOST_STEPS = 4_000_000
-_MOST_GPUS = 4096
+#: GPUs of a file at most, read or written.
+MOST_GPUS = 4096
 # Chunks and counts; the runtime itself keeps offsets in 16 bits.
 _MOST_CHUNKS = 1 << 24
 _PARENT = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
@@ -159,7 +160,7 @@ class _Reader:
         ) -> int:
             return self._whole("algo", found, key, low, high, default)
 
-        self.ngpus = whole("ngpus", 1, _MOST_GPUS)
+        self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
             "name": found.get("name", ""),
