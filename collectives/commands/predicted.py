@@ -144,7 +144,7 @@ def records(
                     "predicted_s": time,
                     "busbw_bytes_per_s": rate,
                     "bound_s": None if bounds is None else float(bounds[i]),
-                    "best": 0 < time <= best[i] * (1 + 1e-9),
+                    "best": bool(0 < time <= best[i] * (1 + 1e-9)),
                 }
             )
     return rows
