@@ -3,15 +3,21 @@
 import sys
 
 from bench.main import ALL, listing, main, names
+from collectives.process import serve
 
-if __name__ == "__main__":
+
+def _main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         print("\n".join(listing()))
-        sys.exit(0)
+        return 0
     if sys.argv[1] not in (*names(), ALL):
         print(
             f"busbar: no benchmark {sys.argv[1]!r}; there are: {', '.join([*names(), ALL])}",
             file=sys.stderr,
         )
-        sys.exit(2)
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+        return 2
+    return main(sys.argv[1], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(serve("busbar", _main))

@@ -10,6 +10,7 @@ from bench import launch
 from bench.options import Options, parse
 from collectives.catalogue import collectives, spec
 from collectives.errors import BusbarError, Unsupported
+from collectives.process import serve
 
 __all__ = ["ALL", "door", "listing", "main"]
 
@@ -20,7 +21,7 @@ _HIDDEN = ("sendrecv_pairs",)
 
 def door(collective: str) -> NoReturn:
     """Run the benchmark of a collective with this process's arguments, and leave."""
-    sys.exit(main(collective, sys.argv[1:]))
+    sys.exit(serve("busbar", lambda: main(collective, sys.argv[1:])))
 
 
 def names() -> list[str]:

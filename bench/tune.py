@@ -3,6 +3,7 @@
 import sys
 
 from bench.tuning.cli import main
+from collectives.process import serve
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve("busbar", lambda: main(sys.argv[1:])))

@@ -3,6 +3,7 @@
 import sys
 
 from collectives.cli import main
+from collectives.process import serve
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve("collectives", main))
