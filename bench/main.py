@@ -56,8 +56,10 @@ def main(collective: str, argv: Sequence[str]) -> int:
 
         if first.transport == "inproc" or first.threads is not None:
             if sign is not None:
-                what = "--threads" if first.threads is not None else "--transport inproc"
-                raise Unsupported(f"{what} makes its own ranks; run it without mpirun")
+                what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+                raise Unsupported(
+                    f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
+                )
             if first.threads is not None and first.ranks not in (None, first.threads):
                 raise Unsupported("--ranks and --threads exclude each other; give one of them")
             return start.threads(wanted)

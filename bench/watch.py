@@ -13,7 +13,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -29,15 +30,20 @@ _POLL_S = 0.2
 State = tuple[int, int]
 
 
-def catch_signals() -> socket.socket:
-    """Turn SIGINT and SIGTERM into bytes on the socket that is given back; main thread only."""
+@contextmanager
+def catch_signals() -> Iterator[socket.socket]:
+    """Meanwhile SIGINT and SIGTERM are bytes on the socket that is given; main thread only."""
     ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    for which in SIGNALS:
-        signal.signal(which, lambda *_: None)
-    # Kept open by the interpreter's own descriptor for as long as the process lives.
-    signal.set_wakeup_fd(theirs.detach())
-    return ours
+    with ours, theirs:
+        theirs.setblocking(False)
+        handlers = {which: signal.signal(which, lambda *_: None) for which in SIGNALS}
+        before = signal.set_wakeup_fd(theirs.fileno())
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(before)
+            for which, handler in handlers.items():
+                signal.signal(which, handler or signal.SIG_DFL)
 
 
 def explain(states: Mapping[int, State], size: int) -> str:
