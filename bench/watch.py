@@ -18,12 +18,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from bench.child import SOFTLY
 from collectives.world import World
 from collectives.worlds.mpi import MpiWorld
 
 __all__ = ["SIGNALS", "Watch", "catch_signals", "explain"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
 _ANSWER_S = 2.0
 _POLL_S = 0.2
@@ -32,7 +33,7 @@ State = tuple[int, int]
 
 @contextmanager
 def catch_signals() -> Iterator[socket.socket]:
-    """Meanwhile SIGINT and SIGTERM are bytes on the socket that is given; main thread only."""
+    """Meanwhile what ends a run are bytes on the socket that is given; main thread only."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
@@ -113,13 +114,14 @@ class Watch:
         return self._signals.recv(1)[0] if ready else 0
 
     def _signalled(self, which: signal.Signals) -> None:
-        status = 128 + which
+        name = "" if which == SOFTLY else f" by {which.name}"
+        status = 128 + (signal.SIGINT if which == SOFTLY else which)
         if self._world.rank != 0:
             # Rank 0 is likely to have got it too, and has the report to print.
             time.sleep(1)
             self._world.abort(status)
             os._exit(status)
-        self._end(f"interrupted by {which.name}", status)
+        self._end(f"interrupted{name}", status)
 
     def _stuck(self) -> None:
         self._deadline = float("inf")
