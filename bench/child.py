@@ -52,7 +52,7 @@ def run(
     def forward(number: int, frame: FrameType | None) -> None:
         came.append(number)
         if process is not None:
-            as_it_is = signal.SIGTERM if number == signal.SIGHUP else number
+            as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
             process.send_signal(told or as_it_is if len(came) == 1 else signal.SIGTERM)
 
     with _handled(forward):
