@@ -83,8 +83,8 @@ def _handled(handler: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for number, old in before.items():
-            signal.signal(number, old or signal.SIG_DFL)
+        for which, old in before.items():
+            signal.signal(which, old or signal.SIG_DFL)
 
 
 def _ends_with_us() -> None:

@@ -16,14 +16,11 @@ from bench.nccl_flags import unread
 from bench.options import Options, on_gpus
 from bench.screen import Screen
 from bench.session import Session
-from bench.watch import catch_signals
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
 from collectives.process import INTERRUPTED
 
 if TYPE_CHECKING:
-    import socket
-
     from collectives.transport import Transport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
@@ -62,8 +59,8 @@ def threads(wanted: Sequence[Options]) -> int:
     )
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
-    def body(world: InprocWorld, signals: socket.socket) -> int:
-        mine = signals if world.rank == 0 else None
+    def body(world: InprocWorld) -> int:
+        mine = world.rank == 0  # the main thread, which alone has signals
         try:
             made = _gpu(world, first, on_gpus)
             name = "threads of one process"
@@ -82,9 +79,7 @@ def threads(wanted: Sequence[Options]) -> int:
 
     from collectives.transports.inproc import InprocTransport
 
-    with catch_signals() as signals:
-        nranks = first.threads or first.ranks or 1
-        return max(run(nranks, partial(body, signals=signals), deadline=deadline))
+    return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
 
 
 def _library(baseline: Transport) -> str:
@@ -143,8 +138,7 @@ def mpi(wanted: Sequence[Options]) -> int:
         library = _library(both[1])
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
-        with catch_signals() as signals:
-            return _run(world, both, library, wanted, signals, again)
+        return _run(world, both, library, wanted, True, again)
     except (Unsupported, devices.NoGpu) as error:
         return _said(world, error)
     except BaseException as error:
@@ -212,7 +206,7 @@ def _run(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     again: Remake,
 ) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once.
@@ -249,7 +243,7 @@ def _groups(
     world: World,
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     group: Group,
     again: Remake,
 ) -> int:
@@ -270,7 +264,7 @@ def _session(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     group: Group | None = None,
 ) -> int:
     transport, baseline = both

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bench.child import SOFTLY
 from collectives.world import World
 from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["SIGNALS", "Watch", "catch_signals", "explain"]
+__all__ = ["SIGNALS", "Watch", "explain"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
@@ -32,7 +32,7 @@ State = tuple[int, int]
 
 
 @contextmanager
-def catch_signals() -> Iterator[socket.socket]:
+def _caught_signals() -> Iterator[socket.socket]:
     """Meanwhile what ends a run are bytes on the socket that is given; main thread only."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -71,11 +71,15 @@ class Watch:
         world: World,
         timeout: float | None,
         end: Callable[[str, int], None],
-        signals: socket.socket | None,
+        signals: bool,
     ) -> None:
-        """``signals``: from `catch_signals`, for one watch of the process; None for others."""
+        """``signals``: whether this watch takes the process's; one can, made by the main thread.
+
+        Until there is a watch, and after it, they do what they always did.
+        """
         self._world, self._timeout, self._end = world, timeout, end
-        self._signals = signals
+        self._ends = ExitStack()
+        self._signals = self._ends.enter_context(_caught_signals()) if signals else None
         self._row, self._iteration = -1, -1
         self._deadline = float("inf")
         self._over = threading.Event()
@@ -96,6 +100,8 @@ class Watch:
         """The run is over; signals no longer matter."""
         self._over.set()
         self._thread.join(2 * _POLL_S + _ANSWER_S)
+        if not self._thread.is_alive():
+            self._ends.close()
 
     def _run(self) -> None:
         while not self._over.is_set():

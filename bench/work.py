@@ -20,6 +20,10 @@ from collectives.spec import ALIGN_BYTES, Collective, Unit
 __all__ = ["Row", "check", "read_counts", "roots", "rows"]
 
 
+# A matrix of four thousand ranks.
+_MOST_CHARACTERS = 1 << 26
+
+
 class Row(NamedTuple):
     """One row: ``elements`` of each part, and what the size and count columns show.
 
@@ -40,7 +44,10 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
     table: list[list[int]] = []
     try:
         with path.open(newline="") as file:
-            for number, line in enumerate(csv.reader(file), 1):
+            text = file.read(_MOST_CHARACTERS + 1)
+            if len(text) > _MOST_CHARACTERS:
+                raise Unsupported(f"{path}: larger than {_MOST_CHARACTERS} bytes; no matrix is")
+            for number, line in enumerate(csv.reader(text.splitlines()), 1):
                 if not line or line[0].lstrip().startswith("#"):
                     continue
                 if len(table) >= 65536:
