@@ -68,7 +68,7 @@ def test_the_line_of_nccl_tests_runs(here: Here) -> None:
     """Rule: -b 8 -e … -g 3 is three GPUs of one process, right where ranks have less than an element."""
     here(gpus=3)
     status, out, err = in_process("allreduce", *["-b", "4", "-e", "16", "-n", "2", "-g", "3"])
-    rows = _rows(out)
+    rows = table_rows(out)
     assert status == 0, out + err
     assert len(rows) >= 12 and all(row[8] == row[12] == "0" for row in rows)
 
