@@ -15,6 +15,7 @@ from reports.shown import seconds, size_text
 
 __all__ = ["Expectation", "Failure", "check", "from_file", "parse", "parse_rate", "parse_share"]
 
+_MOST_BYTES = 1 << 20
 _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -130,7 +131,11 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
     except ImportError:
         raise MissingLibrary("PyYAML", str(path)) from None
     try:
-        document = yaml.safe_load(path.read_text())
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ReportError(f"{path}: more than {_MOST_BYTES} bytes; no list of rules is")
+        document = yaml.safe_load(data)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ReportError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     limit = None

@@ -19,6 +19,7 @@ __all__ = [
     "Samples",
     "chi_squared_p",
     "holm",
+    "midranks",
     "rank_test",
     "ratio_interval",
     "student_p",
@@ -71,6 +72,12 @@ def _medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
     return np.concatenate(found)
 
 
+def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Ranks from 1, equal values sharing the middle of theirs; and how many share each value."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place]), counts
+
+
 def rank_test(base: Sequence[float], new: Sequence[float]) -> RankTest:
     """Wilcoxon, Mann and Whitney's rank-sum test, normal approximation with ties and continuity.
 
@@ -81,8 +88,7 @@ def rank_test(base: Sequence[float], new: Sequence[float]) -> RankTest:
     if not n or not m:
         return RankTest(1.0, 0.0)
     values = np.concatenate([np.asarray(base, dtype=float), np.asarray(new, dtype=float)])
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    ranks, counts = midranks(values)
     u = float(ranks[n:].sum()) - m * (m + 1) / 2
     total = n + m
     ties = float((counts.astype(float) ** 3 - counts).sum())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import launch, options
-from bench.arguments import TUNING, Parser, at_least
+from bench.arguments import TUNING, at_least
 from bench.main import names
 from bench.screen import Screen
 from bench.tuning import nccl, openmpi
@@ -19,6 +19,7 @@ from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
+from collectives.usage import Parser
 from reports.errors import ReportError
 from reports.expect import parse_share
 from reports.files import StoreError, write
@@ -204,10 +205,6 @@ def _all(todo: Sequence[Launch], folder: Path, launcher: str | None) -> tuple[li
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             _say(str(error))
-        except KeyboardInterrupt:
-            raise Unsupported(
-                f"interrupted; what was measured is kept: --from {folder} decides on it"
-            ) from None
     if not found:
         raise LaunchFailed(f"none of {len(todo)} runs succeeded")
     return found, failed

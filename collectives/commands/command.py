@@ -129,7 +129,11 @@ def show(*things: object) -> None:
     """Print tables and lines to standard output."""
     from rich.console import Console
 
-    console = Console(width=width(), highlight=False, markup=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would leave with status 1
+
+    console = Ours(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.groups import color
-from tests.conftest import Mpi, Run, in_process
+from tests.conftest import Mpi, Run, in_process, table_rows
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3", "-A", "ring"]
 
@@ -36,7 +36,7 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
         assert [json.loads(row)["ranks"] for row in rows] == [size] * 2
 
 
-@pytest.mark.parametrize("rule", ["mod", "mod:0", "or:2", "div:x"])
+@pytest.mark.parametrize("rule", ["mod", "mod:0", "xor:2", "div:x"])
 def test_a_rule_that_is_none_is_refused(rule: str) -> None:
     """Rule: a malformed --split is one line with the forms that there are."""
     status, out, err = in_process("allreduce", "--threads", "2", "--split", rule, *SMALL)
@@ -52,5 +52,4 @@ def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     assert done.returncode == 0, done.stderr
     titles = [line for line in done.stdout.splitlines() if line.startswith("# group")]
     assert titles == ["# group 0 of 2: ranks 0 2", "# group 1 of 2: ranks 1 3"]
-    rows = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
-    assert len(rows) == 4
+    assert len(table_rows(done.stdout)) == 4

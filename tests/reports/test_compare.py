@@ -1,171 +1,23 @@
-"""Verdicts between runs: their error rates, their words, and when they are refused."""
+"""Verdicts between runs: their words, when they are refused, and the command as a gate."""
 
 import json
 from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reports.cli import main
 from reports.compare import compare, differences, join
-from reports.errors import ReportError
-from reports.expect import check, from_file, parse, parse_rate, parse_share
 from reports.exports import to_jsonl
-from reports.inference import chi_squared_p, holm, rank_test, ratio_interval, student_p
 from reports.reading import parse as read_text
-from reports.record import Result, Sample
-
-VALUES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
-ENVIRONMENT = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0", "n1"], "cpu": "EPYC",
-               "ranks_per_node": [2, 2], "variables": {"UCX_TLS": "sm"}}  # fmt: skip
-
-
-def _records(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> list[Result]:
-    random = np.random.default_rng(seed)
-    results = []
-    for algorithm in ("ring", "tree"):
-        for size in (1024, 2**20, 2**26):
-            middle = (1e-5 + size / 1e10) * (slow if algorithm == "ring" else 1)
-            times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
-            results.append(
-                Result(
-                    "allreduce",
-                    algorithm,
-                    "mpi",
-                    4,
-                    size,
-                    size // 4,
-                    "float",
-                    "sum",
-                    -1,
-                    1.5,
-                    Sample(times, n, wrong=0),
-                    None,
-                    {},
-                    {**ENVIRONMENT, **environment},
-                )
-            )
-    return results
-
-
-def _rows(results: list[Result]) -> list[object]:
-    return list(read_text(to_jsonl(results).decode()).rows)
-
-
-# -- the statistics
-
-
-@settings(deadline=None)
-@given(VALUES, VALUES)
-def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None:
-    """Rule: swapping the runs keeps p and turns the effect; both stay in their range."""
-    one, other = rank_test(base, new), rank_test(new, base)
-    assert one.p == pytest.approx(other.p) and one.effect == pytest.approx(-other.effect)
-    assert 0 <= one.p <= 1 and -1 <= one.effect <= 1
-
-
-@settings(deadline=None)
-@given(VALUES)
-def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
-    """Rule: no effect and p = 1 against itself."""
-    assert rank_test(values, values).effect == pytest.approx(0)
-    assert rank_test(values, values).p > 0.9
-
-
-def test_the_rank_test_agrees_with_counting_all_orders() -> None:
-    """Rule: near the exact p, found by trying every assignment of ranks to the sides."""
-    values = list(range(8))
-    for base in ([0, 1, 2, 3], [0, 2, 4, 6], [0, 1, 3, 6]):
-        new = [v for v in values if v not in base]
-        u = sum(b < n for b in base for n in new)
-        extreme, total = 0, 0
-        for order in combinations(values, 4):
-            rest = [v for v in values if v not in order]
-            total += 1
-            extreme += abs(sum(b < n for b in order for n in rest) - 8) >= abs(u - 8)
-        assert rank_test(base, new).p == pytest.approx(extreme / total, abs=0.05)
-
-
-def test_tails_are_those_of_the_tables() -> None:
-    """Rule: Student's t is exact for whole degrees of freedom, chi-squared within its approximation."""
-    from scipy import stats
-
-    for k in range(1, 40):
-        for t in (-3.0, 0.0, 0.5, 2.0, 12.0):
-            assert student_p(t, k) == pytest.approx(stats.t.sf(t, k), abs=1e-12)
-        for x in (0.3 * k, k, 3.0 * k):
-            assert chi_squared_p(x, k) == pytest.approx(stats.chi2.sf(x, k), abs=0.015)
-    with pytest.raises(ValueError, match="degrees"):
-        student_p(1, 0)
-
-
-def test_false_alarms_are_as_rare_as_said() -> None:
-    """Rule: samples of one distribution differ at the 5 % level in about 5 % of the cases."""
-    random = np.random.default_rng(1)
-    alarms = sum(
-        rank_test(random.exponential(size=20).tolist(), random.exponential(size=30).tolist()).p
-        < 0.05
-        for _ in range(2000)
-    )
-    assert 0.03 < alarms / 2000 < 0.065
-
-
-def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
-    """Rule: about 95 % of the intervals hold the true ratio of medians."""
-    random = np.random.default_rng(2)
-    hits = 0
-    for _ in range(300):
-        base, new = random.lognormal(0, 0.3, 40), 1.5 * random.lognormal(0, 0.3, 40)
-        low, high = ratio_interval([base.tolist()], [new.tolist()]) or (0, 0)
-        hits += low <= 1.5 <= high
-    assert 0.91 <= hits / 300 <= 0.99
-
-
-def test_runs_that_differ_widen_the_interval() -> None:
-    """Rule: what changes from run to run is no difference: nearly all intervals still hold 1."""
-    random = np.random.default_rng(3)
-
-    def side() -> list[list[float]]:
-        return [(m * random.lognormal(0, 0.01, 40)).tolist() for m in random.lognormal(0, 0.2, 6)]
-
-    def flat(runs: list[list[float]]) -> list[float]:
-        return [t for one in runs for t in one]
-
-    apart, together = 0, 0
-    for _ in range(40):
-        base, new = side(), side()
-        low, high = ratio_interval(base, new) or (0, 0)
-        apart += low <= 1 <= high
-        low, high = ratio_interval([flat(base)], [flat(new)]) or (0, 0)
-        together += low <= 1 <= high
-    assert apart >= 34 and together < apart
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(0, 1), max_size=30))
-def test_holm_keeps_order_and_only_raises(values: list[float]) -> None:
-    """Rule: corrected p are no smaller, at most 1, and in the same order."""
-    adjusted = holm(values)
-    assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
-    pairs = sorted(zip(values, adjusted, strict=True))
-    assert [q for _, q in pairs] == sorted(adjusted)
-
-
-def test_holm_on_a_worked_case() -> None:
-    """Rule: the k-th smallest of n is multiplied by n - k + 1."""
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
+from tests.reports.runs import noisy, rows
 
 # -- the words
 
 
 def test_words_follow_an_injected_slowness() -> None:
     """Rule: what was made 8 % slower is called slower, the other way round faster, the rest neither."""
-    base, new = _rows(_records(1)), _rows(_records(2, slow=1.08))
+    base, new = rows(noisy(1)), rows(noisy(2, slow=1.08))
     for left, right, word in ((base, new, "slower"), (new, base, "faster")):
         got = {(c.row.base.algorithm, c.word) for c in compare(join(left, right)[0])}
         assert got == {("ring", word), ("tree", "indistinguishable")}
@@ -176,15 +28,15 @@ def test_the_same_machine_is_indistinguishable() -> None:
     words = [
         c.word
         for seed in range(20)
-        for c in compare(join(_rows(_records(seed)), _rows(_records(seed + 100)))[0])
+        for c in compare(join(rows(noisy(seed)), rows(noisy(seed + 100)))[0])
     ]
     assert words.count("indistinguishable") >= len(words) - 2
 
 
 def test_a_difference_below_the_noise_is_none() -> None:
     """Rule: significant but smaller than --noise is still indistinguishable."""
-    base = _rows(_records(1, n=2000))
-    new = _rows(_records(2, slow=1.02, n=2000))
+    base = rows(noisy(1, n=2000))
+    new = rows(noisy(2, slow=1.02, n=2000))
     joined = [j for j in join(base, new)[0] if j.base.algorithm == "ring"]
     assert {c.word for c in compare(joined, noise=0.01)} == {"slower"}
     assert {c.word for c in compare(joined, noise=0.05)} == {"indistinguishable"}
@@ -205,17 +57,17 @@ def test_single_figures_are_untested_and_repeated_runs_are_samples() -> None:
 
 def test_what_differs_is_named() -> None:
     """Rule: machine and mapping forbid, versions and variables are said."""
-    base = _rows(_records(1))
+    base = rows(noisy(1))
     other = {"library": "Open MPI 5", "cpu": "Xeon", "ranks_per_node": [4], "variables": {}}
-    found = {(d.kind, d.name, d.forbids) for d in differences(base, _rows(_records(1, **other)))}
+    found = {(d.kind, d.name, d.forbids) for d in differences(base, rows(noisy(1, **other)))}
     assert found == {("versions", "library", False), ("machine", "cpu", True),
                      ("mapping", "ranks_per_node", True), ("versions", "UCX_TLS", False)}  # fmt: skip
-    assert not differences(base, _rows(_records(2)))
+    assert not differences(base, rows(noisy(2)))
 
 
 def test_what_a_log_does_not_know_forbids_nothing() -> None:
     """Rule: an older record without a fingerprint is compared; that it is unknown is said."""
-    base, new = _rows(_records(1)), _rows(_records(1, fingerprint=["abc"], cpu=None))
+    base, new = rows(noisy(1)), rows(noisy(1, fingerprint=["abc"], cpu=None))
     found = {d.name: d for d in differences(base, new)}
     assert set(found) == {"fingerprint", "cpu"} and not any(d.forbids for d in found.values())
     assert str(found["fingerprint"]) == "machine: fingerprint unknown -> abc"
@@ -225,7 +77,7 @@ def test_where_ranks_ran_is_compared_rank_by_rank() -> None:
     """Rule: the same machine with ranks on other CPUs or GPUs is another mapping."""
     one = {"mapping": {"node": [0, 0], "cpus": ["0", "1"], "gpu": ["", ""]}}
     two = {"mapping": {"node": [0, 0], "cpus": ["0", "2"], "gpu": ["", ""]}}
-    (found,) = differences(_rows(_records(1, **one)), _rows(_records(1, **two)))
+    (found,) = differences(rows(noisy(1, **one)), rows(noisy(1, **two)))
     assert (found.kind, found.name, found.forbids) == ("mapping", "mapping cpus", True)
 
 
@@ -235,13 +87,13 @@ def test_where_ranks_ran_is_compared_rank_by_rank() -> None:
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
     """Runs that are alike, slower, on another machine, and wrong."""
-    wrong = _records(4)
+    wrong = noisy(4)
     wrong[0] = replace(wrong[0], out=replace(wrong[0].out, wrong=3))  # type: ignore[type-var]
-    made = {"part": _records(2)[:4], "base": _records(1), "same": _records(2), "slow": _records(3, slow=1.08),
-            "other": _records(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
+    made = {"part": noisy(2)[:4], "base": noisy(1), "same": noisy(2), "slow": noisy(3, slow=1.08),
+            "other": noisy(3, cpu="Xeon"), "wrong": wrong}  # fmt: skip
     for name, results in made.items():
         (tmp_path / f"{name}.jsonl").write_bytes(to_jsonl(results))
-    (tmp_path / "elsewhere.jsonl").write_bytes(to_jsonl([replace(r, ranks=8) for r in _records(1)]))
+    (tmp_path / "elsewhere.jsonl").write_bytes(to_jsonl([replace(r, ranks=8) for r in noisy(1)]))
     return tmp_path
 
 
@@ -316,71 +168,8 @@ def test_unstable_rows_of_both_sides_are_said(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rule: a verdict stands beside what is wrong with the rows that it rests on."""
-    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in _records(2) if r.out]
+    few = [replace(r, out=replace(r.out, times=r.out.times[:3])) for r in noisy(2) if r.out]
     (runs / "few.jsonl").write_bytes(to_jsonl(few))
     assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
     err = capsys.readouterr().err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
-
-
-# -- expectations
-
-
-def test_expectations_name_what_failed_and_where(runs: Path) -> None:
-    """Rule: each row below its threshold is named with figure, threshold and nodes."""
-    rows = _rows(_records(1))
-    (failure,) = check([parse("allreduce,>=64M,algorithm=ring: busbw >= 0.8*limit")], rows, 2e10)
-    assert failure.nodes == "n0, n1" and "ring 64M out: busbw is" in failure.text
-    assert ">= 16 GB/s" in failure.text
-    assert not check([parse("allreduce, <64M: time < 1 ms"), parse("wrong == 0")], rows)
-
-
-def test_a_measured_limit_is_the_limit() -> None:
-    """Rule: without --limit a row is held against its own ceiling: 0.8 of it is 1.25 of its time."""
-    (row,) = [r for r in _rows(_records(1)) if (r.algorithm, r.size) == ("ring", 2**26)]
-    rule = [parse("busbw >= 0.8*limit")]
-    for share, kept in ((0.81, True), (0.79, False)):
-        held = replace(row, limit_s=share * row.time_s)
-        assert (check(rule, [held]) == []) == kept
-    with pytest.raises(ReportError, match="none was measured at 64M"):
-        check(rule, [row])
-
-
-def test_an_expectation_of_nothing_fails() -> None:
-    """Rule: a rule that no row speaks to would hide a lost test, so it is not kept."""
-    (failure,) = check([parse("alltoall: wrong == 0")], _rows(_records(1)))
-    assert failure.row is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "busbw", "x: speed > 1", "x: busbw >= ", "x: time < 5", "x: time < 0.5*limit", "x y: wrong = 0",
-     "colour=red: wrong = 0", "x: busbw > 1 us", "x: wrong > -1"],
-)  # fmt: skip
-def test_rules_that_make_no_sense_are_refused(text: str) -> None:
-    """Rule: never a silent default; the message repeats the rule."""
-    with pytest.raises(ReportError, match="--expect"):
-        parse(text)
-
-
-@settings(deadline=None)
-@given(st.text(max_size=40))
-def test_any_rule_is_understood_or_refused(text: str) -> None:
-    """Rule: one kind of error and nothing else, for rules, shares and rates."""
-    for function in (parse, parse_share, parse_rate):
-        try:
-            function(text)
-        except ReportError as error:
-            assert str(error)
-
-
-def test_rules_from_yaml(tmp_path: Path) -> None:
-    """Rule: a list, or expect and limit; anything else is refused, tags that build objects too."""
-    path = tmp_path / "rules.yaml"
-    path.write_text("limit: 10GB/s\nexpect:\n  - 'allreduce: busbw >= 0.5*limit'\n")
-    rules, limit = from_file(path)
-    assert limit == 1e10 and rules[0].of_limit
-    for bad in ("expects: []", "- 1", "a: [", "!!python/object/apply:os.getcwd []"):
-        path.write_text(bad)
-        with pytest.raises(ReportError, match=r"rules\.yaml"):
-            from_file(path)

@@ -149,7 +149,7 @@ class _Writer:
         return [head, *self._nets(ports, depth + 1), _close("pci", depth)]
 
     def _nets(self, nics: list[Device], depth: int) -> list[str]:
-        named = [(nic, name) for nic in nics if (name := _net_name(nic))]
+        named = [(nic, name) for nic in nics if (name := nic.net_name)]
         if not named:
             return []
         rows = [
@@ -157,11 +157,6 @@ class _Writer:
             for port, (nic, name) in enumerate(named, 1)
         ]
         return [_open("nic", {}, depth), *rows, _close("nic", depth)]
-
-
-def _net_name(nic: Device) -> str:
-    names = nic.get("net_names")
-    return nic.name or (str(names[0]) if isinstance(names, tuple) and names else "")
 
 
 def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:
