@@ -12,7 +12,6 @@ from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import Room
 from bench.sampler import Gauges
-from collectives.errors import RankFailure
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
@@ -25,13 +24,7 @@ from collectives.transport import Action, Array, LibraryCall, Transport
 from collectives.world import World
 from reports.record import Sample
 
-__all__ = ["Bench", "Case", "WrongResult"]
-
-
-class WrongResult(RankFailure):
-    """A result is wrong; the message names rank, index, got and expected."""
-
-    exit_status = 1
+__all__ = ["Bench", "Case"]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bench.environment import hostname
 from collectives.transports import inproc
 from reports.readers import own
 from reports.record import FORMAT, Result
-from tests.conftest import REPO, on_threads
+from tests.conftest import REPO, on_threads, table_rows
 
 ROW = re.compile(
     r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(-?\d+)" + r"\s+([\d.e+]+|N/A)" * 8 + r"\s*$"
@@ -121,6 +122,37 @@ def test_a_wrong_result_is_named_and_fails_the_run(monkeypatch: pytest.MonkeyPat
     )
     assert status == 1 and "FAILED" in out
     assert re.search(r"rank 1: out\[3\] is 77.0, expected \d", err)
+
+
+def test_wrong_elements_of_all_ranks_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: #wrong is the sum over ranks, in either placement."""
+    real = inproc._InprocAction.__call__
+
+    def broken(self: Any) -> None:
+        real(self)
+        self._buffers[1][: self._world.rank] = 77.0
+
+    monkeypatch.setattr(inproc._InprocAction, "__call__", broken)
+    argv = ["--ranks", "4", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    status, out, _ = on_threads("allreduce", *argv)
+    (row,) = table_rows(out)
+    assert status == 1 and (row[8], row[12]) == ("6", "6")
+
+
+def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the firing that is proven starts from a poisoned result: what it does not write is wrong."""
+    real, fired = inproc._InprocAction.__call__, Counter[int]()
+
+    def lazy(self: Any) -> None:
+        fired[id(self)] += 1
+        if fired[id(self)] == 1:
+            real(self)
+
+    monkeypatch.setattr(inproc._InprocAction, "__call__", lazy)
+    argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0", "-A", "ring"]
+    status, out, err = on_threads("allreduce", *argv, "--placement", "out")
+    (row,) = table_rows(out)
+    assert status == 1 and row[8] == "512", err
 
 
 def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
