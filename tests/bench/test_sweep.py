@@ -139,6 +139,18 @@ def test_wrong_elements_of_all_ranks_are_counted(monkeypatch: pytest.MonkeyPatch
     assert status == 1 and (row[8], row[12]) == ("6", "6")
 
 
+def test_what_is_not_checked_is_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: -c 0 shows N/A for #wrong, also where everything is wrong."""
+    monkeypatch.setattr(inproc._InprocAction, "__call__", lambda self: None)
+    argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring", "-c"]
+    _, out, _ = on_threads("allreduce", *argv, "0")
+    (row,) = table_rows(out)
+    assert row[8] == row[12] == "N/A"
+    status, out, _ = on_threads("allreduce", *argv, "1")
+    (row,) = table_rows(out)
+    assert status == 1 and int(row[8]) > 0
+
+
 def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: the firing that is proven starts from a poisoned result: what it does not write is wrong."""
     real, fired = inproc._InprocAction.__call__, Counter[int]()
