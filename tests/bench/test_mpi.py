@@ -90,7 +90,7 @@ def test_the_plain_command_works_with_open_mpi(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", ["-A nosuch", "-A torus:grid=2x2", "-b 1 -e 2", "--out /none/a.json"]
+    "argv", ["-A nosuch", "-A torus:grid=2x2", "-b 1 -e 2", "--out /proc/none/a.json"]
 )
 def test_bad_input_is_said_once(mpi: Mpi, run: Run, argv: str) -> None:
     """Rule: three ranks, one line, exit status 2, and no table."""

@@ -63,7 +63,7 @@ def test_parameters_stand_behind_a_name() -> None:
         ("-a 4", "invalid choice"),
         ("--bogus", "unrecognized"),
         ("--ranks 2 -r 2", "ranks 0 to 1"),
-        ("--ranks 2 --out /nonexistent/a.json", "no folder /nonexistent"),
+        ("--ranks 2 --out /proc/none/a.json", "no folder /proc/none"),
         ("--ranks 2 --out /tmp/a.txt", ".jsonl"),
         ("--ranks 2 --out /proc/x/", "cannot be written"),
     ],
