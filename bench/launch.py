@@ -35,9 +35,9 @@ _SIGNS = (
 )
 
 
-# For so long a silent rank leaves the word to rank 0, should the launcher not end it before; on a
-# busy host ranks start seconds apart.
-_GRACE_S = 10.0
+# For so long a silent rank leaves the word to rank 0. Open MPI's launcher ends all at the first bad
+# status, and on a busy host ranks start seconds apart; MPICH's waits until each has ended by itself.
+_GRACE_S, _OPEN_MPI_GRACE_S = 2.0, 10.0
 
 
 class Launched(NamedTuple):
@@ -66,7 +66,7 @@ def said(error: BusbarError | StoreError) -> int:
     if sign is None or sign.rank == 0:
         print(f"busbar: {error}", file=sys.stderr, flush=True)
     else:
-        time.sleep(_GRACE_S)
+        time.sleep(_OPEN_MPI_GRACE_S if sign.by == "Open MPI" else _GRACE_S)
     return error.exit_status
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -84,6 +85,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
         "PYTHONPATH": str(REPO),
     }
     return env | dict(extra or {})
+
+
+def interruptible() -> None:
+    """For ``preexec_fn``: what a shell runs in the background has interrupts ignored, as its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

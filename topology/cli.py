@@ -22,10 +22,11 @@ from topology.views.plain import plain
 CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
 #: Where launchers say which rank a process is; only rank 0 may complain.
-_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-#: For so long the others leave it the word: a launcher ends all at the first bad status of one.
-#: On a busy host ranks start seconds apart.
-_GRACE_S = 10.0
+_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
+_RANKS = ("PMI_RANK", "PMIX_RANK", _OPEN_MPI, "SLURM_PROCID")
+#: For so long the others leave it the word. Open MPI's launcher ends all at the first bad status,
+#: and on a busy host ranks start seconds apart; MPICH's waits until each has ended by itself.
+_GRACE_S, _OPEN_MPI_GRACE_S = 2.0, 10.0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
             sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
             sys.stderr.flush()
         else:
-            time.sleep(_GRACE_S)
+            time.sleep(_OPEN_MPI_GRACE_S if _OPEN_MPI in os.environ else _GRACE_S)
         return BAD
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at exit must not complain either.

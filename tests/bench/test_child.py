@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 os.kill(os.getppid(), int(sys.argv[1]))
 sys.exit(signal.sigwait(signals))
 """
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Says when it is ready, waits for the end, and says which signal that was.
 WAIT = """
 import signal
@@ -31,7 +33,17 @@ print(signal.sigwait({signal.SIGTERM}).name, flush=True)
 """
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """No signal is ignored, as those of a terminal are by what runs in the background."""
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in ENDINGS}
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
 @pytest.mark.timeout(60)
+@pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(
     ("came", "told", "arrives"),
     [

@@ -19,6 +19,8 @@ TRANSPORTS = ("mpi", "shm")
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")
 FAULTS = str(REPO / "tests/bench/mpi_faults.py")
 BENCH = ("-m", "bench.allreduce")
+# A run that never ends by itself, whose rows are short however many ranks share a core.
+ENDLESS = ("-b", "1K", "-e", "1K", "-n", "10", "-A", "ring", "-N", "0")
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -140,10 +142,8 @@ def _until_a_row(process: "subprocess.Popen[str]") -> str:
 
 
 def _start(mpi: Mpi, transport: str, out: Path) -> "subprocess.Popen[str]":
-    """A run that never ends by itself, whose rows are short however many ranks share a core."""
-    options = ["-b", "1K", "-e", "1K", "-n", "10", "-A", "ring", "-N", "0", "--out", str(out)]
     return subprocess.Popen(
-        under(mpi, 3, *BENCH, "--transport", transport, *options),
+        under(mpi, 3, *BENCH, "--transport", transport, *ENDLESS, "--out", str(out)),
         env=environment(),
         cwd=REPO,
         text=True,
@@ -182,7 +182,7 @@ def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) ->
     It is all that ``timeout``, a scheduler or another program knows of, and no rank is left behind.
     """
     out = tmp_path / "rows.jsonl"
-    argv = ["--ranks", "2", "-b", "1K", "-e", "256M", "-n", "50", "-A", "ring", "--out", str(out)]
+    argv = ["--ranks", "2", *ENDLESS, "--out", str(out)]
     process = subprocess.Popen(
         [mpi.python, *BENCH, *argv],
         env=environment(),
@@ -194,7 +194,7 @@ def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) ->
     try:
         text = _until_a_row(process)
         process.send_signal(signal.SIGTERM)
-        rest, err = process.communicate(timeout=30)
+        rest, err = process.communicate(timeout=LIMIT_S)
     finally:
         process.poll() is None and process.send_signal(signal.SIGKILL)
     assert process.returncode == 128 + signal.SIGTERM

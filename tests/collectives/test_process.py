@@ -13,7 +13,7 @@ import pytest
 from collectives.errors import Unsupported
 from collectives.files import write
 from collectives.process import CLOSED, INTERRUPTED
-from tests.conftest import REPO, environment
+from tests.conftest import REPO, environment, interruptible
 
 DOORS = (
     ("collectives", ("collectives", "list")),
@@ -104,6 +104,7 @@ def test_ctrl_c_before_anything_is_silent(tmp_path: Path) -> None:
         cwd=REPO,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=interruptible,
     )
     with pipe.open("wb"):  # opens when the command has opened it to read
         process.send_signal(signal.SIGINT)

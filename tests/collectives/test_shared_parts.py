@@ -10,7 +10,8 @@ from collectives.catalogue import spec
 from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.shared.bind import cores_of, numa_nodes, place_cores
-from collectives.shared.ceiling import Ceiling, Least, least
+from collectives.shared.ceiling import Ceiling, Least, least, probe
+from collectives.worlds.inproc import InprocWorld, run
 
 NODES = [[0, 1, 2, 3, 16, 17], [4, 5, 6, 7, 20, 21]]
 CORES = sorted(NODES[0] + NODES[1])
@@ -81,3 +82,24 @@ def test_the_limit_copies_what_it_can() -> None:
     assert ceiling.seconds(Least(40, 40, True)) == 5
     assert ceiling.seconds(Least(60, 40, False)) == 12
     assert ceiling.seconds(Least(40, 50, False)) == 12
+
+
+def test_a_probe_takes_calm_sweeps_of_the_slowest_rank() -> None:
+    """Rule: a sweep takes what its slowest rank takes; more than twice the least was disturbed."""
+    nbytes, ranks = 1000, 2
+    times = {
+        # The second rank is the slower in the first sweep, and disturbed in the third.
+        ("read", False): ([1.0, 2.0, 1.0, 2.5], [2.0, 1.0, 5.0, 2.5]),
+        ("write", False): ([9.0] * 4, [9.0] * 4),
+        ("write", True): ([4.0, 8.0, 8.0, 8.1], [4.0, 8.0, 8.0, 8.1]),  # twice the least is calm
+        ("copy", False): ([2.0] * 4, [8.0] * 4),
+        ("copy", True): ([10.0] * 4, [10.0] * 4),
+        ("update", False): ([1.0] * 4, [1.0] * 4),
+    }
+
+    def body(world: InprocWorld) -> Ceiling:
+        return probe(lambda kind, stream: times[kind, stream][world.rank], world, nbytes)
+
+    every = ranks * nbytes
+    expected = Ceiling(read=every / 2.0, write=every / 8.0, copy=every / 8.0, update=every / 1.0)
+    assert run(ranks, body, deadline=60) == [expected] * ranks
