@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from reports.cli import main
 from reports.compare import compare, differences, join
 from reports.exports import to_jsonl
-from reports.inference import chi_squared_p, holm, rank_test, ratio_interval, student_p
+from reports.inference import (
+    between_runs,
+    chi_squared_p,
+    holm,
+    likeness,
+    rank_test,
+    ratio_interval,
+    student_p,
+    student_quantile,
+)
 from reports.reading import parse as read_text
 from reports.record import Result, Sample
 
@@ -143,6 +152,78 @@ def test_runs_that_differ_widen_the_interval() -> None:
     assert apart >= 34 and together < apart
 
 
+def _alike(random: np.random.Generator, n: int, r: float) -> list[float]:
+    """Times whose logarithms are an autoregression: neighbours have the correlation r."""
+    x, found = random.standard_normal(), []
+    for step in random.standard_normal(n):
+        x = r * x + (1 - r * r) ** 0.5 * step
+        found.append(float(np.exp(0.1 * x)))
+    return found
+
+
+def test_iterations_that_resemble_their_neighbours_count_for_less() -> None:
+    """Rule: false alarms stay near 5 % where neighbours are alike; as independent ones, a fifth."""
+    random, careful, naive = np.random.default_rng(4), 0, 0
+    for _ in range(400):
+        base, new = _alike(random, 80, 0.6), _alike(random, 80, 0.6)
+        careful += rank_test(base, new, [likeness([base]), likeness([new])]).p < 0.05
+        naive += rank_test(base, new).p < 0.05
+    assert careful <= 40 and naive >= 60  # of a level of 5 %: 20, and 4.4 as its standard deviation
+
+
+def test_blocks_of_neighbours_widen_the_interval() -> None:
+    """Rule: the bootstrap of alike iterations holds the true ratio nearly as often as it says."""
+    random, hits = np.random.default_rng(5), 0
+    for _ in range(80):
+        low, high = ratio_interval([_alike(random, 150, 0.6)], [_alike(random, 150, 0.6)]) or (0, 0)
+        hits += low <= 1 <= high
+    assert hits >= 69  # blind to likeness it would be 54
+
+
+@pytest.mark.parametrize("r", [0.0, 0.5, 0.9])
+def test_likeness_is_the_correlation_of_neighbours(r: float) -> None:
+    """Rule: estimated without much bias from short runs, whatever differs between them."""
+    random = np.random.default_rng(6)
+    runs = [[m * t for t in _alike(random, 60, r)] for m in random.lognormal(0, 1, 60)]
+    assert likeness(runs) == pytest.approx(r, abs=0.08)
+    assert likeness([[1.0] * 50, [2.0]]) == 0
+
+
+@pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 3), (5, 1)])
+def test_few_runs_a_side_say_little(base: int, new: int) -> None:
+    """Rule: what differs from run to run is allowed for, however few there are: t, not the bootstrap."""
+    random, hits = np.random.default_rng(7), 0
+
+    def side(n: int) -> list[list[float]]:
+        return [(m * random.lognormal(0, 0.01, 9)).tolist() for m in random.lognormal(0, 0.1, n)]
+
+    for _ in range(400):
+        low, high = between_runs(side(base), side(new)) or (0, 0)
+        hits += low <= 1 <= high
+    assert 0.92 <= hits / 400 <= 0.98
+    assert between_runs(side(1), side(1)) is None and between_runs([[0.0]], side(2)) is None
+
+
+def test_students_quantile_turns_its_tail_back() -> None:
+    """Rule: the t of a chance has that chance; two of the tables' values."""
+    assert student_quantile(0.025, 2) == pytest.approx(4.303, abs=5e-4)
+    assert student_quantile(0.025, 30) == pytest.approx(2.042, abs=5e-4)
+    for k in (1, 4, 17):
+        assert student_p(student_quantile(0.1, k), k) == pytest.approx(0.1)
+
+
+def test_one_run_a_side_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: iterations of one run do not show what changes from run to run, and the reader is told."""
+    assert main(["compare", str(runs / "base.jsonl"), str(runs / "same.jsonl")]) == 0
+    assert "one run a side" in capsys.readouterr().err
+    folder = runs / "several"
+    folder.mkdir()
+    for name in ("base", "same"):
+        (folder / f"{name}.jsonl").write_bytes((runs / f"{name}.jsonl").read_bytes())
+    assert main(["compare", str(folder), str(runs / "same.jsonl")]) == 0
+    assert "one run a side" not in capsys.readouterr().err
+
+
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_holm_keeps_order_and_only_raises(values: list[float]) -> None:
@@ -197,7 +278,8 @@ def test_single_figures_are_untested_and_repeated_runs_are_samples() -> None:
         return list(read_text("".join(head + row.format(t, t) for t in times)).rows)
 
     assert {c.word for c in compare(join(log(10), log(20))[0])} == {"untested"}
-    many = compare(join(log(*range(10, 20)), log(*range(20, 30)))[0])
+    mixed = (3, 8, 1, 6, 9, 0, 5, 2, 7, 4)
+    many = compare(join(log(*(10 + n for n in mixed)), log(*(20 + n for n in mixed)))[0])
     assert {c.word for c in many} == {"slower"}
 
 
