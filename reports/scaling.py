@@ -84,7 +84,7 @@ def scaling_tables(
 def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
     rows = [s.row for s in group]
     bounds = [
-        "" if s.low is None or s.high is None else f"{100 * s.low:.0f} to {100 * s.high:.0f}%"
+        "" if s.low is None or s.high is None else f"{100 * s.low:.1f} to {100 * s.high:.1f}%"
         for s in group
     ]
     columns: list[tuple[str, str, list[str]]] = [

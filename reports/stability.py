@@ -31,6 +31,7 @@ MOST_CV = 0.1
 _SIGNIFICANT = 0.001
 _SIGNIFICANT_WARM = 0.01
 _SHIFT = 0.02
+_MANY_TIMES = 9
 _APART = 0.05
 _LIKENESS = 0.2
 
@@ -111,9 +112,16 @@ def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
     if more < _APART:
         return None
     first = "the first iteration takes" if k == 1 else f"the first {k} iterations take"
-    text = f"{first} {100 * more:.3g} % longer than the rest"
+    text = f"{first} {_longer(more)} the rest"
     shift = float(np.median(t) / np.median(t[k:])) - 1
     return k, Unstable("warm-up", text, more, abs(shift))
+
+
+def _longer(more: float) -> str:
+    """``30 % longer than``, and where per cent say little ``12 times as long as``."""
+    if more > _MANY_TIMES:
+        return f"{1 + more:.3g} times as long as"
+    return f"{100 * more:.3g} % longer than"
 
 
 def _log_comb(n: int, k: int) -> float:
@@ -142,6 +150,8 @@ def _drift(t: Floats) -> Unstable | None:
         return None
     word = "slower" if change > 0 else "faster"
     text = f"the last third is {100 * abs(change):.3g} % {word} than the first"
+    if change > _MANY_TIMES:
+        text = f"the last third takes {_longer(change)} the first"
     return Unstable("drift", text, abs(change), abs(change))
 
 
