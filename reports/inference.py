@@ -82,7 +82,7 @@ def between_runs(base: Samples, new: Samples, level: float = 0.95) -> tuple[floa
     return exp(middle - off), exp(middle + off)
 
 
-def likeness(runs: Samples) -> float:
+def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
     """The correlation r of neighbours' ranks within runs, 0 … 0.98; negative ones count as none.
 
     Corrected for its bias in short samples, −(1 + 3r)/n (Kendall 1954).
