@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 from collectives.dtypes import DTYPES, FLOAT8
-from collectives.errors import Unsupported
 from collectives.ops import OPS
+from collectives.usage import Parser
 
-__all__ = ["Parser", "at_least", "parser"]
+__all__ = ["at_least", "parser"]
 
 TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
@@ -20,14 +19,6 @@ GRAPHS = ("on", "off", "compare")
 EXECUTORS = ("program", "steps", "engine")
 SPLITS = ("mod", "div", "and")
 TUNING = Path("busbar-tuning.json")
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are our errors, of one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise Unsupported where argparse would leave."""
-        raise Unsupported(f"{message}; see --help")
 
 
 def at_least(low: int, what: str) -> Callable[[str], int]:

@@ -22,9 +22,10 @@ __all__ = ["Ceilings"]
 LEAST_BYTES = 64 << 10
 # Of all ranks together. More says nothing new: no cache is so large that rates still change.
 MOST_BYTES = 512 << 20
-# Seconds that a probe should take, and sweeps of each kind that it does at the most.
-BUDGET = 1.0
-SWEEPS = 5
+# Sweeps of each kind that a probe does within so many seconds, and how many more of a small size,
+# whose sweeps vary most, within fewer.
+SWEEPS, BUDGET = 5, 1.0
+MORE_SWEEPS, MORE_BUDGET = 100, 0.1
 
 
 class Probes(Protocol):
@@ -79,12 +80,12 @@ class Ceilings:
         return self._known[key].seconds(needed)
 
     def _probed(self, source: Array, target: Array) -> Ceiling:
-        """As many sweeps as the budget allows, by the time that one of each kind takes."""
+        """As many sweeps as the budgets allow, by the time that one of each kind takes."""
         assert self._transport is not None
         start = time.perf_counter()
         found = self._transport.ceiling(source, target, 1)
         spent = self._world.combine(np.array([time.perf_counter() - start]), "max")[0]
-        n = min(SWEEPS, int(BUDGET / spent))
+        n = max(min(SWEEPS, int(BUDGET / spent)), min(MORE_SWEEPS, int(MORE_BUDGET / spent)))
         return self._transport.ceiling(source, target, n) if n > 1 else found
 
 

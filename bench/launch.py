@@ -35,8 +35,9 @@ _SIGNS = (
 )
 
 
-# For so long a silent rank leaves the word to rank 0, should the launcher not end it before.
-_GRACE_S = 2.0
+# For so long a silent rank leaves the word to rank 0, should the launcher not end it before; on a
+# busy host ranks start seconds apart.
+_GRACE_S = 10.0
 
 
 class Launched(NamedTuple):

@@ -26,6 +26,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
 _ANSWER_S = 2.0
 _POLL_S = 0.2
+# How long a rank that was interrupted leaves the report to rank 0.
+_GRACE_S = 5.0
 State = tuple[int, int]
 
 
@@ -109,8 +111,8 @@ class Watch:
     def _signalled(self, which: signal.Signals) -> None:
         status = 128 + which
         if self._world.rank != 0:
-            # Rank 0 is likely to have got it too, and has the report to print.
-            time.sleep(1)
+            # Rank 0 is likely to have got it too, has the report to print, and ends all then.
+            time.sleep(_GRACE_S)
             self._world.abort(status)
             os._exit(status)
         self._end(f"interrupted by {which.name}", status)

@@ -192,7 +192,9 @@ def _rounds(
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        number[name] = 5 if name == "limit" else max(1, min(20_000, int(given.turn / once)))
+        # Six sweeps make a limit; at least five of each, for their median.
+        fewest, each = (5, 6 * once) if name == "limit" else (1, once)
+        number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):
         for name, turn in turns.items():

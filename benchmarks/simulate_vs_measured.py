@@ -2,14 +2,13 @@
 
     python benchmarks/simulate_vs_measured.py [ROUNDS]
 
-Each round maps two ranks of this host over MPI with a sweep of sizes, measures `ring` and `ps` at 16 MiB,
-and simulates both on that map, with additions at the rate that its sweep shows and with none. Prints
-medians over the rounds with the least and the greatest, as a table in Markdown.
+Each round maps two ranks of this host over MPI with a sweep of sizes, measures all-reduces out of place at
+three sizes, and simulates them on that map, and on the same map without its sweep. Prints medians over
+the rounds with the least and the greatest, as a table in Markdown.
 """
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
 import sys
@@ -17,72 +16,80 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import reports
 from collectives.catalogue import draft, spec
 from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.maps import from_file
+from collectives.simulate.machines.maps import from_map
 from collectives.simulate.outcome import simulate
+from topology.gather import gather
+from topology.sweep import swept
 
-RANKS, SIZE = 2, 16 << 20
-NAMES = ("ring", "ps")
+RANKS, SIZES, LARGEST = 2, (64 << 10, 1 << 20, 16 << 20), 16 << 20
+NAMES = ("ring", "ps", "recursive_doubling")
+Times = dict[tuple[str, int], float]
 
 
-def _under_mpi(*rest: str) -> str:
+def _under_mpi(*rest: str) -> None:
     launcher = str(Path(sys.prefix) / "bin" / "mpirun")
-    command = [launcher, "-n", str(RANKS), sys.executable, "-m", *rest]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return done.stdout
+    command = [launcher, "-bind-to", "core", "-n", str(RANKS), sys.executable, "-m", *rest]
+    subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
 
 
-def _measured() -> list[float]:
-    """Bus bandwidth of every algorithm, GB/s."""
-    size = str(SIZE)
-    text = _under_mpi(
-        *("bench.allreduce", "--transport", "mpi", "-A", ",".join(NAMES)),
-        *("-b", size, "-e", size, "-n", "40"),
+def _measured(file: Path) -> Times:
+    """Median seconds of every algorithm and size."""
+    _under_mpi(
+        *("bench.allreduce", "--transport", "mpi", "-A", ",".join(NAMES), "--placement", "out"),
+        *("-b", str(SIZES[0]), "-e", str(SIZES[-1]), "-f", "16", "-n", "40", "-c", "0"),
+        *("--out", str(file)),
     )
-    found = re.search(rf"out-of-place .* busbw in GB/s\n.*\n#\s+{size}\s+(\S+)\s+(\S+)", text)
-    assert found, text
-    return [float(value) for value in found.groups()]
+    rows = reports.load(file)
+    found = zip(rows["algorithm"], rows["size"], rows["time_s"], strict=True)
+    return {(str(name), int(size)): float(seconds) for name, size, seconds in found}
 
 
-def _simulated(made: Machine) -> list[float]:
-    """The same of a simulation."""
-    found = (
-        simulate(draft("allreduce", name, RANKS), spec("allreduce"), made, SIZE) for name in NAMES
+def _simulated(made: Machine) -> Times:
+    """The same of simulations."""
+    what = spec("allreduce")
+    return {
+        (name, size): simulate(draft("allreduce", name, RANKS), what, made, size).seconds
+        for name in NAMES
+        for size in SIZES
+    }
+
+
+def _round(folder: Path) -> tuple[Times, Times, Times]:
+    """Measured, simulated, and simulated without the sweep."""
+    file, record = folder / "map.json", folder / "rows.jsonl"
+    record.unlink(missing_ok=True)
+    _under_mpi(
+        *("topology", "measure", "--isolated", "--repetitions", "100"),
+        *("--sweep", str(LARGEST), "-o", str(file)),
     )
-    return [SIZE / one.seconds / 1e9 for one in found]
+    whole, _ = gather([str(file)])
+    names = {f"{one.quantity}_{one.nbytes}" for one in swept(whole)}
+    bare = replace(whole, pairs=tuple(p for p in whole.pairs if p.fact.name not in names))
+    return _measured(record), _simulated(from_map(whole)), _simulated(from_map(bare))
 
 
 def main() -> None:
     """Print the table."""
-    rounds = int(sys.argv[1]) if sys.argv[1:] else 5
-    rows: list[tuple[list[float], ...]] = []
-    rates: list[float] = []
+    count = int(sys.argv[1]) if sys.argv[1:] else 5
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "map.json"
-        for _ in range(rounds):
-            _under_mpi(
-                *("topology", "measure", "--isolated", "--repetitions", "100"),
-                *("--sweep", str(SIZE), "-o", str(file)),
-            )
-            made = from_file(str(file))
-            free = replace(made, gamma=0.0)
-            rates.append(1e-9 / made.gamma if made.gamma else float("inf"))
-            rows.append((_measured(), _simulated(made), _simulated(free)))
-    print(
-        "| 16 MiB, 2 ranks, busbw GB/s | measured | simulated | additions free |\n|---|---|---|---|"
-    )
-    for i, name in enumerate(NAMES):
-        cells = [_cell([row[side][i] for row in rows]) for side in range(3)]
-        print(f"| `{name}` | {' | '.join(cells)} |")
-    print("| ring over ps | " + " | ".join(
-        _cell([row[side][0] / row[side][1] for row in rows]) for side in range(3)
-    ) + " |")  # fmt: skip
-    print(f"\nadditions at {_cell(rates)} GB/s")
+        rounds = [_round(Path(folder)) for _ in range(count)]
+    print(f"| {RANKS} ranks | bytes | measured, µs | simulated/measured | without the sweep |")
+    print("|---|--:|--:|--:|--:|")
+    for name in NAMES:
+        for size in SIZES:
+            key = name, size
+            cells = [_cell([1e6 * measured[key] for measured, *_ in rounds], 1)]
+            for side in (1, 2):
+                cells.append(_cell([each[side][key] / each[0][key] for each in rounds], 2))
+            print(f"| `{name}` | {size} | {' | '.join(cells)} |")
 
 
-def _cell(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+def _cell(values: list[float], digits: int) -> str:
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collectives.commands import costing, fitting, listing, showing, simulating,
 from collectives.commands.command import Command
 from collectives.errors import BusbarError
 from collectives.msccl import cli as files
+from collectives.usage import Parser
 
 __all__ = ["COMMANDS", "main"]
 
@@ -31,8 +32,8 @@ COMMANDS: Mapping[str, Command] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; gives the exit status: 0, 1 for a failed proof, 2 for bad input."""
-    options = _parser().parse_args(arguments)
     try:
+        options = _parser().parse_args(arguments)
         return int(options.run(options))
     except BusbarError as error:
         print(f"collectives: {error}", file=sys.stderr)
@@ -43,16 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaint is one line."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        """Say what is wrong, and end with status 2."""
-        self.exit(2, f"collectives: {message} (see {self.prog} --help)\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m collectives", description="Schedules of collectives: see, prove, cost."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -92,3 +92,8 @@ class Program:
     def received(self) -> int:
         """Elements that this rank receives."""
         return sum(receive.span.size for step in self.steps for receive in step.receives)
+
+    def late(self) -> int:
+        """Elements that arrive late (see `Receive`) in the step that has most of them."""
+        steps = [sum(r.span.size for r in step.receives if r.late) for step in self.steps]
+        return max(steps, default=0)

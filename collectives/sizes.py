@@ -6,9 +6,16 @@ import re
 
 from collectives.errors import Unsupported
 
-__all__ = ["MOST_RANKS", "human", "parse_size", "ranks", "short", "sweep"]
+__all__ = ["MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
 
 MOST_RANKS = 1024
+
+
+class Unsaid(str):
+    """Rank counts that stand where nobody gave any: what a file says goes before them."""
+
+    __slots__ = ()
+
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 

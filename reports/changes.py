@@ -20,7 +20,7 @@ from math import log, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.inference import holm, student_p
+from reports.inference import holm, midranks, student_p
 
 __all__ = ["LEAST", "Alarm", "Cut", "alarms", "cuts"]
 
@@ -113,7 +113,7 @@ def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
     keys = np.random.default_rng(seed).random((draws, runs))
     places, own, least = [], [], np.ones(draws)
     for segment in segments:
-        ranks = _ranks(segment.values)
+        ranks = midranks(segment.values)[0]
         order = np.concatenate([np.arange(len(ranks))[None], keys[:, segment.runs].argsort(axis=1)])
         scores = _scores(ranks[order])
         best = scores.max(axis=1)
@@ -126,11 +126,6 @@ def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
         (at, float(1 + (least <= p + 1e-12).sum()) / (draws + 1))
         for at, p in zip(places, own, strict=True)
     ]
-
-
-def _ranks(values: Floats) -> Floats:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
 
 
 def _scores(ranks: Floats) -> Floats:

@@ -38,7 +38,8 @@ _UNITS = {"µs": "us", "μs": "us", "Gb/s": "Gbit/s", "Gbps": "Gbit/s"}
 _PLACES = {"in": "in", "out": "out", "in-place": "in", "out-of-place": "out"}
 _PLACES |= {"inplace": "in", "outofplace": "out"}
 _EXAMPLE = "'allreduce,>=64M: busbw >= 0.8*limit'"
-_MOST_BYTES = 1 << 62
+_MOST_SIZE = 1 << 62
+_MOST_BYTES = 1 << 20
 
 
 def parse(text: str) -> Expectation:
@@ -135,7 +136,7 @@ def _selectors(part: str) -> Iterator[Selector]:
 def _bytes(number: str, unit: str) -> int:
     """Bytes of ``64``, ``K``; units are binary, as everywhere. Raises ValueError."""
     value = float(number) * (1 << 10 * " KMGT".index(unit.upper() or " "))
-    if value != int(value) or value > _MOST_BYTES:
+    if value != int(value) or value > _MOST_SIZE:
         raise ValueError(f"{number}{unit} are no bytes")
     return int(value)
 
@@ -171,8 +172,12 @@ def from_file(path: Path) -> tuple[list[Expectation], float | None]:
     except ImportError:
         raise MissingLibrary("PyYAML", str(path)) from None
     try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ReportError(f"{path}: more than {_MOST_BYTES} bytes; no list of rules is")
         # Nodes know their lines. Aliases are shared, never multiplied, and no tag builds anything.
-        root = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+        root = yaml.compose(data, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""

@@ -22,6 +22,7 @@ __all__ = [
     "chi_squared_p",
     "holm",
     "likeness",
+    "midranks",
     "rank_test",
     "ratio_interval",
     "student_p",
@@ -89,7 +90,7 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
     """
     found, many = 0.0, 0
     for run in runs:
-        ranks = _ranked(np.asarray(run, dtype=float))[0]
+        ranks = midranks(np.asarray(run, dtype=float))[0]
         d = ranks - ranks.mean()
         squares = float(d @ d)
         if len(d) > 2 and squares > 0:
@@ -125,10 +126,10 @@ def _medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
     return np.concatenate(found)
 
 
-def _ranked(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Ranks from 1, equal values sharing theirs; and how many are equal, of each value."""
+def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Ranks from 1, equal values sharing the middle of theirs; and how many share each value."""
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place], counts
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place]), counts
 
 
 def rank_test(
@@ -144,7 +145,7 @@ def rank_test(
     if not n or not m:
         return RankTest(1.0, 0.0)
     values = np.concatenate([np.asarray(base, dtype=float), np.asarray(new, dtype=float)])
-    ranks, counts = _ranked(values)
+    ranks, counts = midranks(values)
     u = float(ranks[n:].sum()) - m * (m + 1) / 2
     total = n + m
     ties = float((counts.astype(float) ** 3 - counts).sum())

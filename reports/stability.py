@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.dip import is_multimodal, two_groups
+from reports.inference import midranks
 from reports.shown import seconds
 from reports.statistics import relative_width
 
@@ -128,19 +129,13 @@ def _log_comb(n: int, k: int) -> float:
     return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
 
 
-def _ranks(t: Floats) -> Floats:
-    """Ranks from 1, equal values sharing theirs."""
-    _, place, counts = np.unique(t, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place])
-
-
 def _significant(z: float) -> bool:
     return erfc(abs(z) / sqrt(2)) < _SIGNIFICANT
 
 
 def _drift(t: Floats) -> Unstable | None:
     """Spearman's correlation of times with their number (1904); amount: last third over first."""
-    n, ranks = len(t), _ranks(t)
+    n, ranks = len(t), midranks(t)[0]
     if ranks.min() == ranks.max():
         return None
     rho = float(np.corrcoef(ranks, np.arange(n))[0, 1])
@@ -177,7 +172,7 @@ def _alike(t: Floats) -> Unstable | None:
     near −1/n with variance 1/n. With a correlation r the mean of n values is as uncertain as that
     of n (1 − r) / (1 + r) independent ones.
     """  # noqa: D205
-    n, d = len(t), _ranks(t)
+    n, d = len(t), midranks(t)[0]
     d = d - d.mean()
     squares = float(d @ d)
     if squares <= 0:

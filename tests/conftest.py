@@ -25,6 +25,15 @@ settings.load_profile("busbar")
 
 REPO = Path(__file__).resolve().parent.parent
 LIMIT_S = 120
+# What launchers leave in an environment, and what terminals and CI services ask of output.
+MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_")
+TERMINALS = ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "COLUMNS", "LINES")
+
+
+def pytest_configure() -> None:
+    """Tests see a machine without a launcher and without a terminal, wherever they run."""
+    for name in [n for n in os.environ if n.startswith(MARKS) or n in TERMINALS]:
+        del os.environ[name]
 
 
 class Mpi(NamedTuple):
@@ -68,10 +77,8 @@ def mpich() -> Mpi:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, without any launcher's marks, allowing Open MPI as root."""
-    marks = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_")
-    env = {k: v for k, v in os.environ.items() if not k.startswith(marks)}
-    env |= {
+    """This process's environment, allowing Open MPI as root."""
+    env = dict(os.environ) | {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PYTHONPATH": str(REPO),
@@ -126,6 +133,11 @@ def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tupl
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:
     """The command line that runs Python with ``rest`` on so many ranks."""
     return [mpi.mpirun, *mpi.flags, "-n", str(ranks), mpi.python, *rest]
+
+
+def table_rows(out: str) -> list[list[str]]:
+    """The rows of a benchmark's table, word by word, without its comments."""
+    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
 
 
 def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:

@@ -23,7 +23,8 @@ _PROG = "python -m topology"
 #: Where launchers say which rank a process is; only rank 0 may complain.
 _RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 #: For so long the others leave it the word: a launcher ends all at the first bad status of one.
-_GRACE_S = 2.0
+#: On a busy host ranks start seconds apart.
+_GRACE_S = 10.0
 
 
 class _Parser(argparse.ArgumentParser):

@@ -74,6 +74,12 @@ class Device:
         """Everyone's statement of that name: ``{source: value}``, in order of trust."""
         return said_of(self.facts, name)
 
+    @property
+    def net_name(self) -> str:
+        """What a network adapter is called: its own name, or its first interface's; may be empty."""
+        names = self.get("net_names")
+        return self.name or (str(names[0]) if isinstance(names, tuple) and names else "")
+
 
 @dataclass(frozen=True)
 class Link:

@@ -41,6 +41,7 @@ DEVICE_FACTS: dict[str, str] = {
     "family": "CPU family",
     "cpu_model": "CPU model number within the family",
     "sm": "compute capability as NCCL writes it: 70, 80, 90",
+    "gcn": "architecture of AMD's GPU as RCCL writes it: gfx942",
     "pcie_gen": "PCIe generation of the upstream link now",
     "pcie_gen_max": "highest generation this device and its slot agree on",
     "pcie_gen_device_max": "highest generation the device itself could do",

@@ -188,8 +188,10 @@ class Graph:
                 v for v in (end.get("nvlink_version") for end in ends) if isinstance(v, int)
             ]
             version = link.version if link.version is not None else min(versions, default=None)
-            assumed = not sms and version is None
-            rate = rates.nvlink(min(sms, default=None), version)
+            amd = [str(gcn) for gcn in (end.get("gcn") for end in ends) if gcn]
+            assumed = not (sms or amd) and version is None
+            nvlink = rates.nvlink(min(sms, default=None), version)
+            rate = rates.xgmi(amd[0]) if amd else nvlink
         elif rate is None:
             rate, assumed = rates.C2C_RATE if link.kind is LinkKind.C2C else rates.ASSUMED_CPU, True
         return Hop(link.a, link.b, link.kind.value, rate * link.count, link.count, assumed)

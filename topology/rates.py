@@ -16,6 +16,8 @@ _LANE_RATE = {1: 15, 2: 30, 3: 60, 4: 120, 5: 240, 6: 480}
 _NVLINK = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
 #: One NVLink by NVLink version, GB/s, for sources that know no compute capability.
 _NVLINK_VERSION = {1: 18.0, 2: 20.0, 3: 20.0, 4: 20.6, 5: 40.1, 6: 40.1}
+#: One xGMI link of AMD's GPUs by architecture, GB/s, as RCCL's ``topo.h`` has it; 24 for others.
+_XGMI = (("gfx90a", 36.0), ("910", 36.0), ("gfx94", 48.0), ("94", 48.0))
 #: NVLinks of one GPU at most, by compute capability.
 _NVLINK_PORTS = ((100, 18), (90, 18), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
 MAX_NVLINKS = 18
@@ -51,6 +53,11 @@ def nvlink(sm: int | None, version: int | None = None) -> float:
         return _NVLINK_VERSION.get(version, _NVLINK_VERSION[6 if version > 6 else 1]) * GB
     capability = ASSUMED_SM if sm is None else sm
     return next((rate for least, rate in _NVLINK if capability >= least), 18.0) * GB
+
+
+def xgmi(gcn: str) -> float:
+    """Bytes per second of one xGMI link by AMD's architecture, as gfx942, or 910 in older files."""
+    return next((rate for name, rate in _XGMI if gcn.startswith(name)), 24.0) * GB
 
 
 def nvlink_ports(sm: int | None) -> int:

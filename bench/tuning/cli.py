@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import launch, options
-from bench.arguments import TUNING, Parser, at_least
+from bench.arguments import TUNING, at_least
 from bench.main import names
 from bench.screen import Screen
 from bench.tuning import nccl, openmpi
@@ -19,6 +19,7 @@ from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
+from collectives.usage import Parser
 from reports.errors import ReportError
 from reports.expect import parse_share
 from reports.files import StoreError, write

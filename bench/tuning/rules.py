@@ -102,13 +102,15 @@ def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
 def load(path: Path) -> list[Rules]:
     """The rules of a file. Raises Unsupported, naming the file and what is wrong with it."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise Unsupported(f"{path}: larger than {_LARGEST} bytes; no tuning file is")
-        return parse(path.read_bytes(), path)
+        with path.open("rb") as file:
+            data = file.read(_LARGEST + 1)
     except OSError as error:
         raise Unsupported(
             f"{path}: {error.strerror or error}; python -m bench.tune writes one"
         ) from None
+    if len(data) > _LARGEST:
+        raise Unsupported(f"{path}: larger than {_LARGEST} bytes; no tuning file is")
+    return parse(data, path)
 
 
 def parse(data: bytes, path: Path) -> list[Rules]:

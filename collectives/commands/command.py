@@ -18,7 +18,7 @@ from collectives.catalogue import (
 )
 from collectives.errors import Unsupported
 from collectives.msccl import cli as files
-from collectives.sizes import MOST_RANKS, ranks
+from collectives.sizes import MOST_RANKS, Unsaid, ranks
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,7 +65,7 @@ def schedule_options(
         text += "; or all"
     option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
     option("-c", "--collective", help="which collective")
-    option("-n", "--ranks", default=ranks, help=ranks_help)
+    option("-n", "--ranks", default=Unsaid(ranks), help=ranks_help)
     option("-r", "--root", type=int, default=0, help="the root's rank")
     for key, text in (("grid", "a torus, like 4x4"), ("segments", "pipeline segments")):
         option(f"--{key}", help=text)

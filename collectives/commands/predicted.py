@@ -37,7 +37,8 @@ def tables(
     factor = spec(collective).bus_factor(nranks)
     bounds = least(collective, nranks, priced, sizes)
     best = times.min(axis=0)
-    marks = times <= best * (1 + 1e-9)
+    # Of a size that leaves no rank a whole element nothing is the best.
+    marks = (times <= best * (1 + 1e-9)) & (times > 0)
     title = f"{collective} on {nranks} ranks: predicted"
     names = max(len("lower bound"), *(len(c.name) for c in found))
     for part in _parts(len(sizes), names):
@@ -50,13 +51,16 @@ def tables(
         yield table
     if any(sizes) and factor:
         counted = spec(collective).alg_factor(nranks) * np.asarray(sizes)
-        rates = factor * counted / times / 1e9
+        rates = factor * counted / np.where(times > 0, times, np.nan) / 1e9
         for part in _parts(len(sizes), names):
             heads = (short(sizes[i]) for i in part)
             yield f"{title} busbw, GB/s"
             table = new_table("", "algorithm", *heads)
-            _rows(table, found, [[f"{row[i]:.3g}" for i in part] for row in rates], marks[:, part])
+            _rows(table, found, [[_rate(row[i]) for i in part] for row in rates], marks[:, part])
             yield table
+    if not marks.any():
+        yield from ("nothing is moved at these sizes", "")
+        return
     first = found[int(times[:, 0].argmin())].name
     line = f"* best: {first}"
     for cross in crossovers(collective, found, priced, sizes):
@@ -85,11 +89,17 @@ def _parts(n: int, names: int) -> Iterator[list[int]]:
 
 
 def _seconds(value: float) -> str:
-    """Three digits with the unit that suits."""
+    """Three digits with the unit that suits; nothing takes no time."""
+    if not value:
+        return "-"
     for scale, unit in ((1e-6, "us"), (1e-3, "ms"), (1.0, "s")):
         if value < 999.5 * scale or unit == "s":
             return f"{value / scale:.3g} {unit}"
     raise AssertionError
+
+
+def _rate(value: float) -> str:
+    return f"{value:.3g}" if value > 0 else "-"
 
 
 def records(
@@ -134,7 +144,7 @@ def records(
                     "predicted_s": time,
                     "busbw_bytes_per_s": rate,
                     "bound_s": None if bounds is None else float(bounds[i]),
-                    "best": bool(time <= best[i] * (1 + 1e-9)),
+                    "best": bool(0 < time <= best[i] * (1 + 1e-9)),
                 }
             )
     return rows

@@ -157,11 +157,11 @@ def _once(options: argparse.Namespace, size: int) -> int:
         if options.svg is not None:
             from collectives.simulate.draw import loads
 
-            loads(case.machine, found, f"{text}: {title}", options.svg)
+            loads(found.machine, found, f"{text}: {title}", options.svg)
             print(f"drawn to {options.svg}", file=sys.stderr)
     notes: list[object] = []
     if len(_names(options)) == 1:
-        notes = [_links(case.machine, found)]
+        notes = [_links(found)]
     show(*tables.values(), *notes, *_LEGEND)
     return 0
 
@@ -197,18 +197,26 @@ def _bandwidths(case: _Case, size: int, found: Outcome) -> tuple[float, float]:
 
 
 def _rates(case: _Case, size: int, found: Outcome) -> list[str]:
-    cells = [f"{rate / 1e9:.4g}" for rate in _bandwidths(case, size, found)]
+    cells = [_gigabytes(rate) for rate in _bandwidths(case, size, found)]
     whole = found.seconds or 1.0
     return [*cells, *(f"{max(0.0, found.parts[part]) / whole:.0%}" for part in _PARTS)]
 
 
-def _links(machine: Machine, found: Outcome) -> Table:
+def _gigabytes(rate: float) -> str:
+    """GB/s in five characters, as the table has for them at 80 columns."""
+    value = rate / 1e9
+    if value >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if value >= 1 else f"{value:.3f}"
+
+
+def _links(found: Outcome) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
     from collectives.simulate.outcome import busiest
 
     table = new_table("busiest links", "link", "alike", "bytes each", "busy")
-    for group in busiest(machine, found, _SHOWN_LINKS):
-        name = machine.link(group.link)
+    for group in busiest(found, _SHOWN_LINKS):
+        name = found.machine.link(group.link)
         table.add_row(name, str(group.alike), human(group.nbytes), f"{group.busy:.1%}")
     return table
 

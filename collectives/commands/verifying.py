@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from collectives.catalogue import build, from_file, spec
 from collectives.commands.command import (
@@ -32,7 +31,7 @@ def _verify(options: argparse.Namespace) -> int:
     from collectives.verify import verify
 
     if from_file(options.name):
-        return files.verify(Path(options.name))
+        return files.verify(options)
     name, given = asked(options)
     table = new_table("", "collective", "algorithm", "proven for ranks", "not for", text=4)
     status = 0

@@ -57,12 +57,14 @@ def dump(costs: Sequence[Costs]) -> str:
 def read(path: Path) -> Fit:
     """The fit of a file. Raises Unsupported naming the file and what is wrong with it."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise Unsupported(f"{path}: too large for a fit")
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise Unsupported(f"{path}: cannot be read: {reason}") from None
+    if len(data) > _MOST_BYTES:
+        raise Unsupported(f"{path}: too large for a fit")
     try:
         return replace(load(text), name=str(path))
     except Unsupported as error:

@@ -27,6 +27,7 @@ from collectives.model.nccl_tables import (
     PROTOCOLS,
     TREE_SHARE,
     VERSION,
+    WAYS,
 )
 
 __all__ = ["PROTOCOLS", "VERSION", "Choice", "Graph", "System", "choices", "graphs", "predict"]
@@ -44,17 +45,23 @@ _SERVED: Mapping[str, Sequence[str]] = {
 class Graph:
     """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
 
-    ``nvlink``: whether NVLink is all that it uses inside a node. ``latency_us``: of the network, as its
-    plug-in states it.
+    ``within``, ``between``: the worst kind of way that it takes from GPU to GPU inside a node, and from
+    GPU to NIC, in NCCL's words (`WAYS`). ``latency_us``: of the network, as its plug-in states it.
     """
 
     channels: int
     intra: float
     inter: float
-    nvlink: bool = True
+    within: str = "NVL"
+    between: str = "PIX"
     same_channels: bool = True
     latency_us: float = 0.0
     pattern: int = 4
+
+    @property
+    def nvlink(self) -> bool:
+        """Whether NVLink is all that it uses inside a node."""
+        return self.within == "NVL"
 
 
 @dataclass(frozen=True)
@@ -93,8 +100,9 @@ class Choice(NamedTuple):
     bandwidth: float
 
 
+_WAY = "|".join(WAYS)
 _PATTERN = re.compile(
-    r"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), type (\w+)/(\w+),"
+    rf"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), type ({_WAY})/({_WAY}),"
     r" sameChannels (\d)"
 )
 _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
@@ -112,7 +120,8 @@ def graphs(log: str) -> dict[str, Graph]:
             channels,
             float(match[3]),
             float(match[4]),
-            nvlink=match[5] == "NVL",
+            within=match[5],
+            between=match[6],
             same_channels=match[7] == "1",
             pattern=pattern,
         )
@@ -160,8 +169,13 @@ def _available(system: System, algorithm: str, graph: Graph) -> bool:
 
 
 def _ll128(system: System, graph: Graph) -> bool:
-    """LL128 is for NVLink inside a node, from Volta on."""
-    return graph.nvlink and system.sm >= 70
+    """LL128 needs stores that arrive whole: NVLink inside a node, switches alone to the NIC.
+
+    From Volta on; from Hopper on also over C2C and through another GPU.
+    """
+    far = "PXN" if system.sm >= 90 else "PXB"
+    near = WAYS.index(graph.within) <= WAYS.index("NVB")
+    return near and WAYS.index(graph.between) <= WAYS.index(far) and system.sm >= 70
 
 
 def _steps(collective: str, ranks: int) -> int:
@@ -267,7 +281,8 @@ def _seconds(system: System, collective: str, choice: Choice, nbytes: int) -> fl
         # NCCL's counter: 0 for 64 to 127 bytes; below that the correction does not apply.
         number = (nbytes >> 6).bit_length() - 1
         tree = choice.algorithm == "tree" and 0 <= number < 23
-        tall = choice.algorithm == "nvls_tree" and 0 <= number < 24 and system.sm >= 100
+        x86 = system.cpu in ("intel", "amd", "mixed")
+        tall = choice.algorithm == "nvls_tree" and 0 <= number < 24 and system.sm >= 100 and x86
         if tree or tall:
             bandwidth *= TREE_SHARE[choice.protocol][number]
         ring = (choice.algorithm, choice.protocol) == ("ring", "Simple") and system.nodes > 1

@@ -19,11 +19,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.model.caches import Caches
 from collectives.model.costs import Link
 from collectives.model.machine import Machine
 from collectives.model.shm.rates import rates
 from collectives.model.shm.reckon import Host
-from collectives.moves import Buffer, Moves
+from collectives.moves import Moves
 from collectives.schedule import Schedule
 from collectives.spec import Collective, Unit
 
@@ -32,8 +33,6 @@ __all__ = ["Priced", "seconds"]
 Numbers = NDArray[np.float64]
 Index = NDArray[np.int64]
 Flags = NDArray[np.bool_]
-# More ranks x chunks than this are not kept one by one.
-_MOST_CHUNKS = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def seconds(
         return priced.start + priced.host.seconds(
             schedule, spec, sizes, itemsize=itemsize, root=root, in_place=in_place
         )
-    chunks, caches = _Chunks(schedule, spec, sizes, itemsize), _Caches(schedule)
+    chunks, caches = _Chunks(schedule, spec, sizes, itemsize), Caches(schedule)
     # One column as long as all ranks are equally far.
     ready: Numbers = np.zeros((len(sizes), 1))
     for step in schedule.steps:
@@ -122,57 +121,8 @@ class _Chunks:
         return np.asarray(part * self._elements + np.floor(piece * self._elements / self._split))
 
 
-class _Caches:
-    """What of a rank's data is fresh, as it was written in this collective, and what others read.
-
-    By rank and chunk for schedules in vector form; for others, and where that would be too much to
-    keep, by rank alone, with ``in`` never written.
-    """
-
-    def __init__(self, schedule: Schedule) -> None:
-        n, nchunks = schedule.nranks, max(1, schedule.nchunks)
-        self._vector = schedule.vector
-        self._each = schedule.vector and n * nchunks <= _MOST_CHUNKS
-        shape = (n, nchunks if self._each else 1)
-        self._written, self._sent = np.zeros(shape, bool), np.zeros(shape, bool)
-        for step in schedule.steps:
-            m = step.moves().remote()
-            again = m.where(self.fresh(m))
-            self._mark(self._sent, again, again.src, 3)
-            self.note(m)
-        self._written = np.zeros(shape, bool)
-
-    def _mark(self, table: Flags, m: Moves, rank: NDArray[np.int32], row: int) -> None:
-        if self._each:
-            unit = m.unit()
-            table[np.repeat(rank, m.count), unit.table[row]] = True
-        else:
-            table[rank, 0] = True
-
-    def fresh(self, m: Moves) -> Flags:
-        """For every move whether the first chunk that it reads was written."""
-        if self._each:
-            return np.asarray(self._written[m.src, m.src_chunk])
-        known = self._written[m.src, 0]
-        return np.asarray(known if self._vector else known & (m.src_buffer != Buffer.IN))
-
-    def shared(self, m: Moves) -> Flags:
-        """For every move whether the first chunk that it writes is one that others read afterwards.
-
-        Since collectives are repeated, it must be taken from their caches before it can be written.
-        Out of place: what a rank sends before it has written it lies in ``in``, and stays there.
-        """
-        if self._each:
-            return np.asarray(self._sent[m.dst, m.dst_chunk])
-        return np.asarray(self._sent[m.dst, 0])
-
-    def note(self, m: Moves) -> None:
-        """The step is done."""
-        self._mark(self._written, m, m.dst, 5)
-
-
 def _level(
-    m: Moves, nranks: int, chunks: _Chunks, caches: _Caches, priced: Priced
+    m: Moves, nranks: int, chunks: _Chunks, caches: Caches, priced: Priced
 ) -> Numbers | None:
     """Seconds of a step in which every rank sends and receives one message, all alike; else None.
 
@@ -195,7 +145,7 @@ def _level(
 
 
 def _after(
-    m: Moves, packed: bool, chunks: _Chunks, caches: _Caches, priced: Priced, ready: Numbers
+    m: Moves, packed: bool, chunks: _Chunks, caches: Caches, priced: Priced, ready: Numbers
 ) -> Numbers:
     """When each rank has done the step, from when it came to it: shape (sizes, ranks)."""
     src, dst = m.src.astype(np.int64), m.dst.astype(np.int64)

@@ -16,9 +16,10 @@ from collectives.msccl.formats import FORMATS, Order
 from collectives.msccl.load import proven
 from collectives.msccl.memory import layout
 from collectives.msccl.model import PROTOCOLS, Algorithm
+from collectives.msccl.parse import MOST_GPUS, read
 from collectives.msccl.parse import parse as parse_xml
-from collectives.msccl.parse import read
 from collectives.msccl.prove import Proof, prove
+from collectives.sizes import Unsaid, ranks
 
 __all__ = ["EXPORT", "IMPORT", "describe", "verify"]
 
@@ -33,7 +34,7 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
     option("-c", "--collective", help="which collective; a file says itself")
-    option("-n", "--ranks", default="8", help="rank count (default 8); a file says itself")
+    option("-n", "--ranks", default=Unsaid("8"), help="rank count (default 8); a file says itself")
     option("-r", "--root", type=int, default=0, help="the root's rank (default 0)")
     option("-F", "--format", choices=sorted(FORMATS), default="msccl", help="default msccl")
     option("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
@@ -47,17 +48,30 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
 
 
 def describe(options: argparse.Namespace) -> None:
-    """Fill in what a FILE.xml in the place of NAME says itself: collective, ranks and root."""
+    """Fill in what a FILE.xml in the place of NAME says itself: collective, ranks and root.
+
+    Raises Unsupported where the options say otherwise.
+    """
     path = Path(options.name)
     algorithm = read(path)
+    _agreed(options, path, algorithm)
+    options.collective = layout(algorithm).spec.name
+    options.ranks, options.root = str(algorithm.ngpus), algorithm.root
+
+
+def _agreed(options: argparse.Namespace, path: Path, algorithm: Algorithm) -> None:
+    """Raise Unsupported where options ask for something else than the file has."""
     try:
-        where = layout(algorithm)
+        what = layout(algorithm).spec
     except (ScheduleError, Unsupported) as error:
         raise Unsupported(f"{path}: {error}") from None
-    if options.collective not in (None, where.spec.name):
-        raise Unsupported(f"{path}: it is for {where.spec.name}, not {options.collective}")
-    options.collective, options.ranks = where.spec.name, str(algorithm.ngpus)
-    options.root = algorithm.root
+    asked = options.collective
+    if asked is not None and spec(asked).name != what.name:
+        raise Unsupported(f"{path}: it is for {what.name}, not {asked}")
+    if not isinstance(options.ranks, Unsaid) and algorithm.ngpus not in ranks(options.ranks):
+        raise Unsupported(f"{path}: it is for {algorithm.ngpus} ranks, not {options.ranks}")
+    if what.rooted and options.root not in (0, algorithm.root):
+        raise Unsupported(f"{path}: its root is {algorithm.root}, not {options.root}")
 
 
 def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
@@ -74,13 +88,15 @@ def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
     ]
 
 
-def verify(path: Path) -> int:
-    """Prove a file; gives the exit status: 0, or 1 for an algorithm that is wrong."""
+def verify(options: argparse.Namespace) -> int:
+    """Prove the file in the place of NAME; gives the exit status: 0, or 1 for one that is wrong."""
+    path = Path(options.name)
     try:
         algorithm, proof = proven(path)
     except ScheduleError as error:
         print(f"collectives: {error}", file=sys.stderr)
         return 1
+    _agreed(options, path, algorithm)
     print("\n".join(_head(path, algorithm, proof)))
     return 0
 
@@ -114,9 +130,10 @@ def _export(options: argparse.Namespace) -> int:
     elif options.collective is None:
         raise Unsupported(f"export {options.name}: give its --collective")
     name, given = parse(options.name)
-    if not options.ranks.isdigit() or int(options.ranks) < 1:
+    counts = ranks(options.ranks, MOST_GPUS)
+    if len(counts) != 1:
         raise Unsupported(f"-n {options.ranks}: one rank count is needed")
-    nranks, root = int(options.ranks), options.root
+    nranks, root = counts[0], options.root
     what = spec(options.collective)
     schedule = build(what.name, name, nranks, root=root, **given)
     order = Order(

@@ -23,11 +23,12 @@ from collectives.msccl.model import (
     ThreadBlock,
 )
 
-__all__ = ["MscclError", "parse", "read"]
+__all__ = ["MOST_GPUS", "MscclError", "parse", "read"]
 
 _MOST_BYTES = 256 * 2**20
 _MOST_STEPS = 4_000_000
-_MOST_GPUS = 4096
+#: GPUs of a file at most, read or written.
+MOST_GPUS = 4096
 # Chunks and counts; the runtime itself keeps offsets in 16 bits.
 _MOST_CHUNKS = 1 << 24
 _PARENT = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
@@ -62,6 +63,8 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self.name = name
         self.line = 0
+        # Lines that stood before the text, which a header must not have before it.
+        self.skipped = 0
         # Open elements that count, and how deep inside one that does not.
         self.open: list[str] = []
         self.passed = 0
@@ -79,11 +82,13 @@ class _Reader:
         parser.StartDoctypeDeclHandler = self._doctype
         parser.StartElementHandler = lambda tag, found: self._start(parser, tag, found)
         parser.EndElementHandler = self._end
+        blanks = len(text) - len(text.lstrip())
+        self.skipped = text.count(b"\n", 0, blanks)
         try:
-            parser.Parse(text, True)
+            parser.Parse(memoryview(text)[blanks:], True)
         except expat.ExpatError as error:
-            reason = expat.ErrorString(error.code)
-            raise MscclError(f"{self.name}:{error.lineno}: no XML: {reason}") from None
+            reason, line = expat.ErrorString(error.code), error.lineno + self.skipped
+            raise MscclError(f"{self.name}:{line}: no XML: {reason}") from None
         except (LookupError, ValueError) as error:
             raise MscclError(f"{self.name}: no XML: {error}") from None
         missing = [g for g in range(self.ngpus) if g not in self.gpus]
@@ -98,7 +103,7 @@ class _Reader:
         raise MscclError(f"{self.name}: a DTD is not accepted; MSCCL XML has none")
 
     def _start(self, parser: expat.XMLParserType, tag: str, found: Mapping[str, str]) -> None:
-        self.line = parser.CurrentLineNumber
+        self.line = parser.CurrentLineNumber + self.skipped
         if not self.open and not self.passed and tag != "algo":
             self._fail(tag, "the outermost element of an MSCCL algorithm is algo")
         if self.passed or _PARENT.get(tag, tag) != (self.open[-1] if self.open else None):
@@ -155,7 +160,7 @@ class _Reader:
         ) -> int:
             return self._whole("algo", found, key, low, high, default)
 
-        self.ngpus = whole("ngpus", 1, _MOST_GPUS)
+        self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
             "name": found.get("name", ""),

@@ -140,6 +140,14 @@ def _overwrites(algorithm: Algorithm, graph: Graph) -> tuple[str, ...]:
     return ()
 
 
+def _unnumbered(algorithm: Algorithm) -> tuple[str, ...]:
+    for gpu in algorithm.gpus:
+        for at, tb in enumerate(gpu.threadblocks):
+            if tb.id != at:
+                return (f"gpu {gpu.id} has no threadblock {at}: RCCL takes no gaps in their ids",)
+    return ()
+
+
 def prove(algorithm: Algorithm) -> Proof:
     """Prove an algorithm, in every placement that it declares.
 
@@ -151,7 +159,7 @@ def prove(algorithm: Algorithm) -> Proof:
     if not algorithm.placements():
         raise ScheduleError("inplace and outofplace are both 0: the runtime would never run it")
     graph = build(algorithm)
-    notes = graph.notes
+    notes = graph.notes + _unnumbered(algorithm)
     for in_place in algorithm.placements():
         memory = Memory(algorithm, where, in_place)
         found = accesses(graph, memory)

@@ -62,7 +62,7 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
     """Route everything. Raises Unsupported where the machine has too few places."""
     columns = {
         name: np.concatenate([getattr(p, name) for p in traffic.patterns] or [np.empty(0)])
-        for name in ("src", "dst", "chunks", "added", "times")
+        for name in ("src", "dst", "chunks", "added", "carried", "times")
     }
     src, dst = columns["src"].astype(np.int64), columns["dst"].astype(np.int64)
     first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(
@@ -84,7 +84,7 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
         links.rate,
         np.zeros(len(links)),
     )
-    weights = columns["chunks"] * columns["times"] * repeats[flows.pattern()]
+    weights = columns["carried"] * columns["times"] * repeats[flows.pattern()]
     return _pruned(flows, ways.loads(weights))
 
 

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.model.caches import Caches
 from collectives.moves import Moves
 from collectives.schedule import Schedule
+from collectives.simulate.weights import NONE, Weights
 
 __all__ = ["Pattern", "Traffic", "traffic_of"]
 
@@ -25,14 +27,16 @@ Amounts = NDArray[np.float64]
 class Pattern:
     """The messages of a step as columns.
 
-    ``times`` equal messages of ``chunks`` chunks go from ``src`` to ``dst``, which adds ``added``
-    chunks of each. ``local``: chunks that each of ``local_ranks`` adds to its own.
+    ``times`` equal messages of ``carried`` chunks go from ``src`` to ``dst``; they take the time of
+    ``chunks`` chunks, and adding them that of ``added``: fewer where caches help (`Weights`).
+    ``local``: chunks that each of ``local_ranks`` adds to its own.
     """
 
     src: Numbers
     dst: Numbers
     chunks: Amounts
     added: Amounts
+    carried: Amounts
     times: Numbers
     local_ranks: Numbers
     local: Amounts
@@ -61,7 +65,9 @@ def _grouped(key: Numbers, *weights: Amounts) -> tuple[Numbers, list[Amounts]]:
     return keys, [np.asarray(np.bincount(which, w, len(keys)), float) for w in weights]
 
 
-def _pattern(m: Moves, nranks: int, packed: bool) -> tuple[Pattern, bool]:
+def _pattern(
+    m: Moves, nranks: int, packed: bool, weights: Weights, caches: Caches | None
+) -> tuple[Pattern, bool]:
     """A step's messages; and whether some pair of ranks exchanges more than one."""
     away = m.remote()
     inside = m.where((m.src == m.dst) & m.reduce)
@@ -69,25 +75,29 @@ def _pattern(m: Moves, nranks: int, packed: bool) -> tuple[Pattern, bool]:
     pair = away.src.astype(np.int64) * nranks + away.dst
     ordered = np.sort(pair)
     several = bool((ordered[1:] == ordered[:-1]).any())
-    if several and packed:
-        count = away.count.astype(float)
-        pair, (chunks, added) = _grouped(pair, count, count * away.reduce)
-        src, dst = np.divmod(pair, nranks)
-        return Pattern(src, dst, chunks, added, np.ones_like(src), local, adds), True
-    if several:
+    if several and not packed:
         away = away.joined()
-    columns = [away.src, away.dst, away.count, away.reduce]
+    fresh, shared = np.ones((2, len(away)), bool)
+    if caches is not None:
+        fresh, shared = caches.fresh(away), caches.shared(away)
+    columns = [away.src, away.dst, away.count, away.reduce, fresh, shared]
     times = np.ones(len(away), np.int64)
-    if several:
+    if several and not packed:
         # Equal messages of a pair share alike all the way: one line stands for them.
         table, times = np.unique(np.stack(columns), axis=1, return_counts=True)
         columns = list(table)
-    src, dst, number, reduce = (column.astype(np.int64) for column in columns)
-    amount = number.astype(float)
-    return Pattern(src, dst, amount, amount * reduce, times, local, adds), several
+    src, dst = (column.astype(np.int64) for column in columns[:2])
+    carried = columns[2].astype(float)
+    chunks = carried * np.where(columns[4], 1.0, weights.still)
+    added = carried * columns[3] * np.where(columns[5], 1.0, weights.calm)
+    if several and packed:
+        pair, (chunks, added, carried) = _grouped(pair, chunks, added, carried)
+        src, dst = np.divmod(pair, nranks)
+        times = np.ones_like(src)
+    return Pattern(src, dst, chunks, added, carried, times, local, adds), several
 
 
-def traffic_of(schedule: Schedule) -> Traffic:
+def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     """The messages of a schedule, in vector form or placed.
 
     Slots that lie side by side at both ends travel as one message, as do all of a pair in a packed
@@ -97,18 +107,24 @@ def traffic_of(schedule: Schedule) -> Traffic:
     tags: dict[Hashable, int] = {}
     patterns: list[Pattern] = []
     steps: list[int] = []
+    caches = Caches(schedule) if weights != NONE else None
     for step in schedule.steps:
-        if step.alike is not None and step.alike in tags:
-            steps.append(tags[step.alike])
+        # Steps that move alike may find other things in caches.
+        alike = step.alike if caches is None else None
+        if alike is not None and alike in tags:
+            steps.append(tags[alike])
             continue
-        pattern, several = _pattern(step.moves(), schedule.nranks, schedule.packed)
+        m = step.moves()
+        pattern, several = _pattern(m, schedule.nranks, schedule.packed, weights, caches)
+        if caches is not None:
+            caches.note(m.remote())
         if not (len(pattern.src) or len(pattern.local)):
             continue
         number = known.setdefault(pattern.digest(), len(patterns))
         if number == len(patterns):
             patterns.append(pattern)
         # Where a pair exchanges several, which of them join depends on the chunks' numbers.
-        if step.alike is not None and not several:
-            tags[step.alike] = number
+        if alike is not None and not several:
+            tags[alike] = number
         steps.append(number)
     return Traffic(schedule.nranks, tuple(patterns), np.array(steps, np.int64))

@@ -27,6 +27,7 @@ __all__ = [
     "Busy",
     "Outcome",
     "Simulation",
+    "buffer_bytes",
     "busiest",
     "chunk_bytes",
     "simulate",
@@ -52,14 +53,15 @@ class Outcome:
     each link of the machine carries. ``parts``: seconds along the chain of messages that the last
     rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
     of the slowest link of the way, ``sharing`` (what a message took longer, because links were
-    shared), ``adding``; together they are ``seconds``. ``slack``: 0 where all this is exact; see
-    `Simulation.run`.
+    shared), ``adding``; together they are ``seconds``. ``machine``: with the rates that this size
+    found (`Machine.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
     """
 
     seconds: float
     ranks: Amounts
     link_bytes: Amounts
     parts: dict[str, float]
+    machine: Machine
     slack: float = 0.0
 
 
@@ -74,6 +76,15 @@ def chunk_bytes(spec: Collective, nranks: int, nchunks: int, nbytes: float) -> f
     return nbytes / spec.total(nranks) * parts / max(1, nchunks)
 
 
+def buffer_bytes(spec: Collective, nranks: int, nbytes: float) -> float:
+    """Bytes of ``in`` and ``out`` together, halved, of the rank that has most of them."""
+    most = max(
+        len(spec.inputs(nranks, r, 0)) + len(spec.outputs(nranks, r, 0)) for r in range(nranks)
+    )
+    part = 1.0 if spec.unit is Unit.NOTHING else nbytes / spec.total(nranks)
+    return max(1.0, most * part / 2)
+
+
 class Simulation:
     """A schedule on a machine, with everything that does not depend on its size done once.
 
@@ -86,7 +97,7 @@ class Simulation:
                 f"{machine.name} has places for {machine.nranks} ranks, not for {schedule.nranks}"
             )
         self._schedule, self._spec, self._machine = schedule, spec, machine
-        traffic = traffic_of(schedule)
+        traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
         self.classes = classes_of(flows, traffic)
         local = []
@@ -110,6 +121,10 @@ class Simulation:
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")
         schedule, machine = self._schedule, self._machine
+        if machine.sized is not None:
+            found = machine.at(buffer_bytes(self._spec, schedule.nranks, nbytes))
+            sized = Simulation(schedule, self._spec, found)
+            return sized.run(nbytes, steps_at_once=steps_at_once, slack=slack)
         chunk = chunk_bytes(self._spec, schedule.nranks, schedule.nchunks, nbytes)
         stages = [Timed.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
         nranks = int(self.classes.rank.max(initial=-1)) + 1
@@ -127,6 +142,7 @@ class Simulation:
             clocks.now[self.classes.rank],
             self._carried * chunk,
             dict(zip(PARTS, clocks.parts[last].tolist(), strict=True)),
+            machine,
             used,
         )
 
@@ -151,8 +167,9 @@ class Busy(NamedTuple):
     busy: float
 
 
-def busiest(machine: Machine, found: Outcome, most: int) -> list[Busy]:
+def busiest(found: Outcome, most: int) -> list[Busy]:
     """The groups of links that are busy for the greatest share of the time, at most so many."""
+    machine = found.machine
     seconds = found.link_bytes / machine.links.rate
     key = np.round(seconds / max(found.seconds, np.finfo(float).tiny), 12)
     pairs = np.stack([key, machine.links.rate])

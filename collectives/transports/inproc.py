@@ -35,8 +35,7 @@ class InprocTransport:
 
     def staging(self, program: Program, itemsize: int) -> int:
         """The late receives of the step that has most of them."""
-        late = [sum(r.span.size for r in step.receives if r.late) for step in program.steps]
-        return max(late, default=0) * itemsize
+        return program.late() * itemsize
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""

@@ -145,8 +145,7 @@ class IpcTransport:
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
-        late = [sum(r.span.size for r in step.receives if r.late) for step in program.steps]
-        return max(late, default=0) * itemsize + 6 * PAGE
+        return program.late() * itemsize + 6 * PAGE
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""

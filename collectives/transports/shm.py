@@ -131,8 +131,7 @@ class ShmTransport:
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Late messages are put aside; at most those of the step that has most of them."""
-        late = [sum(r.span.size for r in step.receives if r.late) for step in program.steps]
-        return max(late, default=0) * itemsize
+        return program.late() * itemsize
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together."""

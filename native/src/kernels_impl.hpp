@@ -15,6 +15,9 @@ namespace {
 // caches fewest.
 constexpr std::size_t kStrip = 8, kSomeStrip = 4, kManyStrip = 2;
 constexpr int kSomeSources = 5, kManySources = 9;
+constexpr std::make_index_sequence<1> kOne;
+constexpr std::make_index_sequence<2> kTwo;
+constexpr std::make_index_sequence<4> kFour;
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
@@ -103,25 +106,31 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     return found;
 }
 
-// Strips of two sources and one or two targets that are kept in cache: with the addresses in
-// registers an eighth faster there than `strips`.
-template <class T, Op op, int ntargets>
-std::size_t pair_strips(const Pass& p, std::size_t from, std::size_t to) {
+// Strips of few sources and targets, all kept in cache. Their numbers are known when this is
+// compiled, so that their addresses are in registers: an eighth faster there than `strips_of`.
+template <class T, Op op, std::size_t... source, std::size_t... target>
+std::size_t few_strips(
+    const Pass& p, std::size_t from, std::size_t to, std::index_sequence<0, source...>,
+    std::index_sequence<target...>) {
     using V = typename Vector<Lane<T, op>>::type;
     constexpr std::size_t size = kStrip * sizeof(V);
-    const auto* a = static_cast<const unsigned char*>(p.sources[0]);
-    const auto* b = static_cast<const unsigned char*>(p.sources[1]);
-    auto* c = static_cast<unsigned char*>(p.targets[0].at);
-    auto* d = static_cast<unsigned char*>(p.targets[ntargets - 1].at);
+    const unsigned char* const s[] = {
+        static_cast<const unsigned char*>(p.sources[0]),
+        static_cast<const unsigned char*>(p.sources[source])...};
+    unsigned char* const d[] = {static_cast<unsigned char*>(p.targets[target].at)...};
     std::size_t at = from;
     for (; at + size <= to; at += size) {
         V x[kStrip];
-        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(a + at + k * sizeof(V));
-        for (std::size_t k = 0; k < kStrip; ++k)
-            x[k] = join_vectors<op>(x[k], load<V>(b + at + k * sizeof(V)));
-        for (std::size_t k = 0; k < kStrip; ++k) store(c + at + k * sizeof(V), x[k]);
-        if constexpr (ntargets > 1)
-            for (std::size_t k = 0; k < kStrip; ++k) store(d + at + k * sizeof(V), x[k]);
+        for (std::size_t k = 0; k < kStrip; ++k) x[k] = load<V>(s[0] + at + k * sizeof(V));
+        const auto add = [&](const unsigned char* more) {
+            for (std::size_t k = 0; k < kStrip; ++k)
+                x[k] = join_vectors<op>(x[k], load<V>(more + at + k * sizeof(V)));
+        };
+        const auto give = [&](unsigned char* out) {
+            for (std::size_t k = 0; k < kStrip; ++k) store(out + at + k * sizeof(V), x[k]);
+        };
+        (add(s[source]), ...);
+        (give(d[target]), ...);
     }
     return at;
 }
@@ -160,8 +169,9 @@ std::size_t strips(const Pass& p, std::size_t from, std::size_t to) {
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
     if (stream || p.nsources >= kManySources) return strips_of<T, op, kManyStrip>(p, from, to);
     if (p.nsources >= kSomeSources) return strips_of<T, op, kSomeStrip>(p, from, to);
-    if (p.nsources == 2 && p.ntargets == 1) return pair_strips<T, op, 1>(p, from, to);
-    if (p.nsources == 2 && p.ntargets == 2) return pair_strips<T, op, 2>(p, from, to);
+    if (p.nsources == 2 && p.ntargets == 1) return few_strips<T, op>(p, from, to, kTwo, kOne);
+    if (p.nsources == 2 && p.ntargets == 2) return few_strips<T, op>(p, from, to, kTwo, kTwo);
+    if (p.nsources == 4 && p.ntargets == 4) return few_strips<T, op>(p, from, to, kFour, kFour);
     return strips_of<T, op, kStrip>(p, from, to);
 }
 

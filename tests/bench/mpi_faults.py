@@ -11,14 +11,14 @@ from collectives.transports import mpi
 
 
 def spoil(how: str) -> None:
-    """Make the last rank raise, wait for ever, or yield a wrong element, at its 20th firing."""
+    """Make the last rank raise, wait for ever, or yield a wrong element, at its 5th firing."""
     real = mpi._Calls.__call__
 
     def spoiled(self: Any) -> None:
         real(self)
-        if self._fired == 20 and how == "raise":
+        if self._fired == 5 and how == "raise":
             raise ValueError("boom")
-        if self._fired == 20 and how == "wait":
+        if self._fired == 5 and how == "wait":
             threading.Event().wait()
 
     mpi._Calls.__call__ = spoiled  # type: ignore[method-assign]

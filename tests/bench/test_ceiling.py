@@ -92,11 +92,14 @@ def test_a_probe_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probed.asked[0][0] == (1 << 16) // RANKS // 8 * 8 < MOST_BYTES
 
 
-@pytest.mark.parametrize(("once", "sweeps"), [(0.01, [1, 5]), (0.4, [1, 2]), (5.0, [1])])
+CASES = [(0.0005, [1, 100]), (0.01, [1, 10]), (0.03, [1, 5]), (0.4, [1, 2]), (5.0, [1])]
+
+
+@pytest.mark.parametrize(("once", "sweeps"), CASES)
 def test_a_probe_keeps_to_its_time(
     monkeypatch: pytest.MonkeyPatch, once: float, sweeps: list[int]
 ) -> None:
-    """Rule: as many sweeps as fit in the budget by the time that the first took, five at the most."""
+    """Rule: five sweeps where a second allows, and up to 100 where a tenth of one does."""
     clock = iter(np.arange(100) * once)
     monkeypatch.setattr(ceiling.time, "perf_counter", lambda: next(clock))
     probed = _Probed()

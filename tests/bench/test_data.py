@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench import data
 from bench.data import Inputs
 from collectives.catalogue import spec
-from collectives.dtypes import DTYPES, dtype
+from collectives.dtypes import DTYPES, FLOAT8, dtype
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale
@@ -89,3 +90,62 @@ def test_a_vector_shifted_by_one_element_is_wrong() -> None:
         moved.fill(rank, out[100 * rank : 100 * rank + 100])
     assert moved.check(0, out).count == 0
     assert moved.check(0, np.roll(out, 1)).count > 290
+
+
+FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]
+
+
+@settings(deadline=None)
+@given(st.sampled_from(FLOATS), st.integers(1, 4), st.integers(-9, 9), st.integers(0, 999))
+def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, index: int) -> None:
+    """Rule: a float that is off by up to ``ulps`` units in its last place is right, by more wrong."""
+    inputs, _ = _inputs("allreduce", 2, kind, "avg", 1000)
+    ranks = np.empty((2, 1000), dtype(kind))
+    for rank in range(2):
+        inputs.fill(rank, ranks[rank])
+    result = op("avg").ufunc(ranks[0], ranks[1]).astype(dtype(kind))
+    scale(result, 2)
+    assert inputs.check(0, result).count == 0
+    bits = result.view(f"u{result.itemsize}")
+    fraction = {1: {"f8e4m3": 3, "f8e5m2": 2}.get(kind, 0), 2: 7 if kind == "bfloat16" else 10, 4: 23, 8: 52}[result.itemsize]  # fmt: skip
+    inside = int(bits[index]) % (1 << fraction)
+    if not 0 <= inside + off < 1 << fraction:
+        return  # in the next binade a unit is another
+    bits[index] = int(bits[index]) + off
+    assert inputs.check(0, result, ulps).count == (abs(off) > ulps)
+    assert inputs.check(0, result).count == (off != 0)
+    result[index] = np.nan
+    assert inputs.check(0, result, ulps).count == 1
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint8"])
+def test_integers_have_no_last_place(kind: str) -> None:
+    """Rule: an average of integers is right to the unit, whatever the library."""
+    inputs, _ = _inputs("allreduce", 1, kind, "avg", 100)
+    result = np.empty(100, dtype(kind))
+    inputs.fill(0, result)
+    assert inputs.check(0, result, 4).count == 0
+    result[7] += 1
+    assert inputs.check(0, result, 4)[:2] == (1, 7)
+
+
+@pytest.mark.parametrize("elements", [1, 65_520, 65_521, 65_522, 140_003])
+def test_parts_continue_each_other(elements: int) -> None:
+    """Rule: what all-gather yields is the ranks' inputs side by side, past any turn of the table."""
+    inputs, _ = _inputs("allgather", 3, "int32", "sum", elements)
+    every = np.empty((3, elements), np.int32)
+    for rank in range(3):
+        inputs.fill(rank, every[rank])
+    result = every.ravel()
+    assert inputs.check(1, result).count == 0
+    result[2 * elements] ^= 1
+    assert inputs.check(1, result)[:2] == (1, 2 * elements)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_exact_integers_are_exact(kind: str) -> None:
+    """Rule: integers up to the type's limit are themselves in it, and the next one is not."""
+    most = data._EXACT[dtype(kind).name]
+    near = np.arange(max(0, most - 1000), most + 1)
+    assert (near.astype(dtype(kind)).astype(np.float64) == near).all()
+    assert float(np.asarray(most + 1).astype(dtype(kind))) != most + 1

@@ -15,7 +15,7 @@ from bench import devices
 from collectives.errors import Unavailable
 from collectives.gpu.load import count_gpus
 from collectives.transports.nccl_said import parse
-from tests.conftest import in_process
+from tests.conftest import in_process, table_rows
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Communicator, Nccl
 from topology.errors import ProbeError
@@ -47,17 +47,13 @@ def _records(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return first["environment"], rows
 
 
-def _rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
-
-
 def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     """Rule: auto takes the GPUs; ours and NCCL's rows are right, on the GPUs by number."""
     here(gpus=4)
     file = tmp_path / "run.jsonl"
     status, out, err = in_process("allreduce", "--threads", "4", *SMALL, "--out", str(file))
     assert status == 0, err
-    rows = _rows(out)
+    rows = table_rows(out)
     assert len(rows) == 10 and all(row[8] == row[12] == "0" for row in rows)
     for name in ("ring", "tree", "torus", "ps", "library"):
         assert f"allreduce {name} (nccl)" in out
@@ -75,7 +71,7 @@ def test_collectives_through_the_whole_benchmark(here: Here) -> None:
     for name in ("allreduce", "alltoallv", "reduce_scatter", "broadcast"):
         status, out, err = in_process(name, *small, "-d", "bfloat16,f8e5m2")
         assert status == 0, out + err
-        rows = _rows(out)
+        rows = table_rows(out)
         assert len(rows) >= 4 and all(row[8] == "0" for row in rows)
 
 
@@ -270,7 +266,7 @@ def test_every_group_of_a_split_has_its_table(
         *["# group 0 of 2: ranks 0 2"] * 2,
         *["# group 1 of 2: ranks 1 3"] * 2,
     ]
-    assert len(_rows(out)) == 8 and all(row[8] == row[12] == "0" for row in _rows(out))
+    assert len(table_rows(out)) == 8 and all(row[8] == row[12] == "0" for row in table_rows(out))
     for number in (0, 1):
         environment, records = _records(tmp_path / f"run.group{number}.jsonl")
         assert environment["group"]["number"] == number and len(records) == 4

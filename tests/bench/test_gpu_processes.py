@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Mpi, Run, under
+from tests.conftest import Mpi, Run, table_rows, under
 
 SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
 STARTED = ("-m", "tests.bench.gpu_process")
-
-
-def _rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
 
 
 @pytest.mark.timeout(150)
@@ -25,7 +21,7 @@ def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) 
     assert done.returncode == 0, done.stderr
     for name in ("ring", "tree", "ps", "library"):
         assert f"allreduce {name} (nccl)" in done.stdout
-    rows = _rows(done.stdout)
+    rows = table_rows(done.stdout)
     assert len(rows) >= 8 and all(row[8] == row[12] == "0" for row in rows)
     environment = json.loads(file.read_text().splitlines()[0])["environment"]
     assert environment["mapping"]["gpu"] == [f"0000:{7 + n:02x}:00.0" for n in range(3)]
@@ -36,7 +32,7 @@ def test_every_group_of_a_split_measures(mpich: Mpi, run: Run) -> None:
     """Rule: --split goes through commSplit, and every group's rows are reported and right."""
     done = run(*under(mpich, 4, *STARTED, "4", "allreduce", *SMALL, "--split", "mod:2"))
     assert done.returncode == 0, done.stderr
-    rows = _rows(done.stdout)
+    rows = table_rows(done.stdout)
     assert len(rows) >= 16 and all(row[8] == "0" for row in rows)
 
 
@@ -46,7 +42,7 @@ def test_other_collectives_among_processes(name: str, mpich: Mpi, run: Run) -> N
     """Rule: what the library has and what is composed of messages are right among processes, too."""
     done = run(*under(mpich, 3, *STARTED, "3", name, *SMALL, "-d", "bfloat16"))
     assert done.returncode == 0, done.stderr
-    assert all(row[8] == "0" for row in _rows(done.stdout))
+    assert all(row[8] == "0" for row in table_rows(done.stdout))
 
 
 @pytest.mark.timeout(150)

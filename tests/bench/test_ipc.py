@@ -10,7 +10,7 @@ import pytest
 from bench import devices
 from collectives.errors import Unavailable
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.conftest import in_process
+from tests.conftest import in_process, table_rows
 from tests.nccl_standin import Nccl
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
@@ -39,17 +39,13 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     return made
 
 
-def _rows(out: str) -> list[list[str]]:
-    return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
-
-
 def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
     """Rule: rows over ipc are right in both placements, of every type that was asked for."""
     here(3)
     more = ["--threads", "3", "-A", "ring,one_shot", "-d", "float,bfloat16", "-o", "sum,avg"]
     status, out, err = in_process("allreduce", *SMALL, *more)
     assert status == 0, out + err
-    rows = _rows(out)
+    rows = table_rows(out)
     assert len(rows) == 16 and all(row[8] == row[12] == "0" for row in rows)
     assert "allreduce one_shot (ipc)" in out and "same buffers" in out
 
@@ -61,7 +57,7 @@ def test_other_executors_are_a_choice(here: Here, executor: str) -> None:
     more = ["--threads", "2", "-A", "ring,one_shot", "--executor", executor]
     status, out, err = in_process("allreduce", *SMALL, *more)
     assert status == 0, out + err
-    assert all(row[8] == row[12] == "0" for row in _rows(out)) and len(_rows(out)) == 4
+    assert all(row[8] == row[12] == "0" for row in table_rows(out)) and len(table_rows(out)) == 4
     status, _, err = in_process("allreduce", *SMALL, "--threads", "2", "--executor", "magic")
     assert status == 2 and "magic" in err
 
@@ -72,7 +68,7 @@ def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
     more = ["--threads", "2", "-A", "sharded_ps,library"]
     status, out, err = in_process("allreduce", *SMALL, *more)
     assert status == 0, out + err
-    assert "sharded_ps (ipc)" in out and "library (nccl)" in out and len(_rows(out)) == 4
+    assert "sharded_ps (ipc)" in out and "library (nccl)" in out and len(table_rows(out)) == 4
     here(2, nccl=False)
     status, out, err = in_process("allreduce", *SMALL, "--threads", "2", "-A", "sharded_ps")
     assert status == 0, out + err
@@ -95,4 +91,4 @@ def test_groups_have_transports_of_their_own(here: Here) -> None:
     more = ["--threads", "4", "-A", "ring", "--split", "mod:2"]
     status, out, err = in_process("allreduce", *SMALL, *more)
     assert status == 0, out + err
-    assert len(_rows(out)) == 4
+    assert len(table_rows(out)) == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.groups import color
-from tests.conftest import Mpi, Run, in_process
+from tests.conftest import Mpi, Run, in_process, table_rows
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3", "-A", "ring"]
 
@@ -52,5 +52,4 @@ def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     assert done.returncode == 0, done.stderr
     titles = [line for line in done.stdout.splitlines() if line.startswith("# group")]
     assert titles == ["# group 0 of 2: ranks 0 2", "# group 1 of 2: ranks 1 3"]
-    rows = [line for line in done.stdout.splitlines() if line and not line.startswith("#")]
-    assert len(rows) == 4
+    assert len(table_rows(done.stdout)) == 4

@@ -1,4 +1,4 @@
-"""Tuning: what is chosen, what is written for others, and that they take it."""
+"""Tuning: what is chosen, and the command that chooses."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide, tied
-from bench.tuning.rules import Candidate, Range, Rules, dump, load, parse
-from collectives.errors import Unsupported
+from bench.tuning.rules import Candidate, Range, dump, load
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import dump as dump_fit
-from tests.conftest import Mpi, Run, on_threads, under
-
-A, B, LIBRARY = (Candidate(name, "mpi") for name in ("ring", "tree", "library"))
+from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
+from tests.conftest import Mpi, Run, on_threads
 
 
 def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:
@@ -27,24 +24,6 @@ def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[fl
     random = np.random.default_rng(seed)
     shifts = random.normal(1, 0.01, n)
     return [(middle * s * (1 + random.gamma(2, 0.02, each))).tolist() for s in shifts]
-
-
-def rules(ranges: tuple[Range, ...], ranks: int = 4, collective: str = "allreduce") -> Rules:
-    """Rules with everything that does not matter here filled in."""
-    low = ranges[0].low
-    return Rules(
-        collective,
-        ranks,
-        1,
-        "float",
-        "mpi/library",
-        "measured",
-        LIBRARY,
-        0.02,
-        low,
-        1 << 30,
-        ranges,
-    )
 
 
 class TestDecide:
@@ -113,178 +92,6 @@ class TestDecide:
         for n, times in seconds.items():
             chosen = times[made.at(n).choice]
             assert chosen <= 1.05 * min(times.values()) * (1 + 1e-9)
-
-
-_ranges = st.lists(
-    st.tuples(
-        st.integers(0, 1 << 30),
-        st.sampled_from(["library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"])]),
-    ),
-    min_size=1,
-    max_size=6,
-    unique_by=lambda pair: pair[0],
-).map(lambda pairs: tuple(Range(n, Candidate(a, "mpi"), 1e-6, 2e-6) for n, a in sorted(pairs)))
-
-
-class TestFiles:
-    """What is written for others, read back as they read it."""
-
-    @given(_ranges)
-    def test_our_file_reads_back(self, ranges: tuple[Range, ...]) -> None:
-        """`parse` gives what `dump` was given."""
-        assert parse(dump([rules(ranges)], {}), Path("x.json")) == [rules(ranges)]
-
-    @pytest.mark.parametrize(
-        ("text", "what"),
-        [
-            ("", "no JSON"),
-            ("[1]", "not a tuning file"),
-            ('{"format": "busbar-tuning 1"}', "rules: a list"),
-            ('{"format": "busbar-tuning 1", "rules": [3]}', "rules[0]: not an object"),
-            ('{"format": "busbar-tuning 1", "rules": [{}]}', "rules[0].collective"),
-        ],
-    )
-    def test_a_file_that_is_none_is_named(self, tmp_path: Path, text: str, what: str) -> None:
-        """A broken tuning file ends in one line with the file and the place."""
-        path = tmp_path / "x.json"
-        path.write_text(text)
-        with pytest.raises(Unsupported) as error:
-            load(path)
-        assert what in str(error.value)
-        assert str(path) in str(error.value)
-
-    @given(
-        st.dictionaries(st.integers(2, 64), _ranges, min_size=1, max_size=4),
-        st.integers(0, 130),
-        st.integers(0, 1 << 31),
-    )
-    @settings(max_examples=200)
-    def test_open_mpi_reads_our_rules(
-        self, by_ranks: dict[int, tuple[Range, ...]], ranks: int, nbytes: int
-    ) -> None:
-        """Read as Open MPI reads it, the file gives each measured rank count its own choice.
-
-        Other rank counts, and sizes below the smallest, are left to Open MPI (0).
-        """
-        made = [rules(ranges, n) for n, ranges in by_ranks.items()]
-        number = _as_open_mpi(openmpi.rules_file(made).decode(), 2, ranks, nbytes)
-        if ranks not in by_ranks or nbytes < by_ranks[ranks][0].low:
-            assert number == 0
-        else:
-            wanted = rules(by_ranks[ranks]).at(nbytes).choice.algorithm
-            names = ("library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"]))
-            assert names[number] == wanted
-
-    def test_what_open_mpi_does_not_have_is_refused(self) -> None:
-        """A choice without a counterpart in Open MPI is said, not written as another."""
-        with pytest.raises(Unsupported, match="double_tree is no algorithm of Open MPI"):
-            openmpi.rules_file([rules((Range(0, Candidate("double_tree", "mpi"), 1e-6),))])
-
-    def test_nccl_tuner_lines(self) -> None:
-        """A line a range in the example plug-in's columns; what NCCL decides itself is left out."""
-        made = rules(
-            (
-                Range(0, Candidate("library/tree/ll", "nccl"), 1e-6),
-                Range(4096, Candidate("library", "nccl"), 1e-6),
-                Range(65536, Candidate("library/ring/simple", "nccl"), 1e-6),
-            ),
-            8,
-        )
-        lines = nccl.tuner_file([made]).decode().splitlines()
-        assert lines[1:] == [
-            "allreduce,0,4095,tree,ll,-1,1,8",
-            f"allreduce,65536,{2**64 - 1},ring,simple,-1,1,8",
-        ]
-
-    def test_nccl_refuses_what_is_not_its_own(self) -> None:
-        """Our ring is not NCCL's ring with some protocol: nothing is guessed."""
-        with pytest.raises(Unsupported, match="tune with --nccl"):
-            nccl.tuner_file([rules((Range(0, A, 1e-6),))])
-
-    def test_forcing_is_recognised_again(self) -> None:
-        """What was forced for a run is read back from that run's record."""
-        for collective, names in openmpi.ALGORITHMS.items():
-            made = openmpi.forcing(collective, 2)
-            assert set(made) == set(names)
-            assert all(openmpi.forced(collective, v) == name for name, v in made.items())
-            assert all(openmpi.forced("alltoallv", v) == "" for v in made.values())
-        assert all(nccl.forced(v) == name for name, v in nccl.forcing("allreduce").items())
-
-
-def _as_open_mpi(text: str, wanted: int, ranks: int, nbytes: int) -> int:
-    """The algorithm number that Open MPI 5's reader and lookup give for a rules file.
-
-    The grammar is read strictly; of several communicator sizes the largest not above ``ranks``
-    counts, and of several message sizes the largest not above ``nbytes``.
-    """
-    words = [w for line in text.splitlines() for w in line.split("#")[0].split()]
-    numbers = iter(map(int, words))
-    chosen = 0
-    for _ in range(next(numbers)):
-        collective = next(numbers)
-        for _ in range(next(numbers)):
-            size, found = next(numbers), 0
-            for i in range(next(numbers)):
-                low, number, fan, segment = (next(numbers) for _ in range(4))
-                assert i or low == 0, "the first rule must be for size 0"
-                assert fan == segment == 0
-                found = number if low <= nbytes else found
-            if collective == wanted and size <= ranks:
-                chosen = found
-    assert next(numbers, None) is None
-    return chosen
-
-
-_SUMS = """
-import sys, zlib
-import numpy as np
-from mpi4py import MPI
-world = MPI.COMM_WORLD
-random = np.random.default_rng(world.rank)
-for n in (256, 65536):
-    mine = (random.standard_normal(n) * 10.0 ** random.integers(-6, 6, n)).astype(np.float32)
-    total = np.empty_like(mine)
-    world.Allreduce(mine, total)
-    if world.rank == 0:
-        print(zlib.crc32(total.tobytes()))
-"""
-
-
-@pytest.mark.timeout(120)
-def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
-    """A real Open MPI computes by the algorithm that our file names.
-
-    Each algorithm adds in an order of its own, so the bits of a float sum say which one ran. A
-    file that Open MPI refused would leave its own choice standing at both sizes.
-    """
-    if mpi.name != "openmpi":
-        pytest.skip("the file is Open MPI's")
-    script = tmp_path / "sums.py"
-    script.write_text(_SUMS)
-    force = openmpi.forcing("allreduce", 4)
-
-    def sums(env: dict[str, str]) -> list[str]:
-        done = run(*under(mpi, 4, str(script)), env=env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
-
-    linear, ring = sums(force["basic_linear"]), sums(force["ring"])
-    free = sums({})
-    assert len({linear[0], ring[0], free[0]}) == 3, "these must differ for the test to say anything"
-    assert linear[1] != ring[1]
-    path = tmp_path / "rules.conf"
-    ranges = (
-        Range(1024, Candidate("library/basic_linear", "mpi"), 1e-6),
-        Range(100_000, Candidate("library/ring", "mpi"), 1e-6),
-    )
-    path.write_bytes(openmpi.rules_file([rules(ranges)]))
-    ruled = sums(
-        {
-            "OMPI_MCA_coll_tuned_use_dynamic_rules": "true",
-            "OMPI_MCA_coll_tuned_dynamic_rules_filename": str(path),
-        }
-    )
-    assert ruled == [linear[0], ring[1]]
 
 
 _TUNE = ("-m", "bench.tune")
@@ -390,9 +197,9 @@ class TestCommand:
         even = 3 * 1e-5 / (1e-9 * (3 - 2 * 7 / 8))
         assert made.ranges[1].low / 16 <= even <= made.ranges[1].low
         rules_text = (tmp_path / "rules.conf").read_text()
-        assert _as_open_mpi(rules_text, 2, 8, 64) == 3
-        assert _as_open_mpi(rules_text, 2, 8, made.ranges[1].low) == 6
-        assert _as_open_mpi(rules_text, 2, 8, 1 << 26) == 4
+        assert as_open_mpi(rules_text, 2, 8, 64) == 3
+        assert as_open_mpi(rules_text, 2, 8, made.ranges[1].low) == 6
+        assert as_open_mpi(rules_text, 2, 8, 1 << 26) == 4
 
     def test_rules_for_other_ranks_are_not_used(self, tmp_path: Path) -> None:
         """``-A auto`` without rules for these ranks ends in one line that says what there is."""

@@ -43,6 +43,19 @@ def test_tables_fit(
     assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
 
 
+@pytest.mark.filterwarnings("error")
+def test_sizes_that_move_nothing_have_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: where no rank has a whole element there is neither a time nor a best, and no infinity."""
+    asked = ("cost", "-c", "alltoall", "-n", "3", "-b", "1")
+    status, out, err = collectives_cli(capsys, *asked, "-e", "32")
+    assert (status, err) == (0, "")
+    assert "nothing is moved at these sizes" in out and "inf" not in out and "*" not in out
+    _, out, _ = collectives_cli(capsys, *asked, "-e", "64", "--format", "json")
+    rows = json.loads(out)["rows"]
+    assert {row["size"] for row in rows if row["best"]} == {64}
+    assert all(row["busbw_bytes_per_s"] is None for row in rows if row["size"] < 48)
+
+
 def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: a row an algorithm and size; every number of one form is in the other; one is the best."""
     rows = list(csv.DictReader(io.StringIO(collectives_cli(capsys, *COST, "--format", "csv")[1])))

@@ -70,11 +70,12 @@ def test_times() -> None:
     assert found is not None
     assert found[0] == pytest.approx(56.0e-6 + size / (360e9 * 8 / 14))
     tree = replace(H100, graphs={"tree": H100.graphs["tree"]})
-    simple = 64.4e-6 + (1 << 24) / (0.8 * 165.6e9)  # 16 MiB is number 18 of the table
-    assert TREE_SHARE["Simple"][18] == 0.7
     best = predict(tree, "allreduce", 1 << 24)
-    assert best is not None and best[0] <= 64.4e-6 + (1 << 24) / (0.7 * 165.6e9)
-    assert simple > 0
+    # 16 MiB is number 18 of the table: 0.9 of LL128's bandwidth beats 0.7 of Simple's.
+    assert (TREE_SHARE["LL128"][18], TREE_SHARE["Simple"][18]) == (0.9, 0.7)
+    assert best is not None and best[1].protocol == "LL128"
+    ll128 = 360 * 0.92 * 7 / 9 / 2
+    assert best[0] == pytest.approx(31.5e-6 + (1 << 24) / (0.9 * ll128 * 1e9))
     wide = predict(A100X2, "allreduce", size)
     assert wide is not None
     assert wide[0] == pytest.approx(1.4 * 131.6e-6 + size / (200e9 * 16 / 30))
@@ -107,13 +108,45 @@ def test_what_is_not_available() -> None:
     """Rule: the switch needs Hopper, trees of the switch several nodes, PAT one GPU a node."""
     old = replace(H100, sm=80)
     assert not any(c.algorithm == "nvls" for c in choices(old, "allreduce"))
-    pci = replace(H100, graphs={"ring": Graph(2, 12.0, 12.0, nvlink=False)})
+    pci = replace(H100, graphs={"ring": Graph(2, 12.0, 12.0, within="PIX")})
     assert {c.protocol for c in choices(pci, "allreduce")} == {"LL", "Simple"}
     assert _of(pci, "allreduce")["ring", "LL"].latency == pytest.approx((6.6 + 14 * 1.0) * 1e-6)
     single = System(90, 8, {"pat": Graph(1, 40.0, 40.0)}, nodes=8)
     pat = _of(single, "allgather")["pat", "Simple"]
     assert pat.latency == pytest.approx((8 + 3 * 14 / 3.5 + 8 * 2.8) * 1e-6)
     assert predict(replace(H100, ranks=1), "allreduce", 1024) is None
+
+
+@pytest.mark.parametrize(
+    ("sm", "within", "between", "runs"),
+    [
+        (70, "NVL", "PXB", True),
+        (80, "NVB", "PIX", True),
+        (80, "NVL", "PXN", False),
+        (90, "NVL", "PXN", True),
+        (90, "NVL", "P2C", True),
+        (90, "NVL", "PHB", False),
+        (90, "C2C", "PIX", False),
+        (90, "PIX", "PIX", False),
+        (60, "NVL", "PIX", False),
+    ],
+)
+def test_where_ll128_runs(sm: int, within: str, between: str, runs: bool) -> None:
+    """Rule: LL128 wants NVLink inside and switches to the NIC, from Hopper on C2C and other GPUs too."""
+    system = System(sm, 8, {"ring": Graph(4, 20.0, 20.0, within=within, between=between)})
+    assert (("ring", "LL128") in _of(system, "allreduce")) == runs
+
+
+def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
+    """Rule: on Blackwell the correction by size is for Intel's and AMD's hosts, not for Grace."""
+    graph = Graph(16, 40.0, 40.0, pattern=5)
+    times = [
+        predict(System(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24)
+        for cpu in ("intel", "amd", "other")
+    ]
+    assert all(found is not None for found in times)
+    seconds = [found[0] for found in times if found is not None]
+    assert seconds[0] == seconds[1] > seconds[2]
 
 
 @settings(deadline=None)
@@ -136,6 +169,6 @@ def test_graphs_are_read_from_a_log() -> None:
     )
     found = graphs(log)
     assert found["ring"] == Graph(12, 30.0, 20.0)
-    assert found["tree"] == Graph(12, 30.0, 20.0, nvlink=False, same_channels=False, pattern=1)
+    assert found["tree"] == Graph(12, 30.0, 20.0, within="PIX", same_channels=False, pattern=1)
     assert "nvls" not in found and found["pat"] == found["ring"]
     assert graphs("nothing of the kind") == {}

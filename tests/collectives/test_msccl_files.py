@@ -237,6 +237,13 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert main(["cost", str(file)]) == 0
     assert main(["show", str(file)]) == 0
     capsys.readouterr()
+    for command in ("verify", "cost", "show", "export"):
+        for option, complaint in (
+            ("-n", "for 4 ranks, not 2"),
+            ("-c", "for allreduce, not reduce"),
+        ):
+            assert main([command, str(file), option, "2" if option == "-n" else "reduce"]) == 2
+            assert complaint in capsys.readouterr().err
     again = tmp_path / "again.xml"
     assert main(["export", str(file), "-o", str(again)]) == 0
     capsys.readouterr()

@@ -162,6 +162,17 @@ def test_a_contribution_twice_is_refused() -> None:
     verify(twice, spec("barrier"))
 
 
+@pytest.mark.parametrize("doublings", [1, 15, 16, 17, 40])
+def test_a_contribution_however_often_is_refused(doublings: int) -> None:
+    """Counts never come round to 1: 2**16 and one more contributions are not one."""
+    first = [_move(0, 0, IN0, OUT0), _move(0, 0, IN0, ROOM)]
+    double, last = [_move(0, 0, ROOM, ROOM, True)], [_move(0, 0, ROOM, OUT0, True)]
+    steps = [first, *[double] * doublings, last]
+    times = min(1 + 2**doublings, 999)
+    with pytest.raises(ScheduleError, match=f"{times} times instead of 1"):
+        verify(Schedule.of(1, 1, steps, scratch=1), spec("allreduce"))
+
+
 def test_chunks_of_different_size_never_share_a_slot() -> None:
     """A slot has the size of the chunk it stands for, so no other chunk may be put there."""
     steps = [[_move(0, 0, Slot(Buffer.IN, 0), Slot(Buffer.OUT, 1))]]

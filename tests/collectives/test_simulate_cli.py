@@ -53,6 +53,19 @@ def test_time_and_rates_are_those_of_the_simulation(capsys: pytest.CaptureFixtur
     assert re.search(r"rank 0 → rank 1 +8 +768 KiB +50\.0%", out)
 
 
+@pytest.mark.parametrize("machine_", ["dgx1", "ring:8:gbs=9999:latency_us=0.1", "full:gbs=0.001"])
+def test_a_sweep_fits_a_terminal(
+    machine_: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: at 80 columns no number is folded or cut, however small or large rates are."""
+    monkeypatch.setenv("COLUMNS", "80")
+    sweep = ("--sweep", "b", "-b", "1", "-e", "1G")
+    _, out, _ = said(capsys, "ring", "-n", "8", "--machine", machine_, *sweep)
+    rows = [line for line in out.splitlines() if re.match(r" \S+ (B|[KMG]iB) ", line)]
+    assert len(rows) == 16 and max(map(len, out.splitlines())) <= 80
+    assert all(len(row.split()) == 11 for row in rows)
+
+
 def test_a_machine_says_how_many_ranks(capsys: pytest.CaptureFixture[str]) -> None:
     """Without -n and grid all places are taken; several algorithms stand in one table."""
     _, out, _ = said(capsys, "ring,ps", "--machine", "dgx1")

@@ -122,7 +122,7 @@ def test_a_parameter_server_shares_its_port() -> None:
     assert found.seconds == pytest.approx(2 * (2e-6 + (p - 1) * n / 10e9), rel=1e-9)
     alone = n / 10e9
     assert found.parts["sharing"] == pytest.approx(2 * (p - 2) * alone, rel=1e-9)
-    first, *_ = busiest(made, found, 3)
+    first, *_ = busiest(found, 3)
     assert first.alike == 2
     assert first.nbytes == (p - 1) * n
 

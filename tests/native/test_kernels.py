@@ -45,13 +45,13 @@ def expected(ufunc, rows):
 @pytest.mark.parametrize("number", range(4), ids=["sum", "prod", "min", "max"])
 @pytest.mark.parametrize("name", DTYPES)
 def test_pass_equals_numpy(isa, number, name):
-    """Rule: a pass over n sources equals NumPy's, whatever the count, alignment and store."""
+    """Rule: a pass equals NumPy's, whatever the sources, targets, count, alignment and store."""
     kind = dtype(name)
     for seed, count in enumerate(COUNTS):
-        for sources in (2, 3, 4, 5, 9):
+        for sources, ntargets in ((2, 1), (2, 2), (3, 3), (4, 4), (4, 1), (5, 3), (9, 3)):
             rows = values(kind, sources, count, seed)
             inputs = [shifted(row, (i + seed) % 5) for i, row in enumerate(rows)]
-            targets = [shifted(np.zeros(count, kind), i) for i in range(3)]
+            targets = [shifted(np.zeros(count, kind), i) for i in range(ntargets)]
             core.reduce(
                 type_number(kind),
                 number,
@@ -82,13 +82,14 @@ def test_two_byte_floats_round_once_to_nearest_even(isa, name):
     np.testing.assert_array_equal(target[~nan].view(np.uint16), want[~nan].view(np.uint16))
 
 
+@pytest.mark.parametrize("isa", core.isas())
 @pytest.mark.parametrize("sources", [2, 4, 7])
-def test_targets_may_be_sources(sources):
+def test_targets_may_be_sources(isa, sources):
     """Rule: in place, all sources of a block are read before any target of it is written."""
     rows = values(np.dtype(np.float32), sources, 5000, 1)
     buffers = [row.copy() for row in rows]
     places = [b.ctypes.data for b in buffers]
-    core.reduce(8, 0, places[::-1], places, 5000, False, "")
+    core.reduce(8, 0, places[::-1], places, 5000, False, isa)
     for buffer in buffers:
         np.testing.assert_array_equal(buffer, expected(np.add, rows))
 

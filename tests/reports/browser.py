@@ -1,21 +1,15 @@
-"""A headless Chromium for tests of pages, and runs to make pages of."""
+"""A headless Chromium for tests of pages."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from reports.exports import to_jsonl
-from reports.readers.rows import Row
-from reports.reading import parse
-from reports.record import Result, Sample
 
 # Nothing but the page may want the network, so that what is seen of it is the page's doing.
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -82,36 +76,30 @@ def requests(driver: Any) -> list[str]:
     return [url for url in asked if not url.startswith(("data:", "blob:", "about:", "chrome:"))]
 
 
-def records(
-    algorithms: Sequence[str] = ("ring", "tree", "halving_doubling", "library"),
-    ranks: Sequence[int] = (2, 4),
-    sizes: Sequence[int] = (1024, 2**16, 2**20, 2**26),
-    **environment: Any,
-) -> list[Result]:
-    """Runs with both placements, raw times and limits; the first algorithm is the fastest."""
-    random = np.random.default_rng(7)
-    found = []
-    for p in ranks:
-        known = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0"], "cpu": "EPYC",
-                 "ranks_per_node": [p], **environment}  # fmt: skip
-        for place, algorithm in enumerate(algorithms):
-            for size in sizes:
-                middle = (1e-5 + size / 1e10) * (1 + 0.2 * place) * p / 2
-                halves = [_sample(middle, random) for _ in (0, 1)]
-                factor = 2 * (p - 1) / p
-                one = Result(
-                    "allreduce", algorithm, "mpi", p, size, size // 4, "float", "sum", -1, factor,
-                    *halves, environment=known,
-                )  # fmt: skip
-                found.append(one)
-    return found
+def cells(tab: Any) -> list[list[str]]:
+    """The text of the table's rows, cell by cell."""
+    script = "return [...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    return tab.execute_script(script)
 
 
-def _sample(middle: float, random: np.random.Generator) -> Sample:
-    times = middle * (1 + 0.02 * random.gamma(2, 1, 30))
-    return Sample(tuple(times.tolist()), 30, wrong=0, limit=middle / 2)
+def column(tab: Any, name: str) -> list[str]:
+    """The table's cells under a heading."""
+    script = "return [...document.querySelectorAll('#table thead th')].map(c => c.textContent)"
+    at = tab.execute_script(script).index(name)
+    return [row[at] for row in cells(tab)]
 
 
-def rows(results: Sequence[Result], source: str = "run.jsonl") -> list[Row]:
-    """Records as rows."""
-    return list(parse(to_jsonl(results).decode(), source).rows)
+def lines(tab: Any, plot: str) -> list[str]:
+    """The names of a figure's lines that have a legend."""
+    script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.showlegend !== false).map(t => t.name)"
+    return tab.execute_script(script, plot)
+
+
+def choose(tab: Any, label: str, option: str) -> None:
+    """Choose in the filter's list of this label, and wait until all is drawn anew."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select
+
+    path = f"//form//label[span[text()='{label}']]/select"
+    Select(tab.find_element(By.XPATH, path)).select_by_visible_text(option)
+    drawn(tab)

@@ -13,7 +13,7 @@ from reports.cli import main
 from reports.commands import COMMANDS
 from reports.exports import to_jsonl
 from tests.conftest import REPO
-from tests.reports.browser import records
+from tests.reports.runs import records
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -127,12 +127,18 @@ def test_a_reader_that_leaves_is_no_error_of_ours(command: list[str], run_file: 
     assert "Error" not in said and "cannot be written" not in said
 
 
+def _interruptible() -> None:
+    """Shells start what runs in the background with interrupts ignored, which children inherit."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_is_one_line_and_leaves_nothing(run_file: Path) -> None:
     """Rule: Ctrl-C ends with 130 and no traceback, and no half page is left."""
     page = run_file.with_name("page.html")
     # A page of a FIFO that nobody fills: the command waits for as long as it is let.
     os.mkfifo(run_file.with_name("fifo.jsonl"))
-    process = _process("html", str(run_file.with_name("fifo.jsonl")), "--out", str(page))
+    fifo = str(run_file.with_name("fifo.jsonl"))
+    process = _process("html", fifo, "--out", str(page), preexec_fn=_interruptible)
     with run_file.with_name("fifo.jsonl").open("w"):  # opens once the command reads
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=60)[1]

@@ -15,7 +15,7 @@ from reports.plot import figures
 from reports.reading import parse
 from reports.shown import seconds, size_text, sparkline
 from reports.statistics import alpha_beta
-from tests.reports.test_compare import _records, _rows
+from tests.reports.runs import noisy, rows
 
 REPO = Path(__file__).parents[2]
 
@@ -25,7 +25,7 @@ REPO = Path(__file__).parents[2]
 )
 def test_every_kind_is_drawn(form: str, mark: bytes) -> None:
     """Rule: busbw, latency and distribution for what was measured, in the form asked for."""
-    made = figures(_rows(_records(1)), form, 2e10)
+    made = figures(rows(noisy(1)), form, 2e10)
     assert set(made) == {f"allreduce-float-sum-4-ranks-{k}" for k in ("busbw", "latency", "ecdf")}
     assert all(data.startswith(mark) for data in made.values())
 
@@ -33,7 +33,7 @@ def test_every_kind_is_drawn(form: str, mark: bytes) -> None:
 def test_a_figure_says_what_it_shows() -> None:
     """Rule: axes with units, a legend that names each algorithm, the bound with its figure."""
     made = {
-        k.rsplit("-", 1)[1]: v.decode() for k, v in figures(_rows(_records(1)), "svg", 2e10).items()
+        k.rsplit("-", 1)[1]: v.decode() for k, v in figures(rows(noisy(1)), "svg", 2e10).items()
     }
     for kind, words in {"busbw": ["busbw (GB/s)", "size (bytes)", "bound, at most 20 GB/s", "ring mpi"],
                         "latency": ["time (us)", "tree mpi: ", "out-of-place"],
@@ -55,7 +55,7 @@ def test_plots_are_written_where_asked(tmp_path: Path, capsys: pytest.CaptureFix
     from reports.exports import to_jsonl
 
     run = tmp_path / "run.jsonl"
-    run.write_bytes(to_jsonl(_records(1)))
+    run.write_bytes(to_jsonl(noisy(1)))
     assert main(["plot", str(run), "--out", str(tmp_path)]) == 0
     assert all(Path(line).stat().st_size for line in capsys.readouterr().out.splitlines())
     assert main(["plot", str(run), "--out", str(tmp_path / "none")]) == 2
@@ -103,7 +103,7 @@ def test_sizes_are_exact() -> None:
 
 def test_markdown_has_every_row_and_no_foreign_markup() -> None:
     """Rule: a row each, and a name cannot end its cell or become a link."""
-    text = markdown(_rows(_records(1)))
+    text = markdown(rows(noisy(1)))
     assert sum(line.startswith("|") for line in text.splitlines()) == 2 + 6
     odd = parse("# Collective test starting: x|[y](z)\n# size count type redop root time algbw busbw"
                 " #wrong\n 1024 256 float sum -1 10.0 0.1 0.2 0\n").rows  # fmt: skip

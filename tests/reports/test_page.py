@@ -19,10 +19,7 @@ from reports.page.markup import hash_of, json_script, table
 from reports.page.payload import MOST_ROWS, payload, reduced, run_names
 from reports.readers.rows import Row, Run
 from reports.series import COLOURS, colours
-from tests.reports.browser import records, rows
-
-EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"
-TOPO = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
+from tests.reports.runs import EVIL, TOPO, records, rows
 
 
 class _Elements(HTMLParser):

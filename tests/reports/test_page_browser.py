@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,70 +12,10 @@ from reports.machine import read_machine
 from reports.page import page
 from reports.show import share_of_limit
 from reports.shown import interval_text, percent, rate, seconds, size_text
-from tests.reports.browser import chromium, console, drawn, opened, records, requests, rows
-from tests.reports.test_page import EVIL, TOPO
+from tests.reports.browser import cells, choose, column, console, drawn, lines, opened, requests
+from tests.reports.runs import EVIL, MEASURED, records, rows
 
 pytestmark = pytest.mark.timeout(240)
-MEASURED = """{"busbar_topology": 1, "sources": ["measured"], "devices": [
- {"id": "HOST", "kind": "host"}, {"id": "RANK0", "kind": "rank", "parent": "HOST"},
- {"id": "RANK1", "kind": "rank", "parent": "HOST"}], "pairs": [
- {"a": "RANK0", "b": "RANK1", "name": "latency", "value": 1.25e-6, "source": "measured"},
- {"a": "RANK1", "b": "RANK0", "name": "latency", "value": 3.5e-6, "source": "measured"}]}"""
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """One browser for all tests of this file; pages are opened anew."""
-    pytest.importorskip("plotly")
-    with chromium(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page with two rank counts, four algorithms, both placements, a map and a matrix."""
-    folder = tmp_path_factory.mktemp("page")
-    (folder / "topo.txt").write_text(TOPO)
-    (folder / "measured.json").write_text(MEASURED)
-    machine = read_machine([folder / "topo.txt", folder / "measured.json"])
-    target = folder / "page.html"
-    target.write_bytes(page(rows(records()), machine))
-    return target
-
-
-@pytest.fixture
-def tab(driver: Any, file: Path) -> Iterator[Any]:
-    """The page, opened; the window and the preferences are as they were before."""
-    opened(driver, file)
-    yield driver
-    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
-def _rows(tab: Any) -> list[list[str]]:
-    script = "return [...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
-    return tab.execute_script(script)
-
-
-def _column(tab: Any, name: str) -> list[str]:
-    script = "return [...document.querySelectorAll('#table thead th')].map(c => c.textContent)"
-    at = tab.execute_script(script).index(name)
-    return [row[at] for row in _rows(tab)]
-
-
-def _lines(tab: Any, plot: str) -> list[str]:
-    """The names of a figure's lines that have a legend."""
-    script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.showlegend !== false).map(t => t.name)"
-    return tab.execute_script(script, plot)
-
-
-def _choose(tab: Any, label: str, option: str) -> None:
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.support.ui import Select
-
-    path = f"//form//label[span[text()='{label}']]/select"
-    Select(tab.find_element(By.XPATH, path)).select_by_visible_text(option)
-    drawn(tab)
 
 
 def test_it_opens_from_a_file_and_asks_for_nothing(tab: Any, file: Path) -> None:
@@ -104,10 +43,10 @@ def test_every_figure_is_drawn(tab: Any) -> None:
             plot,
         )
         assert words in label and "ring" in label
-        assert {"ring", "tree", "halving_doubling", "library"} <= set(_lines(tab, plot))
+        assert {"ring", "tree", "halving_doubling", "library"} <= set(lines(tab, plot))
     widths = "return [...document.querySelectorAll('.canvas')].map(c => [c.querySelector('.main-svg').clientWidth, c.clientWidth])"
     assert all(drawn == room for drawn, room in tab.execute_script(widths))
-    assert "bound" in _lines(tab, "busbw") and "bound" in _lines(tab, "latency")
+    assert "bound" in lines(tab, "busbw") and "bound" in lines(tab, "latency")
     fits = "return document.querySelector('#busbw .canvas').data.filter(t => (t.hovertext?.[0] ?? '').startsWith('fit of')).length"
     assert tab.execute_script(fits) == 4
     z = tab.execute_script("return document.getElementById('matrix-latency').data[0].z")
@@ -132,27 +71,27 @@ def test_the_filter_filters(tab: Any) -> None:
     def count() -> str:
         return tab.find_element(By.ID, "count").text
 
-    assert len(_rows(tab)) == 16 and count() == "16 of 64 rows: ranks 4, placement out-of-place"
-    _choose(tab, "Ranks", "all")  # what rows share has no column; what they do not has one
-    assert set(_column(tab, "ranks")) == {"2", "4"} and len(_rows(tab)) == 32
-    _choose(tab, "Placement", "all")
-    _choose(tab, "Ranks", "2")
-    assert set(_column(tab, "placement")) == {"out-of-place", "in-place"} and len(_rows(tab)) == 32
-    _choose(tab, "Placement", "in-place")
-    assert len(_rows(tab)) == 16 and count() == "16 of 64 rows: ranks 2, placement in-place"
-    _choose(tab, "Sizes from", "1M")
-    assert set(_column(tab, "size")) == {"1M", "64M"}
+    assert len(cells(tab)) == 16 and count() == "16 of 64 rows: ranks 4, placement out-of-place"
+    choose(tab, "Ranks", "all")  # what rows share has no column; what they do not has one
+    assert set(column(tab, "ranks")) == {"2", "4"} and len(cells(tab)) == 32
+    choose(tab, "Placement", "all")
+    choose(tab, "Ranks", "2")
+    assert set(column(tab, "placement")) == {"out-of-place", "in-place"} and len(cells(tab)) == 32
+    choose(tab, "Placement", "in-place")
+    assert len(cells(tab)) == 16 and count() == "16 of 64 rows: ranks 2, placement in-place"
+    choose(tab, "Sizes from", "1M")
+    assert set(column(tab, "size")) == {"1M", "64M"}
     tab.find_element(By.XPATH, "//form//label[span[text()='ring']]/input").click()
     drawn(tab)
-    assert "ring" not in _column(tab, "algorithm") and "ring" not in _lines(tab, "busbw")
+    assert "ring" not in column(tab, "algorithm") and "ring" not in lines(tab, "busbw")
     tab.find_element(By.CSS_SELECTOR, "input[type=search]").send_keys("lib")
     drawn(tab)
-    assert set(_column(tab, "algorithm")) == {"library"} and "tree" not in _lines(tab, "latency")
+    assert set(column(tab, "algorithm")) == {"library"} and "tree" not in lines(tab, "latency")
     tab.find_element(By.XPATH, "//button[text()='Show everything']").click()
     drawn(tab)
-    assert count() == "All 64 rows" and len(_rows(tab)) == 64
+    assert count() == "All 64 rows" and len(cells(tab)) == 64
     # Lines that differ in more than the algorithm say so.
-    assert "ring, 2 ranks, in-place" in _lines(tab, "busbw")
+    assert "ring, 2 ranks, in-place" in lines(tab, "busbw")
 
 
 def test_the_table_sorts(tab: Any) -> None:
@@ -167,15 +106,15 @@ def test_the_table_sorts(tab: Any) -> None:
         return float(value) * {"us": 1.0, "ms": 1e3, "s": 1e6}[unit]
 
     heading("time").find_element(By.TAG_NAME, "button").click()
-    times = list(map(microseconds, _column(tab, "time")))
+    times = list(map(microseconds, column(tab, "time")))
     assert times == sorted(times) and len(set(times)) > 8
     assert heading("time").get_attribute("aria-sort") == "ascending"
     heading("time").find_element(By.TAG_NAME, "button").click()
-    assert list(map(microseconds, _column(tab, "time"))) == sorted(times, reverse=True)
+    assert list(map(microseconds, column(tab, "time"))) == sorted(times, reverse=True)
     assert heading("time").get_attribute("aria-sort") == "descending"
     assert heading("size").get_attribute("aria-sort") == "none"
     heading("algorithm").find_element(By.TAG_NAME, "button").click()
-    assert _column(tab, "algorithm") == sorted(_column(tab, "algorithm"))
+    assert column(tab, "algorithm") == sorted(column(tab, "algorithm"))
 
 
 def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
@@ -193,12 +132,12 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
     target = tmp_path / "figures.html"
     target.write_bytes(page(found))
     opened(driver, target)
-    assert _column(driver, "size") == [size_text(r.size) for r in found]
-    assert _column(driver, "time") == [seconds(r.time_s) for r in found]
-    assert _column(driver, "95 %") == [interval_text(r.low_s, r.high_s, r.time_s) for r in found]
-    assert _column(driver, "busbw (GB/s)") == [rate(r.busbw_bytes_per_s) for r in found]
-    assert _column(driver, "cv") == [percent(r.cv) for r in found]
-    assert _column(driver, "% of bound") == [percent(share_of_limit(r)) for r in found]
+    assert column(driver, "size") == [size_text(r.size) for r in found]
+    assert column(driver, "time") == [seconds(r.time_s) for r in found]
+    assert column(driver, "95 %") == [interval_text(r.low_s, r.high_s, r.time_s) for r in found]
+    assert column(driver, "busbw (GB/s)") == [rate(r.busbw_bytes_per_s) for r in found]
+    assert column(driver, "cv") == [percent(r.cv) for r in found]
+    assert column(driver, "% of bound") == [percent(share_of_limit(r)) for r in found]
 
 
 def test_hovering_tells_numbers(tab: Any) -> None:
@@ -234,117 +173,8 @@ def test_numbers_of_a_figure_as_a_table(tab: Any) -> None:
     assert table[0] == ["size", "ring", "tree", "halving_doubling", "library"]
     assert [row[0] for row in table[1:]] == ["1K", "64K", "1M", "64M"]
     assert all(cell.endswith(" GB/s") for row in table[1:] for cell in row[1:])
-    _choose(tab, "Sizes from", "64M")
+    choose(tab, "Sizes from", "64M")
     assert [row[0] for row in tab.execute_script(script)[1:]] == ["64M"]
-
-
-def _look(tab: Any, scheme: str) -> tuple[str, str]:
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    drawn(tab)
-    return tuple(
-        tab.execute_script(
-            "return [getComputedStyle(document.body).backgroundColor,"
-            " document.querySelector('#busbw .canvas').layout.font.color]"
-        )
-    )
-
-
-def test_light_and_dark(tab: Any) -> None:
-    """Rule: page and figures follow the reader's preference, also while the page is open."""
-    light, dark = _look(tab, "light"), _look(tab, "dark")
-    assert light == ("rgb(255, 255, 255)", "#1b1f24")
-    assert dark[0] != light[0] and dark[1] != light[1]
-    assert _look(tab, "light") == light
-
-
-@pytest.mark.parametrize("width", [320, 360, 768, 1280])
-def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
-    """Rule: on a phone too everything fits or scrolls within its own box, and figures fill theirs."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": width < 700}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
-    for details in tab.execute_script("return document.querySelectorAll('details')"):
-        tab.execute_script("arguments[0].open = true", details)
-    drawn(tab)
-    script = "const e = document.documentElement; return [e.scrollWidth, e.clientWidth]"
-    wide, room = tab.execute_script(script)
-    assert wide == room and width - 20 <= room <= width  # what is missing is the scroll bar
-    script = """return [...document.querySelectorAll('figure .canvas')].filter(c => c.clientWidth)
-      .map(c => c.querySelector('.main-svg').clientWidth - c.clientWidth)"""
-    WebDriverWait(tab, 20).until(lambda d: set(d.execute_script(script)) == {0})
-
-
-@pytest.mark.parametrize("width", [360, 390])
-def test_a_phone_shows_the_figures_of_a_row(tab: Any, width: int) -> None:
-    """Rule: size, algorithm, time and busbw can be read without pushing the table aside."""
-    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
-    script = """return [...document.querySelectorAll('#table thead th')].slice(0, 4)
-      .map(c => [c.textContent, c.getBoundingClientRect().right])"""
-    seen = tab.execute_script(script)
-    assert [name for name, _ in seen] == ["size", "algorithm", "time", "busbw (GB/s)"]
-    assert all(right <= width for _, right in seen), seen
-
-
-def test_a_phone_shows_the_rules_with_their_reasons(tab: Any) -> None:
-    """Rule: title, verdict and reason of each rule stand side by side, wrapped at words."""
-    metrics = {"width": 390, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
-    script = """return [...document.querySelectorAll('section[aria-labelledby=method] table')].at(-1)
-      .querySelectorAll('tbody tr').values().map(row => {
-        const box = row.getBoundingClientRect(), cells = [...row.children];
-        return [box.height, box.right, ...cells.map(c => c.getBoundingClientRect().width)];
-      }).toArray()"""
-    seen = tab.execute_script(script)
-    assert len(seen) == 12
-    for high, right, *widths in seen:
-        assert high < 250 and right <= 390 and min(widths) > 40, seen
-
-
-def test_the_keyboard_reaches_everything_in_order(tab: Any) -> None:
-    """Rule: Tab goes from the skip link down the page, always to something visible with a ring."""
-    from selenium.webdriver.common.by import By
-    from selenium.webdriver.common.keys import Keys
-
-    script = """const e = document.activeElement, box = e.getBoundingClientRect();
-      return [e.tagName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle,
-              box.width > 0 && box.height > 0];"""
-    seen = []
-    for _ in range(80):
-        tab.switch_to.active_element.send_keys(Keys.TAB)
-        tag, text, outline, visible = tab.execute_script(script)
-        if tag == "BODY":
-            break
-        assert outline != "none" and visible, (tag, text)
-        seen.append((tag, text))
-    assert seen[0] == ("A", "Skip to the content")
-    tags = [tag for tag, _ in seen]
-    assert [t for t in ("SELECT", "INPUT", "BUTTON", "SUMMARY", "DIV") if t not in tags] == []
-    positive = (
-        "return [...document.querySelectorAll('[tabindex]')].filter(e => e.tabIndex > 0).length"
-    )
-    assert tab.execute_script(positive) == 0  # so the order is that of the document
-    heading = tab.find_element(By.XPATH, "//table[@id='table']//th/button[text()='size']")
-    heading.send_keys(Keys.ENTER)
-    assert _column(tab, "size")[:4] == ["1K"] * 4
-
-
-def test_a_screen_reader_finds_its_way(tab: Any) -> None:
-    """Rule: axe-core knows no violation, in light and in dark; landmarks and live count are there."""
-    axe = pytest.importorskip("axe_core_python.selenium").Axe()
-    for details in tab.execute_script("return document.querySelectorAll('details')"):
-        tab.execute_script("arguments[0].open = true", details)
-    for scheme in ("light", "dark"):
-        _look(tab, scheme)
-        found = axe.run(tab)["violations"]
-        assert [(v["id"], [n["html"][:160] for n in v["nodes"]]) for v in found] == []
-    roles = "return ['header', 'nav', 'main', 'footer', '[role=status]'].filter(s => !document.querySelector(s))"
-    assert tab.execute_script(roles) == []
 
 
 def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
@@ -361,7 +191,7 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
     script = "return document.querySelectorAll('img, .canvas a[href], .canvas [href^=javascript]').length"
     assert driver.execute_script(script) == 0
     assert driver.execute_script("return document.querySelector('h1').textContent") == EVIL
-    assert EVIL in _column(driver, "algorithm")
+    assert EVIL in column(driver, "algorithm")
     legends = "return [...document.querySelectorAll('#busbw .legendtext')].map(t => t.textContent)"
     assert any("<img src=x" in text for text in driver.execute_script(legends))
 
@@ -379,19 +209,19 @@ def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> Non
     target.write_bytes(page(many))
     opened(driver, target)
     assert "All 100,000 rows" in driver.find_element(By.ID, "count").text
-    assert len(_rows(driver)) == 100
+    assert len(cells(driver)) == 100
     assert "24 of 50 series" in driver.find_element(By.CSS_SELECTOR, "#busbw .said").text
     points = (
         "return document.querySelector('#busbw .canvas').data.reduce((n, t) => n + t.x.length, 0)"
     )
     assert driver.execute_script(points) < 60_000
     driver.find_element(By.ID, "more").click()
-    assert len(_rows(driver)) == 600
+    assert len(cells(driver)) == 600
     driver.find_element(By.XPATH, "//table[@id='table']//th/button[text()='time']").click()
     driver.find_element(By.XPATH, "//table[@id='table']//th/button[text()='time']").click()
-    assert _rows(driver)[0][0] == str(8 + 99_999 // 50)
+    assert cells(driver)[0][0] == str(8 + 99_999 // 50)
     search = driver.find_element(By.CSS_SELECTOR, "input[type=search]")
     search.send_keys("a17")
     drawn(driver)
     assert "2,000 of 100,000 rows" in driver.find_element(By.ID, "count").text
-    assert _lines(driver, "busbw") == ["a17", "bound"]
+    assert lines(driver, "busbw") == ["a17", "bound"]

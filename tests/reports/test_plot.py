@@ -19,8 +19,7 @@ from reports.plot import figures
 from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.readers.rows import Row
 from reports.series import fitted
-from tests.reports.browser import records, rows
-from tests.reports.test_compare import _records, _rows
+from tests.reports.runs import MEASURED, noisy, records, rows
 
 pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
@@ -184,8 +183,6 @@ def test_a_measured_matrix_becomes_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rule: what ``topology measure -o`` writes is drawn beside the runs."""
-    from tests.reports.test_page_browser import MEASURED
-
     (tmp_path / "m.json").write_text(MEASURED)
     run = tmp_path / "run.jsonl"
     run.write_bytes(to_jsonl(records(["ring"], [4], [1024, 2048])))
@@ -207,7 +204,7 @@ def test_a_measured_matrix_becomes_a_file(
 
 def test_a_comparison_lists_what_changed_first() -> None:
     """Rule: words counted, changed rows in sight, the others folded; every row once."""
-    base, new = _rows(_records(1)), _rows(_records(2, slow=1.2, kernel="6.1"))
+    base, new = rows(noisy(1)), rows(noisy(2, slow=1.2, kernel="6.1"))
     text = comparison_markdown(compare(join(base, new)[0]), differences(base, new))
     seen, folded = text.split("<details>", 1)
     assert text.startswith("**3 slower, 3 indistinguishable**") and "kernel" in seen
@@ -219,8 +216,8 @@ def test_a_comparison_lists_what_changed_first() -> None:
 def test_md_takes_one_run_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: ``md BASE NEW`` and ``compare --format md`` print the same; the gate still holds."""
     base, new = tmp_path / "base.jsonl", tmp_path / "new.jsonl"
-    base.write_bytes(to_jsonl(_records(1)))
-    new.write_bytes(to_jsonl(_records(2, slow=1.2)))
+    base.write_bytes(to_jsonl(noisy(1)))
+    new.write_bytes(to_jsonl(noisy(2, slow=1.2)))
     assert main(["md", str(base)]) == 0 and "| ring |" in capsys.readouterr().out
     assert main(["md", str(base), str(new)]) == 0
     text = capsys.readouterr().out

@@ -95,6 +95,21 @@ def test_intervals_of_quantiles_cover_as_often_as_they_say(n: int, p: float) -> 
     assert 0.93 <= hits / 600 < 0.995
 
 
+@pytest.mark.parametrize("share", [-0.5, 0.0, 1.0, 1.5])
+def test_shares_that_are_none_are_refused(share: float) -> None:
+    """Rule: an interval's quantile and confidence lie between 0 and 1; a quantile may be the most."""
+    values = [float(i) for i in range(1000)]
+    with pytest.raises(ValueError, match="no interval"):
+        q.quantile_interval(values, share)
+    with pytest.raises(ValueError, match="no interval"):
+        q.quantile_interval(values, 0.5, share)
+    if share == 1:
+        assert q.quantile(values, share) == values[-1]
+    else:
+        with pytest.raises(ValueError, match="no quantile"):
+            q.quantile(values, share)
+
+
 def test_intervals_need_enough_values() -> None:
     """Rule: below six values for a median, and far more for p99, nothing is claimed."""
     assert q.quantile_interval([1.0] * 5, 0.5) is None and q.quantile_interval([1.0] * 6, 0.5)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from reports.readers.rows import Row
 from reports.show import tables
-from tests.reports.browser import records, rows
+from tests.reports.runs import records, rows
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")
 

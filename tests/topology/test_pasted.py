@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.topology import texts
 from topology.errors import ProbeError
 from topology.model import Kind, Level
-from topology.sources import hwloc, nccl_xml, recognise, smi_nvlink, smi_topo
+from topology.sources import hwloc, nccl_xml, nccl_xml_out, recognise, smi_nvlink, smi_topo
 
 HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
 ROWS = (
@@ -28,13 +30,19 @@ def test_an_underlined_header_is_read_whatever_became_of_its_escape_characters(e
     assert [gpu.get("cpu_affinity") for gpu in topology.gpus] == ["0-3,8", "0-3,8"]
 
 
-def _wide(gpus: int) -> list[str]:
-    labels = [f"GPU{n}" for n in range(gpus)]
+def _wide(gpus: int, nics: int = 0) -> list[str]:
+    labels = [f"GPU{n}" for n in range(gpus)] + [f"NIC{n}" for n in range(nics)]
     tail = "    ".join(("CPU Affinity", "NUMA Affinity", "GPU NUMA ID"))
     lines = ["        " + "".join(f"{label:8}" for label in labels) + tail]
     for row in labels:
-        cells = "".join(f"{' X ' if row == column else 'NV18':8}" for column in labels)
-        lines.append(f"{row:8}{cells}{'0-47,96-143':16}{'0':17}N/A")
+        inside = [row[:3] == column[:3] == "GPU" for column in labels]
+        words = ["NV18" if nvlink else "NODE" for nvlink in inside]
+        cells = "".join(
+            f"{' X ' if row == column else word:8}"
+            for column, word in zip(labels, words, strict=True)
+        )
+        rest = f"{'0-47,96-143':16}{'0':17}N/A" if row.startswith("GPU") else ""
+        lines.append(f"{row:8}{cells}{rest}")
     return lines
 
 
@@ -51,6 +59,31 @@ def test_rows_that_a_terminal_wrapped_are_put_together(width: int, stripped: boo
     assert topology.matrix() == whole.matrix() and len(topology.gpus) == 10
     said = [gpu.get("cpu_affinity") for gpu in topology.gpus]
     assert said == [gpu.get("cpu_affinity") for gpu in whole.gpus] == ["0-47,96-143"] * 10
+
+
+@settings(deadline=None)
+@given(st.integers(2, 12), st.integers(0, 6), st.integers(1, 200), st.sampled_from([4, 8]))
+def test_a_text_cut_on_the_right_loses_no_gpu_in_silence(
+    gpus: int, nics: int, width: int, tab: int
+) -> None:
+    """Rule: what a pager or ``cut -c`` left has all of its GPUs and right cells, or is refused."""
+    lines = _wide(gpus, nics)
+    cut = [line.expandtabs(tab)[:width] for line in lines]
+    try:
+        topology = smi_topo.parse("\n".join(cut))
+    except ProbeError as error:
+        assert error.line is None or error.line <= len(lines)
+        return
+    whole = smi_topo.parse("\n".join(lines))
+    assert len(topology.gpus) == gpus
+    kept = [device.id for device in (*topology.gpus, *topology.nics)]
+    assert topology.matrix(kept) == whole.matrix(kept)
+    lost = {nic.id for nic in whole.nics} - set(kept)
+    assert lost <= {gap.subject for gap in topology.gaps}
+    for gpu in topology.gpus:
+        assert str(whole.device(gpu.id).get("cpu_affinity")).startswith(
+            str(gpu.get("cpu_affinity") or "")
+        )
 
 
 def test_a_matrix_whose_line_ends_became_blanks() -> None:
@@ -126,6 +159,28 @@ def test_bus_ids_that_a_model_gives_twice() -> None:
         nccl_xml.parse(f'<system>\n<cpu numaid="0">{twice}</cpu></system>')
 
 
+def test_xml_between_prompts() -> None:
+    """Rule: what a shell printed before and after a document is no part of it."""
+    text = f"$ cat topo.xml\n{texts.NCCL_XML}\n$ exit\n"
+    assert recognise.parse(text) == recognise.parse(texts.NCCL_XML)
+    with pytest.raises(ProbeError, match="junk after document element"):
+        recognise.parse(texts.NCCL_XML * 2)
+
+
+@pytest.mark.parametrize("numas", [("-1",), ("-1", "1"), ("-1", "0", "-1"), ("1", "", "0")])
+def test_cpus_without_a_numa_node_get_a_free_number(numas: tuple[str, ...]) -> None:
+    """Rule: a numaid of -1 is no node's number, and takes nobody else's."""
+    cpus = "".join(
+        f'<cpu numaid="{numa}"><pci busid="0000:0{n}:00.0" class="0x030200"/></cpu>'
+        for n, numa in enumerate(numas)
+    )
+    topology = nccl_xml.parse(f"<system>{cpus}</system>")
+    homes = [topology.device(gpu.parent or "").index for gpu in topology.gpus]
+    assert sorted(home or 0 for home in homes) == list(range(len(numas)))
+    for home, numa in zip(homes, numas, strict=True):
+        assert numa in ("", "-1") or home == int(numa)
+
+
 def test_a_net_below_every_cpu_is_one_net() -> None:
     """Rule: a virtual net that a dump repeats for each CPU belongs to the host, and counts once."""
     nets = '<nic><net name="br0" dev="1"/><net name="br1" dev="2"/></nic>'
@@ -159,3 +214,29 @@ def test_nvbandwidth_between_host_and_device_both_ways() -> None:
         "memcpy CE CPU(row) <-> GPU(column) bandwidth (GB/s)\n       0      1\n0  18.50  19.00\n"
     )
     assert [gpu.get("host_both") for gpu in recognise.parse(text).gpus] == [18.5e9, 19e9]
+
+
+def test_what_amd_tools_print_is_called_by_its_name() -> None:
+    """Rule: a matrix of another maker's tool is no damaged matrix; what is read instead is said."""
+    old = "====== ROCm System Management Interface ======\n===== Link Type between two GPUs =====\n"
+    old += "       GPU0   GPU1\nGPU0   0      XGMI\nGPU1   XGMI   0\n"
+    new = "LINK TYPE TABLE:\n              0000:0c:00.0  0000:22:00.0\n0000:0c:00.0  SELF  XGMI\n"
+    for text in (old, new):
+        with pytest.raises(ProbeError, match=r"rocm-smi's or amd-smi's.*RCCL's topology XML"):
+            recognise.parse(text)
+
+
+def test_amd_links_have_their_own_rates() -> None:
+    """Rule: in RCCL's files sm counts compute units, and an xGMI link has the rate of its architecture."""
+    pci = '<pci busid="0000:2{0}:00.0" class="0x120000"><gpu dev="{0}" sm="304" gcn="{2}">{1}</gpu></pci>'
+    link = '<xgmi target="0000:21:00.0" count="2" tclass="0x120000"/>'
+    for gcn, gb in (("gfx942", 48), ("940", 48), ("gfx90a", 36), ("910", 36), ("908", 24)):
+        gpus = pci.format(0, link, gcn) + pci.format(1, "", gcn)
+        topology = nccl_xml.parse(f'<system><cpu numaid="0">{gpus}</cpu></system>')
+        (hop,) = topology.route("GPU0", "GPU1")
+        assert (hop.bandwidth, hop.assumed) == (2 * gb * 1e9, False)
+        assert [gpu.get("sm") for gpu in topology.gpus] == [None, None]
+        written = nccl_xml_out.dump(topology)
+        again = nccl_xml.parse(written)
+        assert again.route("GPU0", "GPU1") == (hop,) and "<nvlink" not in written
+        assert [gpu.get("multiprocessors") for gpu in again.gpus] == [304, 304]

@@ -21,10 +21,13 @@ LEVELS = "NODE|SYS|SOC|PHB|PXB|PIX|PSB|NV[1-9][0-9]*|X"
 STATUSES = "CNS|GNS|TNS|OK|DR|NS|U|X"
 _LABEL = re.compile(r"[A-Za-z][\w.:-]*")
 _FIRST = re.compile(r"(?<![\w.:-])GPU\d+(?![\w.:-])")
+_DEVICE = re.compile(r"(?<![\w.:-])((?:GPU|NIC|DD)[0-9]{1,6}|[a-z]\w*_[\w.]*[0-9])(?![\w.:-])")
 _SPACED = re.compile(r"\b(GPU|NIC) (\d+)(?![\d,-])")
 _COLUMNS = re.compile(
     r"(?P<cpu>CPU\s*Affinity)|(?P<numa>NUMA\s*Affinity)|(?P<gpu>GPU\s*NUMA\s*ID)", re.I
 )
+#: What a cut on the right leaves of the first such column's name.
+_FRAGMENT = re.compile(r"[ \t]C(?:P(?:U(?: ?A\w*)?)?)?[ \t]*$")
 _TAG = re.compile(r"</?[a-z]{1,10}>|\*\*|`")
 _DRAWN = str.maketrans(
     {**dict.fromkeys("│┃║", "|"), **dict.fromkeys("─━═┼╪╬├┤╞╡╠╣┌┐└┘┬┴╔╗╚╝╦╩", "-")}
@@ -37,7 +40,8 @@ class Matrix:
 
     ``rest[row]`` is what stands before the label and after the words, ``rows[row]`` the line's
     number; ``columns`` are the further columns (cpu, numa, gpu) and ``before`` whether they stand
-    before the labels; ``end`` is the 0-based line after the matrix.
+    before the labels; ``end`` is the 0-based line after the matrix. ``beyond`` are the labels of rows
+    that have no column, as the text was cut on the right.
     """
 
     line: int
@@ -48,6 +52,7 @@ class Matrix:
     rows: Mapping[str, int]
     before: bool
     end: int
+    beyond: tuple[str, ...] = ()
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
@@ -96,7 +101,7 @@ def check_symmetric(source: str, matrix: Matrix) -> None:
 def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str] | None:
     """The labels and the line with its affinity columns marked, if the next line is the first row."""
     line = _SPACED.sub(r"\1\2", lines[at])
-    line = _COLUMNS.sub(lambda match: f" \0{match.lastgroup} ", line)
+    line = _FRAGMENT.sub("", _COLUMNS.sub(lambda match: f" \0{match.lastgroup} ", line))
     first = _FIRST.search(line)
     if first is None:
         return None
@@ -142,6 +147,9 @@ def _read(
     if len(set(labels)) < len(labels):
         twice = next(label for label in labels if labels.count(label) > 1)
         raise ProbeError(source, f"the header names {twice} twice", at + 1)
+    if labels[-1] in ("G", "GP", "GPU", "N", "NI", "NIC", "D", "DD"):
+        reason = f"the header ends in {labels[-1]!r}: the text is cut on the right"
+        raise ProbeError(source, reason, at + 1)
     if len(labels) > MAX_DEVICES:
         raise ProbeError(source, f"{len(labels)} devices; at most {MAX_DEVICES} are read", at + 1)
     cells: dict[str, dict[str, str]] = {}
@@ -165,7 +173,24 @@ def _read(
         )
     marks = re.findall("\0(cpu|numa|gpu)", header)
     before = bool(marks) and header.index("\0") < header.index(labels[0])
-    return Matrix(at + 1, labels, tuple(marks), cells, rest, rows, before, end)
+    beyond = _beyond(source, lines, end, words) if not missing else ()
+    return Matrix(at + 1, labels, tuple(marks), cells, rest, rows, before, end, beyond)
+
+
+def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, ...]:
+    """The labels of rows that follow the last column's. ProbeError for a GPU's, which must not be lost."""
+    found: list[str] = []
+    for number in range(end, len(lines)):
+        if _rule(lines[number]):
+            continue
+        label = next((m[1] for m in _DEVICE.finditer(lines[number])), "")
+        if not label or _row(lines[number], label, words) is None:
+            break
+        if label.startswith("GPU"):
+            reason = f"the row of {label}, but no column: the text is cut on the right"
+            raise ProbeError(source, reason, number + 1)
+        found.append(label)
+    return tuple(found)
 
 
 def _checked(

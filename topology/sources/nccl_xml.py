@@ -42,8 +42,10 @@ class _Reader:
         self.nets: list[tuple[Node | None, Node | None, str]] = []
         self.by_bus: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
+        self.numas: set[int | None] = set()
 
     def read(self, root: Node) -> Topology:
+        self.numas = {cpu.number("numaid", NAME) for cpu in root.all("cpu")}
         for cpu in root.all("cpu"):
             self._cpu(cpu)
         if not (self.gpus or self.nets or self.draft.devices):
@@ -61,7 +63,11 @@ class _Reader:
         if host not in self.draft.devices:
             self.draft.add(host, Kind.HOST)
         numa = cpu.number("numaid", NAME)
-        index = numa if numa is not None and numa >= 0 else len(self.draft.devices)
+        index = numa
+        if index is None or index < 0:
+            # The kernel knows no NUMA node; the number is ours, and nobody else's.
+            index = next(n for n in range(len(self.numas) + 1) if n not in self.numas)
+            self.numas.add(index)
         suffix = "" if host == "HOST" else f"@{host}"
         if f"NUMA{index}{suffix}" in self.draft.devices:
             raise ProbeError(NAME, f"NUMA node {numa} appears twice", cpu.line)
@@ -146,16 +152,9 @@ class _Reader:
             pci, busid, parent = self.gpus[at]
             dev = devs[at] if given else None
             index = position if dev is None else dev
-            gpu = pci.all("gpu")
-            id = self.draft.add(
-                f"GPU{index}",
-                Kind.GPU,
-                index,
-                busid=busid,
-                parent=parent,
-                sm=gpu[0].number("sm", NAME) if gpu else None,
-                gdr=gpu[0].get("gdr") == "1" if gpu and gpu[0].get("gdr") else None,
-            )
+            id = self.draft.add(f"GPU{index}", Kind.GPU, index, busid=busid, parent=parent)
+            for found in pci.all("gpu")[:1]:
+                self.draft.state(id, **_gpu(found))
             self.draft.state(id, **_pcie(pci))
             self.by_bus[busid] = id
 
@@ -215,6 +214,16 @@ class _Reader:
             found.append(here)
             here = self.draft.devices[here].parent
         return found
+
+
+def _gpu(gpu: Node) -> dict[str, Value | None]:
+    """In RCCL's files ``sm`` is the number of compute units, beside the architecture."""
+    number, gcn = gpu.number("sm", NAME), gpu.get("gcn")
+    return {
+        "gcn": gcn or None,
+        "multiprocessors" if gcn else "sm": number,
+        "gdr": gpu.get("gdr") == "1" if gpu.get("gdr") else None,
+    }
 
 
 def _net(net: Node) -> dict[str, Value | None]:

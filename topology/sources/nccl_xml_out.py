@@ -114,7 +114,7 @@ class _Writer:
         }
 
     def _gpu(self, gpu: Device, depth: int) -> list[str]:
-        out = []
+        out, gcn = [], gpu.get("gcn")
         for link in self.topology.links:
             if gpu.id not in (link.a, link.b):
                 continue
@@ -129,11 +129,13 @@ class _Writer:
                     )
                 )
             elif other.kind in (Kind.GPU, Kind.SWITCH):
-                kind = "0x030200" if other.kind is Kind.GPU else "0x068000"
+                kind = other.get("pci_class") or "0x030200"
+                kind = kind if other.kind is Kind.GPU else "0x068000"
                 target = other.busid or f"ffff:fe:{other.index or 0:02x}.0"
                 row = {"target": target, "count": link.count, "tclass": kind}
-                out.append(_open("nvlink", row, depth + 1, "/"))
-        head = {"dev": gpu.index, "sm": gpu.get("sm"), "gdr": _flag(gpu.get("gdr"))}
+                out.append(_open("xgmi" if gcn else "nvlink", row, depth + 1, "/"))
+        units = gpu.get("multiprocessors" if gcn else "sm")
+        head = {"dev": gpu.index, "sm": units, "gcn": gcn, "gdr": _flag(gpu.get("gdr"))}
         return [_open("gpu", head, depth), *out, _close("gpu", depth)]
 
     def _nic(self, nic: Device, depth: int) -> list[str]:
@@ -147,7 +149,7 @@ class _Writer:
         return [head, *self._nets(ports, depth + 1), _close("pci", depth)]
 
     def _nets(self, nics: list[Device], depth: int) -> list[str]:
-        named = [(nic, name) for nic in nics if (name := _net_name(nic))]
+        named = [(nic, name) for nic in nics if (name := nic.net_name)]
         if not named:
             return []
         rows = [
@@ -155,11 +157,6 @@ class _Writer:
             for port, (nic, name) in enumerate(named, 1)
         ]
         return [_open("nic", {}, depth), *rows, _close("nic", depth)]
-
-
-def _net_name(nic: Device) -> str:
-    names = nic.get("net_names")
-    return nic.name or (str(names[0]) if isinstance(names, tuple) and names else "")
 
 
 def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:

@@ -77,7 +77,8 @@ def _parts(lines: list[str], head: int, first: int) -> list[list[int]]:
         words = lines[n].split()
         if not words or words[0].startswith("Legend"):
             break
-        if n == first or (words[0] in labels and not re.fullmatch(r"X|N/A|NV\d+", words[0])):
+        named = words[0] in labels and not re.fullmatch(r"X|N/A|NV\d+", words[0])
+        if n == first or named or re.fullmatch(_LABEL, words[0]):
             parts.append([n])
         elif len(parts[-1]) < _MOST:
             parts[-1].append(n)

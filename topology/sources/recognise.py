@@ -38,6 +38,8 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
     ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: |\bLink [0-9]+: (?:[0-9.]+ GB/s|<inactive>)"),
     ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
 )
+#: What AMD's rocm-smi and amd-smi print, so that it is told apart from a damaged text of NVIDIA's.
+_AMD = r"ROCm System Management Interface|between two GPUs =|^LINK TYPE TABLE:"
 #: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser tells.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
 #: Above such a GPU, what only ``topo -m`` prints.
@@ -61,6 +63,12 @@ def recognise(text: str) -> tuple[str, ...]:
         found = ("smi_topo", *found)
     if found:
         return found
+    if re.search(_AMD, rows, re.M):
+        reason = (
+            "this is rocm-smi's or amd-smi's, which is not read; of AMD's GPUs lstopo's XML, sysfs and "
+            "RCCL's topology XML (NCCL_TOPO_DUMP_FILE) say more, and are"
+        )
+        raise ProbeError("text", reason)
     what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"
     raise ProbeError(
         "text",

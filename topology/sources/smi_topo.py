@@ -49,6 +49,8 @@ def parse(text: str) -> Topology:
         if any(w.startswith("NV") for row in matrix.cells.values() for w in row.values())
         else None
     )
+    for label in matrix.beyond:
+        draft.gap(label, NAME, "a row without a column: the text is cut on the right")
     for at, a in enumerate(matrix.labels):
         for b in matrix.labels[at + 1 :]:
             word = matrix.cells.get(a, {}).get(b) or matrix.cells.get(b, {}).get(a)

@@ -66,14 +66,14 @@ class Node:
 
 def tree(source: str, text: str) -> Node:
     """Return the root element. Raises ProbeError, with the line, for anything but plain XML."""
-    # A prompt, a log line or blank lines may stand before the document; lines keep their numbers.
-    start = bounded(source, text).find("<")
+    # Prompts, log lines or blank lines may stand before and after it; lines keep their numbers.
+    start, end = bounded(source, text).find("<"), text.rfind(">") + 1
     if start < 0:
         raise ProbeError(source, "no XML element")
     skipped = text.count("\n", 0, start)
     builder = _Builder(source, skipped)
     try:
-        builder.parser.Parse(text[start:].encode("utf-8", "replace"), True)
+        builder.parser.Parse(text[start : end or len(text)].encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         reason = f"not well-formed XML: {expat.ErrorString(error.code)}"
         raise ProbeError(source, reason, error.lineno + skipped) from None

@@ -93,11 +93,6 @@ def _numa(topology: Topology, gpu: Device) -> str:
 
 
 def _nic_legend(topology: Topology) -> str:
-    named = [(end.id, _net_name(end)) for end in topology.endpoints if end.kind is not Kind.GPU]
+    named = [(end.id, end.net_name) for end in topology.endpoints if end.kind is not Kind.GPU]
     lines = [f"  {id}: {name}" for id, name in named if name]
     return "\nNIC Legend:\n\n" + "\n".join(lines) + "\n" if lines else ""
-
-
-def _net_name(nic: Device) -> str:
-    names = nic.get("net_names")
-    return nic.name or (str(names[0]) if isinstance(names, tuple) and names else "")

@@ -7,13 +7,15 @@ a cable is two links.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
 from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
+from collectives.simulate.weights import NONE, Weights
 
 __all__ = [
     "GB",
@@ -24,6 +26,7 @@ __all__ = [
     "Machine",
     "Numbers",
     "Router",
+    "Sized",
     "cables",
     "joined",
 ]
@@ -32,6 +35,15 @@ Times = NDArray[np.float64]
 # (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
 # `Machine.routes`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | Ways]
+
+
+class Sized(NamedTuple):
+    """What was measured with buffers of one size: as the fields of `Machine`; ``rate`` of all links."""
+
+    rate: Times
+    gamma: float
+    weights: Weights
+
 
 GB = 1e9
 MOST_PLACES = 1 << 20
@@ -74,7 +86,9 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
-    ``grid``: the sides of a torus, for drawings.
+    ``grid``: the sides of a torus, for drawings. ``weights``: what caches spare. ``sized``: rates of
+    links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, where they were measured and
+    depend on that; see `at`.
     """
 
     name: str
@@ -86,6 +100,27 @@ class Machine:
     gamma: float = 0.0
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
+    weights: Weights = NONE
+    sized: Callable[[float], Sized] | None = field(default=None, repr=False)
+
+    def at(self, nbytes: float) -> Machine:
+        """The machine as a rank finds it whose ``in`` and ``out`` take ``nbytes`` each."""
+        if self.sized is None:
+            return self
+        found = self.sized(nbytes)
+        links = replace(self.links, rate=found.rate)
+        return replace(self, links=links, gamma=found.gamma, weights=found.weights, sized=None)
+
+    def adding(self, gamma: float) -> Machine:
+        """The machine with additions of ``gamma`` seconds a byte, whatever was measured of them."""
+        known = self.sized
+
+        def fixed(nbytes: float) -> Sized:
+            assert known is not None
+            found = known(nbytes)
+            return found._replace(gamma=gamma, weights=found.weights._replace(calm=1.0))
+
+        return replace(self, gamma=gamma, sized=fixed if known else None)
 
     def ways(self, src: Numbers, dst: Numbers) -> Ways:
         """The links that messages take. Raises Unsupported for a rank that has no place."""

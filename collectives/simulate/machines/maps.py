@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import permutations
 from math import isfinite
@@ -10,7 +11,8 @@ from statistics import median
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers
+from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Sized
+from collectives.simulate.weights import Weights
 from topology.model import Device, Kind, ProbeError, Topology
 from topology.sweep import swept
 
@@ -38,8 +40,9 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
     its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. A sweep of sizes in the map gives the rate of
-    additions; without one they take no time. Raises Unsupported without ranks or GPUs.
+    to be slower than twice one, they share that. A sweep of sizes in the map gives rates by the size
+    of a rank's buffers, of messages that have just been written as a collective's have, and the rate
+    of additions, which take no time without one. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -107,37 +110,94 @@ def _number(topology: Topology, a: str, b: str, fact: str) -> float | None:
 
 
 def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Machine:
-    wires = _Wires(tuple(device.id for device in places))
+    wires, sweep = _Wires(tuple(device.id for device in places)), _Sweep(topology)
+    # By link: the pair that it is for, and what its rate was measured as.
+    measured: dict[int, _Timed] = {}
     for (i, a), (j, b) in permutations(enumerate(places), 2):
         rate = _number(topology, a.id, b.id, "bandwidth")
         delay = _number(topology, a.id, b.id, "latency")
         if rate is None or delay is None:
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
-        wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
         both = _number(topology, a.id, b.id, "bandwidth_both")
-        if both is not None and both < 2 * rate:
+        wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
+        measured[wires.ways[i, j][0]] = frozenset((a.id, b.id)), "trip"
+        swap = frozenset((a.id, b.id)), "swap"
+        if sweep.beta(swap, 1.0) or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
-            wires.ways[i, j].append(wires.link(middle, middle, "both", both, 0.0))
-    return replace(wires.machine(name, len(places)), gamma=_additions(topology))
+            shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
+            wires.ways[i, j].append(shared)
+            measured[shared] = swap
+    made = wires.machine(name, len(places))
+    if not sweep:
+        return made
+    bare = made.links.rate
+
+    def sized(nbytes: float) -> Sized:
+        found = bare.copy()
+        for link, what in measured.items():
+            beta = sweep.beta(what, nbytes)
+            if beta is not None:
+                found[link] = (2.0 if what[1] == "swap" else 1.0) / beta
+        return Sized(found, sweep.gamma(nbytes), sweep.weights(nbytes))
+
+    return replace(made, sized=sized, gamma=sweep.gamma(np.inf))
 
 
-# Sizes from which additions are taken: within this factor of the largest that was measured.
-_NEAR = 16
+# Two ranks, and what was timed between them.
+_Timed = tuple[frozenset[str], str]
 
 
-def _additions(topology: Topology) -> float:
-    """Seconds per byte that adding a message takes beyond receiving it, of large messages.
+class _Sweep:
+    """What a map's sweep tells of the time that bytes take; false without one.
 
-    The median over pairs and over the larger sizes of what a swap with additions takes beyond one
-    without; 0 without a sweep.
+    A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
+    memory gives a collective with buffers of that size, whatever its messages are. Between sizes
+    seconds per byte go with the logarithm of the size; beyond the ends they stay. Times of a pair
+    hold for either direction.
     """
-    times = {
-        (one.a, one.b, one.quantity, one.nbytes): median(one.seconds) for one in swept(topology)
-    }
-    most = max((nbytes for *_, nbytes in times), default=0)
-    found = [
-        (seconds - times[a, b, "swap", nbytes]) / nbytes
-        for (a, b, kind, nbytes), seconds in times.items()
-        if kind == "add" and nbytes * _NEAR >= most and (a, b, "swap", nbytes) in times
-    ]
-    return max(0.0, median(found or [0.0]))
+
+    def __init__(self, topology: Topology) -> None:
+        self._times: dict[_Timed, dict[int, float]] = {}
+        self._latency: dict[frozenset[str], float] = {}
+        for one in swept(topology):
+            pair = frozenset((one.a, one.b))
+            self._times.setdefault((pair, one.quantity), {})[one.nbytes] = median(one.seconds)
+            self._latency[pair] = _number(topology, one.a, one.b, "latency") or 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._times)
+
+    def beta(self, what: _Timed, nbytes: float) -> float | None:
+        """Seconds per byte, beyond the latency, of a message with buffers of so many bytes."""
+        latency = self._latency.get(what[0], 0.0)
+        times = self._times.get(what, {})
+        each = {m: (t - latency) / m for m, t in times.items() if t > latency}
+        return _between(each, nbytes) if each else None
+
+    def gamma(self, nbytes: float, add: str = "add", bare: str = "swap") -> float:
+        """Seconds per byte that adding a message takes beyond receiving it; the median over pairs.
+
+        That is what a swap with additions takes beyond one without; 0 where neither was timed.
+        """
+        found = []
+        for pair in self._latency:
+            sums, swaps = (self._times.get((pair, kind), {}) for kind in (add, bare))
+            each = {m: max(0.0, sums[m] - swaps[m]) / m for m in sums.keys() & swaps.keys()}
+            found += [_between(each, nbytes)] if each else []
+        return median(found or [0.0])
+
+    def weights(self, nbytes: float) -> Weights:
+        """What data that nobody has written, and sums that nobody else reads, take of the time."""
+        shares = []
+        for pair in self._latency:
+            still, swap = (self.beta((pair, kind), nbytes) for kind in ("still", "swap"))
+            shares += [still / swap] if still and swap else []
+        gamma = self.gamma(nbytes)
+        timed = gamma and any(quantity == "sum" for _, quantity in self._times)
+        calm = self.gamma(nbytes, "sum", "still") / gamma if timed else 1.0
+        return Weights(min(1.0, median(shares or [1.0])), min(1.0, calm))
+
+
+def _between(each: Mapping[int, float], nbytes: float) -> float:
+    sizes = sorted(each)
+    return float(np.interp(np.log(nbytes), np.log(sizes), [each[size] for size in sizes]))

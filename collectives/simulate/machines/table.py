@@ -114,8 +114,9 @@ def machine(text: str, nranks: int) -> Machine:
     made = make(**{**given, **sized(nranks, given)})
     overhead, adds = common.get("overhead_us", 0.0), common.get("add_gbs")
     assert isinstance(overhead, float)
-    gamma = 1e-9 / adds if isinstance(adds, float) else made.gamma
-    return replace(made, overhead=overhead * 1e-6, gamma=gamma)
+    if isinstance(adds, float):
+        made = made.adding(1e-9 / adds)
+    return replace(made, overhead=overhead * 1e-6)
 
 
 # Rates are what things are divided by; times and counts may be nothing.

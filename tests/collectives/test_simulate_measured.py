@@ -1,0 +1,144 @@
+"""What a map's sweep gives a simulated machine: rates of large messages and of additions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.catalogue import draft, spec
+from collectives.simulate.machines.machine import Machine
+from collectives.simulate.machines.maps import from_map
+from collectives.simulate.machines.table import machine
+from collectives.simulate.outcome import buffer_bytes, busiest, simulate
+from topology.measure import Estimate
+from topology.measure_mpi import Measured, Place, Settings
+from topology.measured_map import as_topology
+from topology.model import Topology
+from topology.sources import own_json
+from topology.sweep import sizes, swept
+
+from .test_model_fit import GAMMA, measured
+
+
+def test_a_sweep_gives_the_rate_of_additions() -> None:
+    """Rule: what a swap with additions takes beyond one without is γ, and the ring takes half of it."""
+    made = from_map(measured())
+    assert made.gamma == pytest.approx(GAMMA)
+    size = 1 << 20
+    ring, what = draft("allreduce", "ring", 2), spec("allreduce")
+    times = [simulate(ring, what, one, size).seconds for one in (made, made.adding(0.0))]
+    # That map's links carry a byte a second, and times are exact to 1e-12: few digits are left.
+    assert times[0] - times[1] == pytest.approx(made.gamma * size / 2, abs=1e-12 * times[0])
+    assert 1e-12 * times[0] < made.gamma * size / 100
+
+
+def test_without_a_sweep_additions_take_no_time() -> None:
+    """Rule: a map that has no times of additions says nothing of them."""
+    whole = measured()
+    names = {f"{one.quantity}_{one.nbytes}" for one in swept(whole)}
+    bare = replace(whole, pairs=tuple(p for p in whole.pairs if p.fact.name not in names))
+    assert from_map(bare).gamma == 0.0
+
+
+LATENCY, TRIP, SWAP = 1e-6, 1e-10, 1.6e-10
+
+
+def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topology:
+    """Two ranks whose sweep has slower messages than their bandwidth says.
+
+    ``slower``: by how much all bytes take longer from 64 KiB on, as beyond a cache. ``more``:
+    seconds per byte of further quantities.
+    """
+    betas = {"trip": TRIP, "swap": SWAP, "add": SWAP + GAMMA, **more}
+    samples = {
+        ((0, 1), kind, m): [LATENCY + beta * m * (slower if m >= 1 << 16 else 1.0)] * 3
+        for kind, beta in betas.items()
+        for m in sizes(kind, largest)
+    }
+    values = {"latency": LATENCY, "bandwidth": 9e10, "bandwidth_both": 9e10}
+    cells = {
+        name: {way: Estimate(value, value, value) for way in ((0, 1), (1, 0))}
+        for name, value in values.items()
+    }
+    places = tuple(Place("here", str(rank), 0) for rank in range(2))
+    return as_topology(Measured(places, cells, "an MPI"), Settings(), samples)
+
+
+def _seconds(made: Machine, collective: str, name: str, size: int) -> float:
+    return simulate(draft(collective, name, 2), spec(collective), made, size).seconds
+
+
+@given(st.integers(1 << 10, 1 << 30))
+def test_a_sweep_gives_the_rates_of_what_was_just_written(half: int) -> None:
+    """Rule: a lone message takes a trip, two that cross take a swap.
+
+    What was measured of data that nobody had written since stays out of it.
+    """
+    made, size = from_map(_swept()), 2 * half
+    assert _seconds(made, "broadcast", "flat", size) == pytest.approx(LATENCY + TRIP * size)
+    ring = 2 * (LATENCY + SWAP * half) + GAMMA * half
+    assert _seconds(made, "allreduce", "ring", size) == pytest.approx(ring)
+
+
+@pytest.mark.parametrize(("size", "factor"), [(1 << 15, 1.0), (1 << 16, 3.0), (1 << 20, 3.0)])
+def test_rates_are_those_of_buffers_as_large(size: int, factor: float) -> None:
+    """Rule: halves of large buffers come from as far as the buffers do, not from a cache of their size.
+
+    An all-gather's ``in`` is half as large as its ``out`` here, and so counts three quarters.
+    """
+    made = from_map(_swept(factor))
+    ring = 2 * LATENCY + factor * (SWAP + GAMMA / 2) * size
+    assert _seconds(made, "allreduce", "ring", size) == pytest.approx(ring)
+    assert buffer_bytes(spec("allreduce"), 2, size) == size
+    assert buffer_bytes(spec("allgather"), 2, size) == 0.75 * size
+    found = simulate(draft("allreduce", "ring", 2), spec("allreduce"), made, size)
+    assert found.machine.links.rate.min() == pytest.approx(1 / (factor * TRIP))
+    assert busiest(found, 1)[0].busy < 1.0
+
+
+@given(st.integers(8, 1 << 21), st.integers(8, 1 << 21))
+def test_between_measured_sizes_bytes_take_what_lies_between(one: int, other: int) -> None:
+    """Rule: larger buffers are never faster where no measured size was; past the ends nothing changes."""
+    made = from_map(_swept(3.0))
+    low, high = (made.at(size).links.rate for size in sorted((one, other)))
+    assert (low >= high * (1 - 1e-12)).all()
+    assert (made.at(1 << 30).links.rate == made.at(1 << 20).links.rate).all()
+
+
+def test_what_caches_spare() -> None:
+    """Rule: what nobody has written goes as in a swap of such data, and sums that stay cost less.
+
+    A ring of two sends its input, whose sums it sends on; a reduce-scatter's sums stay. Links carry
+    the same bytes whatever these cost.
+    """
+    plain = from_map(_swept())
+    still, sums = SWAP / 4, SWAP / 4 + GAMMA / 3
+    made = from_map(_swept(still=still, sum=sums))
+    size = 1 << 20
+    times = {
+        name: _seconds(made, name, "ring", size)
+        for name in ("allreduce", "reduce_scatter", "allgather")
+    }
+    half = size / 2
+    ring = 2 * LATENCY + half * (still + GAMMA + SWAP)
+    assert times["allreduce"] == pytest.approx(ring)
+    assert times["reduce_scatter"] == pytest.approx(LATENCY + half * sums)
+    assert times["allgather"] == pytest.approx(LATENCY + half * still)
+    carried = [
+        simulate(draft("allreduce", "ring", 2), spec("allreduce"), one, size).link_bytes.tolist()
+        for one in (plain, made)
+    ]
+    assert carried[0] == carried[1]
+
+
+def test_a_given_rate_goes_first(tmp_path: Path) -> None:
+    """Rule: add_gbs replaces what the file says."""
+    file = tmp_path / "map.json"
+    file.write_text(own_json.dump(measured()))
+    assert machine(str(file), 2).gamma == pytest.approx(GAMMA)
+    given_rate = machine(f"{file}:add_gbs=4", 2)
+    assert [given_rate.gamma, given_rate.at(1 << 20).gamma] == pytest.approx([1 / 4e9] * 2)

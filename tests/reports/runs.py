@@ -1,0 +1,88 @@
+"""Runs to report on: records with raw times, and the rows that are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from reports.exports import to_jsonl
+from reports.readers.rows import Row
+from reports.reading import parse
+from reports.record import Result, Sample
+
+# What a name in a log, a map or a host's answer may be.
+EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"
+TOPO = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-7\nGPU1\tNV4\t X \t0-7\n"
+MEASURED = """{"busbar_topology": 1, "sources": ["measured"], "devices": [
+ {"id": "HOST", "kind": "host"}, {"id": "RANK0", "kind": "rank", "parent": "HOST"},
+ {"id": "RANK1", "kind": "rank", "parent": "HOST"}], "pairs": [
+ {"a": "RANK0", "b": "RANK1", "name": "latency", "value": 1.25e-6, "source": "measured"},
+ {"a": "RANK1", "b": "RANK0", "name": "latency", "value": 3.5e-6, "source": "measured"}]}"""
+ENVIRONMENT = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0", "n1"], "cpu": "EPYC",
+               "ranks_per_node": [2, 2], "variables": {"UCX_TLS": "sm"}}  # fmt: skip
+
+
+def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> list[Result]:
+    """Two algorithms at three sizes on four ranks, with skewed raw times; ``slow`` times the ring's."""
+    random = np.random.default_rng(seed)
+    results = []
+    for algorithm in ("ring", "tree"):
+        for size in (1024, 2**20, 2**26):
+            middle = (1e-5 + size / 1e10) * (slow if algorithm == "ring" else 1)
+            times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
+            results.append(
+                Result(
+                    "allreduce",
+                    algorithm,
+                    "mpi",
+                    4,
+                    size,
+                    size // 4,
+                    "float",
+                    "sum",
+                    -1,
+                    1.5,
+                    Sample(times, n, wrong=0),
+                    None,
+                    {},
+                    {**ENVIRONMENT, **environment},
+                )
+            )
+    return results
+
+
+def records(
+    algorithms: Sequence[str] = ("ring", "tree", "halving_doubling", "library"),
+    ranks: Sequence[int] = (2, 4),
+    sizes: Sequence[int] = (1024, 2**16, 2**20, 2**26),
+    **environment: Any,
+) -> list[Result]:
+    """Runs with both placements, raw times and limits; the first algorithm is the fastest."""
+    random = np.random.default_rng(7)
+    found = []
+    for p in ranks:
+        known = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0"], "cpu": "EPYC",
+                 "ranks_per_node": [p], **environment}  # fmt: skip
+        for place, algorithm in enumerate(algorithms):
+            for size in sizes:
+                middle = (1e-5 + size / 1e10) * (1 + 0.2 * place) * p / 2
+                halves = [_sample(middle, random) for _ in (0, 1)]
+                factor = 2 * (p - 1) / p
+                one = Result(
+                    "allreduce", algorithm, "mpi", p, size, size // 4, "float", "sum", -1, factor,
+                    *halves, environment=known,
+                )  # fmt: skip
+                found.append(one)
+    return found
+
+
+def _sample(middle: float, random: np.random.Generator) -> Sample:
+    times = middle * (1 + 0.02 * random.gamma(2, 1, 30))
+    return Sample(tuple(times.tolist()), 30, wrong=0, limit=middle / 2)
+
+
+def rows(results: Sequence[Result], source: str = "run.jsonl") -> list[Row]:
+    """Records as rows."""
+    return list(parse(to_jsonl(results).decode(), source).rows)

@@ -1,0 +1,99 @@
+"""``reports culprit``: times of ranks and matrices together, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reports.cli import main
+from reports.exports import to_jsonl
+from reports.record import Result, Sample
+from tests.reports.slowness import HOP, MIXED, played
+from topology.measure import Estimate
+from topology.measure_mpi import Measured, Place, Settings
+from topology.measured_map import as_topology
+from topology.sources import own_json
+
+
+def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
+    """What ``topology measure -o`` would have saved, of four ranks on one host."""
+    random, cells = np.random.default_rng(0), {}
+    for name, usual in (("latency", 1e-6), ("bandwidth", 1e10), ("bandwidth_both", 2e10)):
+        cells[name] = {}
+        for a in range(4):
+            for b in range(4):
+                if a != b:
+                    worse = 3.0 if name == "latency" else 1 / 3
+                    v = usual * (worse if slow(a, b) else 1) * float(1 + 0.02 * random.random())
+                    cells[name][a, b] = Estimate(v, 0.99 * v, 1.01 * v)
+    measured = Measured(tuple(Place("n0", "", None) for _ in range(4)), cells, "MPI")
+    path.write_text(own_json.dump(as_topology(measured, Settings())))
+    return path
+
+
+def _record(path: Path, **delays: Mapping[int, float]) -> Path:
+    results = []
+    for c, a in MIXED:
+        per_rank = played(c, a, 4, **delays)  # type: ignore[arg-type]
+        times = tuple(np.max(per_rank, axis=0).tolist())
+        sample = Sample(times, len(times), wrong=0, per_rank=per_rank)
+        environment = {"hosts": ["n0"], "mapping": {"node": [0] * 4, "cpus": [], "gpu": [""] * 4}}
+        results.append(Result(c, a, "shm", 4, 1024, 256, "float", "sum", 0, 1.0, sample,
+                              environment=environment))  # fmt: skip
+    path.write_bytes(to_jsonl(results))
+    return path
+
+
+def test_both_kinds_of_evidence_meet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: what times and matrix say of one rank stands under one name, and --fail ends with 1."""
+    run_ = _record(tmp_path / "run.jsonl", slow={2: 30 * HOP})
+    matrix = _map(tmp_path / "m.json", lambda a, b: 2 in (a, b))
+    assert main(["culprit", str(run_), "--matrix", str(matrix)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("CULPRIT") == 1 and "CULPRIT rank 2 (node n0)" in out
+    for told in ("by ranks' times", "matrix of latency", "matrix of bandwidth", "6 of 6 pairs"[5:]):
+        assert told in " ".join(out.split())
+    assert main(["culprit", str(run_), "--fail"]) == 1
+    assert main(["culprit", "--matrix", str(matrix), "--fail"]) == 1
+
+
+def test_a_throttled_pair_in_a_saved_matrix(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: the link is named by its ends, and healthy runs and matrices name nobody."""
+    matrix = _map(tmp_path / "m.json", lambda a, b: {a, b} == {0, 3})
+    assert main(["culprit", "--matrix", str(matrix)]) == 0
+    assert "CULPRIT link rank 0 to rank 3 (node n0)" in capsys.readouterr().out
+    even, run_ = _map(tmp_path / "e.json", lambda a, b: False), _record(tmp_path / "run.jsonl")
+    assert main(["culprit", str(run_), "--matrix", str(even), "--fail"]) == 0
+
+
+def test_what_cannot_be_judged_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
+    bare = tmp_path / "bare.jsonl"
+    environment = {"hosts": ["n0"]}
+    bare.write_bytes(to_jsonl([Result("allreduce", "ring", "shm", 4, 8, 2, "float", "sum", -1, 1.5,
+                                      Sample((1e-5,) * 9, 9), environment=environment)]))  # fmt: skip
+    empty = tmp_path / "t.json"
+    empty.write_text(json.dumps({"busbar_topology": 1, "sources": [], "facts": [], "devices": [],
+                                 "links": [], "pairs": [], "gaps": []}))  # fmt: skip
+    for argv in ([str(bare)], ["--matrix", str(empty)], [str(bare), "--margin", "5"], []):
+        assert main(["culprit", *argv]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and len(captured.err.splitlines()) == 1
+
+
+def test_a_failed_expectation_says_who_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: below a node's failed rows stands who was slow there, where the ranks' times tell."""
+    run_ = _record(tmp_path / "run.jsonl", slow={1: 30 * HOP})
+    assert main(["show", str(run_), "--expect", "time < 1 us"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "FAILED on n0:" in out and "slow there: rank 1 (node n0): by ranks' times" in out

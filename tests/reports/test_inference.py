@@ -1,0 +1,216 @@
+"""Statistics of comparisons: their error rates, and agreement with what is exact."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.inference import (
+    _medians,
+    between_runs,
+    chi_squared_p,
+    holm,
+    likeness,
+    rank_test,
+    ratio_interval,
+    student_p,
+    student_quantile,
+)
+
+VALUES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
+
+
+@given(VALUES, VALUES)
+def test_the_rank_test_is_symmetric(base: list[float], new: list[float]) -> None:
+    """Rule: swapping the runs keeps p and turns the effect; both stay in their range."""
+    one, other = rank_test(base, new), rank_test(new, base)
+    assert one.p == pytest.approx(other.p) and one.effect == pytest.approx(-other.effect)
+    assert 0 <= one.p <= 1 and -1 <= one.effect <= 1
+
+
+@given(VALUES)
+def test_a_run_does_not_differ_from_itself(values: list[float]) -> None:
+    """Rule: no effect and p = 1 against itself."""
+    assert rank_test(values, values).effect == pytest.approx(0)
+    assert rank_test(values, values).p > 0.9
+
+
+@given(st.lists(st.integers(0, 6), min_size=1), st.lists(st.integers(0, 6), min_size=1))
+def test_the_rank_test_is_that_of_the_textbook(base: list[int], new: list[int]) -> None:
+    """Rule: p with ties and continuity, and U's share of all pairs, are SciPy's."""
+    from scipy import stats
+
+    found = rank_test(base, new)
+    if len({*base, *new}) == 1:
+        assert found == (1.0, 0.0)
+        return
+    theirs = stats.mannwhitneyu(new, base, method="asymptotic", use_continuity=True)
+    assert found.p == pytest.approx(float(theirs.pvalue), abs=1e-12)
+    share = float(theirs.statistic) / (len(base) * len(new))
+    assert found.effect == pytest.approx(2 * share - 1, abs=1e-12)
+
+
+def test_an_empty_side_says_nothing() -> None:
+    """Rule: without values there is no effect."""
+    assert rank_test([], [1.0]) == rank_test([1.0], []) == rank_test([], []) == (1.0, 0.0)
+
+
+def test_the_rank_test_agrees_with_counting_all_orders() -> None:
+    """Rule: near the exact p, found by trying every assignment of ranks to the sides."""
+    values = list(range(8))
+    for base in ([0, 1, 2, 3], [0, 2, 4, 6], [0, 1, 3, 6]):
+        new = [v for v in values if v not in base]
+        u = sum(b < n for b in base for n in new)
+        extreme, total = 0, 0
+        for order in combinations(values, 4):
+            rest = [v for v in values if v not in order]
+            total += 1
+            extreme += abs(sum(b < n for b in order for n in rest) - 8) >= abs(u - 8)
+        assert rank_test(base, new).p == pytest.approx(extreme / total, abs=0.05)
+
+
+def test_tails_are_those_of_the_tables() -> None:
+    """Rule: Student's t is exact for whole degrees of freedom, chi-squared within its approximation."""
+    from scipy import stats
+
+    for k in range(1, 40):
+        for t in (-3.0, 0.0, 0.5, 2.0, 12.0):
+            assert student_p(t, k) == pytest.approx(stats.t.sf(t, k), abs=1e-12)
+        for x in (0.3 * k, k, 3.0 * k):
+            assert chi_squared_p(x, k) == pytest.approx(stats.chi2.sf(x, k), abs=0.015)
+    with pytest.raises(ValueError, match="degrees"):
+        student_p(1, 0)
+
+
+def test_false_alarms_are_as_rare_as_said() -> None:
+    """Rule: samples of one distribution differ at the 5 % level in about 5 % of the cases."""
+    random = np.random.default_rng(1)
+    alarms = sum(
+        rank_test(random.exponential(size=20).tolist(), random.exponential(size=30).tolist()).p
+        < 0.05
+        for _ in range(2000)
+    )
+    assert 0.03 < alarms / 2000 < 0.065
+
+
+def test_runs_are_drawn_first_and_iterations_within_them() -> None:
+    """Rule: of two runs both are drawn half of the time, and a value comes from the run drawn."""
+    drawn = _medians([[1.0] * 9, [2.0] * 3], np.random.default_rng(0)).tolist()
+    shares = [drawn.count(value) / len(drawn) for value in (1.0, 1.5, 2.0)]
+    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.04) and len(drawn) == 2000
+
+
+def test_an_interval_needs_six_values_a_side() -> None:
+    """Rule: six are enough, five are not, on either side; a median of nothing has no ratio."""
+    six, five = [1.0] * 6, [1.0] * 5
+    assert ratio_interval([six], [[2.0] * 6]) == (2.0, 2.0)
+    assert ratio_interval([six[:3], six[:3]], [six]) == (1.0, 1.0)
+    assert ratio_interval([six], [five]) is ratio_interval([five], [six]) is None
+    assert ratio_interval([[0.0] * 6], [six]) is None
+
+
+def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
+    """Rule: about 95 % of the intervals hold the true ratio of medians."""
+    random = np.random.default_rng(2)
+    hits = 0
+    for _ in range(300):
+        base, new = random.lognormal(0, 0.3, 40), 1.5 * random.lognormal(0, 0.3, 40)
+        low, high = ratio_interval([base.tolist()], [new.tolist()]) or (0, 0)
+        hits += low <= 1.5 <= high
+    assert 0.91 <= hits / 300 <= 0.99
+
+
+def test_runs_that_differ_widen_the_interval() -> None:
+    """Rule: what changes from run to run is no difference: nearly all intervals still hold 1."""
+    random = np.random.default_rng(3)
+
+    def side() -> list[list[float]]:
+        return [(m * random.lognormal(0, 0.01, 40)).tolist() for m in random.lognormal(0, 0.2, 6)]
+
+    def flat(runs: list[list[float]]) -> list[float]:
+        return [t for one in runs for t in one]
+
+    apart, together = 0, 0
+    for _ in range(40):
+        base, new = side(), side()
+        low, high = ratio_interval(base, new) or (0, 0)
+        apart += low <= 1 <= high
+        low, high = ratio_interval([flat(base)], [flat(new)]) or (0, 0)
+        together += low <= 1 <= high
+    assert apart >= 34 and together < apart
+
+
+def _alike(random: np.random.Generator, n: int, r: float) -> list[float]:
+    """Times whose logarithms are an autoregression: neighbours have the correlation r."""
+    x, found = random.standard_normal(), []
+    for step in random.standard_normal(n):
+        x = r * x + (1 - r * r) ** 0.5 * step
+        found.append(float(np.exp(0.1 * x)))
+    return found
+
+
+def test_iterations_that_resemble_their_neighbours_count_for_less() -> None:
+    """Rule: false alarms stay near 5 % where neighbours are alike; as independent ones, a fifth."""
+    random, careful, naive = np.random.default_rng(4), 0, 0
+    for _ in range(400):
+        base, new = _alike(random, 80, 0.6), _alike(random, 80, 0.6)
+        careful += rank_test(base, new, [likeness([base]), likeness([new])]).p < 0.05
+        naive += rank_test(base, new).p < 0.05
+    assert careful <= 40 and naive >= 60  # of a level of 5 %: 20, and 4.4 as its standard deviation
+
+
+def test_blocks_of_neighbours_widen_the_interval() -> None:
+    """Rule: the bootstrap of alike iterations holds the true ratio nearly as often as it says."""
+    random, hits = np.random.default_rng(5), 0
+    for _ in range(80):
+        low, high = ratio_interval([_alike(random, 150, 0.6)], [_alike(random, 150, 0.6)]) or (0, 0)
+        hits += low <= 1 <= high
+    assert hits >= 69  # blind to likeness it would be 62
+
+
+@pytest.mark.parametrize("r", [0.0, 0.5, 0.9])
+def test_likeness_is_the_correlation_of_neighbours(r: float) -> None:
+    """Rule: estimated without much bias from short runs, whatever differs between them."""
+    random = np.random.default_rng(6)
+    runs = [[m * t for t in _alike(random, 60, r)] for m in random.lognormal(0, 1, 60)]
+    assert likeness(runs) == pytest.approx(r, abs=0.08)
+    assert likeness([[1.0] * 50, [2.0]]) == 0
+
+
+@pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 3), (5, 1)])
+def test_few_runs_a_side_say_little(base: int, new: int) -> None:
+    """Rule: what differs from run to run is allowed for, however few there are: t, not the bootstrap."""
+    random, hits = np.random.default_rng(7), 0
+
+    def side(n: int) -> list[list[float]]:
+        return [(m * random.lognormal(0, 0.01, 9)).tolist() for m in random.lognormal(0, 0.1, n)]
+
+    for _ in range(400):
+        low, high = between_runs(side(base), side(new)) or (0, 0)
+        hits += low <= 1 <= high
+    assert 0.92 <= hits / 400 <= 0.98
+    assert between_runs(side(1), side(1)) is None and between_runs([[0.0]], side(2)) is None
+
+
+def test_students_quantile_turns_its_tail_back() -> None:
+    """Rule: the t of a chance has that chance; two of the tables' values."""
+    assert student_quantile(0.025, 2) == pytest.approx(4.303, abs=5e-4)
+    assert student_quantile(0.025, 30) == pytest.approx(2.042, abs=5e-4)
+    for k in (1, 4, 17):
+        assert student_p(student_quantile(0.1, k), k) == pytest.approx(0.1)
+
+
+@given(st.lists(st.floats(0, 1), max_size=30))
+def test_holm_keeps_order_and_only_raises(values: list[float]) -> None:
+    """Rule: corrected p are no smaller, at most 1, and in the same order."""
+    adjusted = holm(values)
+    assert all(p <= q <= 1 for p, q in zip(values, adjusted, strict=True))
+    pairs = sorted(zip(values, adjusted, strict=True))
+    assert [q for _, q in pairs] == sorted(adjusted)
+
+
+def test_holm_on_a_worked_case() -> None:
+    """Rule: the k-th smallest of n is multiplied by n - k + 1."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])

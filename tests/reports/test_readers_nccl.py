@@ -1,0 +1,193 @@
+"""Dialects of nccl-tests, as tables and as JSON: what was printed is what is read."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.exports import nccl_json
+from reports.nccl_table import Banner, footer, header, row
+from reports.readers.rows import Reading
+from reports.reading import parse
+from reports.record import Result
+from tests.reports.logs import BITWISE, DOCUMENT, INFO, OLD, OSU, RESULTS, result
+
+OPENMPI = "[1,0]<stdout>:"
+PREFIXES = ["", OPENMPI, "   [1,0]<stdout>: ", "[prterun-n1-77@1,0]<stdout>: ", "0: ", "[0] ",
+            "2026-11-21T03:20:54.123Z ", "[2026-11-21 03:20:54] INFO: ", "worker-0  | ",
+            "[pod/nccl/main] ", "Sat Nov 21 03:20:54 2026" + OPENMPI, "node001: ", "> "]  # fmt: skip
+
+
+def _table(results: list[Result], per_iteration: bool = False) -> list[str]:
+    devices = [(r, 100 + r, f"node00{r // 2}", "NVIDIA H100") for r in range(4)]
+    banner = Banner("all_reduce_perf", "nccl-tests version 2.19.0 nccl-headers=23007"
+                    " nccl-library=23007", 8, 1024, 2, True, 5, 20, True, devices)  # fmt: skip
+    rows = [row(r, "median", per_iteration) for r in results]
+    return [*header(banner, per_iteration), *rows, *footer(results, "all_reduce_perf")]
+
+
+def _shown(found: Reading) -> list[tuple[int | None, str, str]]:
+    return [(r.size, r.placement, f"{(r.time_s or 0) * 1e6:.5g}") for r in found.rows]
+
+
+@given(RESULTS, st.sampled_from(PREFIXES), st.booleans(), st.booleans(), st.booleans())
+def test_a_table_is_read_through_what_others_add(
+    results: list[Result], prefix: str, per_iteration: bool, coloured: bool, noisy: bool
+) -> None:
+    """Rule: launcher tags, timestamps, colours and NCCL's own lines change nothing that is read."""
+    lines = _table(results, per_iteration)
+    plain = parse("\n".join(lines))
+    lines = [f"\x1b[32m{line}\x1b[0m" if coloured else line for line in lines]
+    lines = [part for line in lines for part in ([INFO, line] if noisy else [line])]
+    found = parse("\r\n".join(prefix + line for line in lines))
+    assert _shown(found) == _shown(plain) and not found.notes
+    assert len(found.rows) == 2 * len(results)
+    assert {(r.collective, r.ranks, r.dtype, r.op) for r in found.rows} == {
+        ("allreduce", 4, "float", "sum")
+    }
+
+
+@given(RESULTS)
+def test_rows_give_their_figures_back(results: list[Result]) -> None:
+    """Rule: time, rates, wrong, extremes and spread are those printed, in seconds and bytes."""
+    found = parse("\n".join(_table(results, per_iteration=True)))
+    for n, one in enumerate(results):
+        times = sorted(one.out.times) if one.out else []
+        got = found.rows[2 * n]
+        assert got.min_s == pytest.approx(times[0], rel=0.01, abs=6e-9)
+        assert got.max_s == pytest.approx(times[-1], rel=0.01, abs=6e-9)
+        assert got.wrong == 0 and got.iterations == 20 and got.root == -1
+        assert got.size == one.size and got.count == one.count
+
+
+NO_REDOP = """\
+#       size         count    type     time   algbw   busbw  error     time   algbw   busbw  error
+        1024            64   float    12.50    0.08    0.16  0e+00      N/A     N/A     N/A    N/A
+"""
+BLANK_REDOP = (
+    OLD.split("\n", 3)[1]
+    + """
+   268435456       1048576     float           520935    0.52    0.51  0e+00   519562    0.52    0.51  1e+00
+"""
+)
+FORK = """\
+# size count type redop root time algbw busbw #wrong algo proto time algbw busbw #wrong algo proto
+  1024 256 float sum -1 12.50 0.08 0.08 3 RING LL 13.50 0.08 0.08 0 TREE LL128
+"""
+CPU = OLD.replace("    time", " cputime")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        (OLD, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
+        (CPU, [("out", 12.5e-6, None, 2e-7), ("in", 13.5e-6, None, None)]),
+        (BLANK_REDOP, [("out", 520935e-6, None, 0.0), ("in", 519562e-6, None, 1.0)]),
+        (FORK, [("out", 12.5e-6, 3, None), ("in", 13.5e-6, 0, None)]),
+        (NO_REDOP, [("out", 12.5e-6, None, 0.0)]),
+        (BITWISE, [("out", 12.5e-6, 3, None), ("in", 13.5e-6, 0, None)]),
+        (OLD.split("\n", 3)[3], [("out", 12.5e-6, None, None), ("in", 13.5e-6, None, None)]),
+    ],
+)
+def test_dialects(text: str, rows: list[tuple[str, float, int | None, float | None]]) -> None:
+    """Rule: columns are those of the header, or of the row itself; N/A is no row and no zero."""
+    found = parse(text).rows
+    got = [(r.placement, pytest.approx(r.time_s), r.wrong, r.error) for r in found]
+    if text.startswith("#"):
+        assert got == rows
+    else:
+        assert [g[:2] for g in got] == [r[:2] for r in rows]
+
+
+def test_a_replayed_trace_has_a_blank_out_of_place_half() -> None:
+    """Rule: figures right of a blank half are the in-place ones."""
+    line = "%12i  %12i  %8s  %6s  %6i" % (1024, 256, "float", "sum", -1) + " " * 32  # noqa: UP031
+    text = BITWISE.split("\n")[0].replace("broadcast", "all_reduce") + "\n"
+    text += "#  size count type redop root time algbw busbw #wrong time algbw busbw #wrong\n"
+    found = parse(text + line + "    12.50    0.08    0.12       0\n").rows
+    assert [(r.placement, r.time_s) for r in found] == [("in", pytest.approx(12.5e-6))]
+
+
+def test_several_runs_and_ranks_in_one_file() -> None:
+    """Rule: each table is a run; two ranks that print at once are two streams, not one mix."""
+    one = _table([result(1024, (1e-3,) * 6, (2e-3,) * 6)])
+    text = "\n".join([*one, "", *one])
+    assert [r.run.number for r in parse(text).rows] == [0, 0, 1, 1]
+    mixed = [f"[1,{rank}]<stdout>:{line}" for line in one for rank in (0, 1)]
+    assert [r.run.number for r in parse("\n".join(mixed)).rows] == [0, 0, 1, 1]
+
+
+def test_a_row_that_nccl_wrote_into_is_put_together() -> None:
+    """Rule: a message glued to a row's words does not lose the row; a cut row is said by line."""
+    lines = _table([result(1024, (1e-3,) * 6, (2e-3,) * 6)])
+    at = next(n for n, line in enumerate(lines) if not line.startswith("#"))
+    whole = lines[at]
+    cut = whole.index("sum") + 3
+    lines[at : at + 1] = [whole[:cut] + INFO, INFO, "Launch mode Parallel", whole[cut + 8 :]]
+    found = parse(
+        "\n".join([*lines[:at], lines[at], lines[at + 1], lines[at + 3], *lines[at + 4 :]])
+    )
+    assert [r.time_s for r in found.rows] == [pytest.approx(1e-3), pytest.approx(2e-3)]
+    killed = parse("\n".join([*lines[:at], whole, whole[:cut]]))
+    assert len(killed.rows) == 2 and [n.line for n in killed.notes] == [at + 2]
+
+
+def test_missing_rows_are_noticed() -> None:
+    """Rule: the average that the log prints must be that of the rows that were read."""
+    results = [result(2**24, (1e-3,) * 6, (1e-3,) * 6), result(2**26, (1e-3,) * 6, (1e-3,) * 6)]
+    lines = _table(results)
+    assert not parse("\n".join(lines)).notes
+    without = [line for line in lines if str(2**26) not in line]
+    assert any("rows are missing" in n.text for n in parse("\n".join(without)).notes)
+
+
+def test_garbled_cells_are_said_and_the_rest_kept() -> None:
+    """Rule: a row with something that is no figure is named by its line, never guessed."""
+    lines = _table([result(2**k, (1e-3,) * 6, (2e-3,) * 6) for k in (10, 11, 12)])
+    at = next(n for n, line in enumerate(lines) if str(2**11) in line and line[0] == " ")
+    lines[at] = lines[at].replace("1000.00", "XXXX.XX")
+    found = parse("\n".join(lines))
+    assert [r.size for r in found.rows] == [1024, 1024, 4096, 4096]
+    assert any(n.line == at + 1 and "XXXX.XX" in n.text for n in found.notes)
+
+
+def test_rccl_tests_and_a_table_without_its_marks() -> None:
+    """Rule: RCCL's version lines are taken; a paste that lost its # is read all the same."""
+    text = "rccl-tests: Version develop:33cc4df\nRCCL version : 2.27.7-develop:29e1567\n" + OLD
+    (row, _) = parse(text).rows
+    assert row.run.library == "RCCL 2.27.7-develop:29e1567"
+    assert row.run.version == "rccl-tests: Version develop:33cc4df"
+    assert len(parse(OSU.replace("{model}", "").replace("# ", "")).rows) == 3
+    assert len(parse(OLD.replace("#", " ")).rows) == 2
+
+
+# -- as JSON
+
+
+def test_nccl_json() -> None:
+    """Rule: the figures, the raw times, the ranks of all processes; nothing of its environment."""
+    out, in_place = parse(json.dumps(DOCUMENT)).rows
+    assert (out.collective, out.ranks, out.algorithm) == ("allreduce", 4, "ring ll")
+    assert out.time_s == pytest.approx(20e-6) and out.times_s == pytest.approx(
+        (18e-6, 20e-6, 30e-6)
+    )
+    assert out.cv == pytest.approx(0.05) and out.iterations == 25 and out.root == -1
+    assert in_place.busbw_bytes_per_s is None and in_place.wrong is None
+    assert "SECRET" not in repr(out)
+
+
+def test_what_a_killed_run_left_of_its_json() -> None:
+    """Rule: whole results are kept, the end is said."""
+    text = json.dumps({**DOCUMENT, "results": DOCUMENT["results"] * 3})
+    found = parse(text[: text.rindex('"in_place"')])
+    assert len(found.rows) == 4 and "ends early" in found.notes[-1].text
+    assert found.rows[0].ranks == 4
+
+
+@given(RESULTS)
+def test_our_nccl_json_reads_back(results: list[Result]) -> None:
+    """Rule: what ``-J`` writes is read with its raw times."""
+    found = parse(nccl_json(results).decode()).rows
+    assert [r.size for r in found] == [r.size for r in results for _ in (0, 1)]
+    assert found[0].times_s == pytest.approx(results[0].out.times if results[0].out else ())

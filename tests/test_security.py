@@ -1,0 +1,177 @@
+"""What others wrote is data: it is bounded, never carried out, and what we keep is by allow-list."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.environment import allowed
+from bench.tuning import rules
+from collectives.errors import Unsupported
+from collectives.model import fitfile
+from collectives.msccl import parse as msccl
+from reports.errors import ReportError
+from reports.expect_text import from_file
+from reports.reading import read
+from tests.conftest import REPO
+from topology.errors import ProbeError
+from topology.gather import gather
+from topology.sources import hwloc, nccl_xml, smi_xml
+
+ROOMS = ("collectives", "topology", "bench", "reports", "native", "benchmarks")
+FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "xml.dom", "xml.etree"}
+FORBIDDEN_CALLS = {"eval", "exec", "__import__", "unsafe_load"}
+FORBIDDEN_OF = {("yaml", "load"), ("os", "system"), ("os", "popen")}
+# Labels what matplotlib has drawn a moment ago.
+OWN_XML = "topology/views/picture.py"
+
+
+def _offences(tree: ast.AST) -> list[tuple[int, str]]:
+    """Lines that could carry out what was read, with what is wrong with them."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names]
+            if isinstance(node, ast.ImportFrom):
+                names = [str(node.module), *(f"{node.module}.{name}" for name in names)]
+            found += [
+                (node.lineno, name)
+                for name in names
+                if any(name == bad or name.startswith(bad + ".") for bad in FORBIDDEN_MODULES)
+            ]
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+            of = getattr(getattr(node.func, "value", None), "id", "")
+            if name in FORBIDDEN_CALLS:
+                found.append((node.lineno, name))
+            if (of, name) in FORBIDDEN_OF:
+                found.append((node.lineno, f"{of}.{name}"))
+            found += [
+                (node.lineno, "shell=True")
+                for one in node.keywords
+                if one.arg == "shell" and getattr(one.value, "value", True)
+            ]
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_that_was_read_is_carried_out(room: str) -> None:
+    """Rule: no pickle, no eval, no shell, no XML parser that knows entities."""
+    files = sorted((REPO / room).rglob("*.py"))
+    assert files
+    wrong = [
+        f"{file.relative_to(REPO)}:{line} {what}"
+        for file in files
+        for line, what in _offences(ast.parse(file.read_text(encoding="utf-8")))
+        if not (what.startswith("xml.etree") and file == REPO / OWN_XML)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import pickle",
+        "from xml.etree import ElementTree",
+        "from xml import etree",
+        "eval(text)",
+        "builtins.exec(text)",
+        "os.system(text)",
+        "subprocess.run(text, shell=True)",
+        "yaml.load(text)",
+    ],
+)
+def test_the_walk_sees_what_is_forbidden(line: str) -> None:
+    """Rule: the test above can fail."""
+    assert _offences(ast.parse(f"def f():\n    {line}\n"))
+    assert not _offences(ast.parse("subprocess.run([text], shell=False)\nyaml.safe_load(text)"))
+
+
+NAMES = st.one_of(
+    st.text(min_size=1, max_size=20),
+    st.sampled_from(
+        [
+            "AWS_SECRET_ACCESS_KEY",
+            "GITHUB_TOKEN",
+            "MY_NCCL_TOKEN",
+            "nccl_debug",
+            "SLURM_JWT",
+            "PATH",
+        ]
+    ),
+)
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=8)))
+def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
+    """Rule: a variable that is not on the list does not reach a record, whatever it is called."""
+    known = {"NCCL_ALGO": "Ring", "UCX_TLS": "sm", "SLURM_JOB_ID": "7"}
+    kept = allowed({**variables, **known})
+    libraries = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
+    jobs = {"CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION"}
+    assert known.items() <= kept.items()
+    assert all(name.startswith(libraries) or name in jobs for name in kept)
+
+
+BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
+    "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
+    "rules": ("reports.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
+    "tuning": ("bench.tuning.rules._LARGEST", rules.load, Unsupported, "larger than"),
+    "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "too large"),
+    "msccl": ("collectives.msccl.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "map": ("topology.gather.MAX_BYTES", lambda path: gather([str(path)]), ProbeError, "0001 char"),
+}
+
+
+@pytest.mark.parametrize("kind", BOUNDED)
+def test_what_never_ends_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: of a file whose size nobody knows before, so much is read and no more."""
+    bound, reader, error, said = BOUNDED[kind]
+    monkeypatch.setattr(bound, 10_000)
+    if kind == "map":
+        monkeypatch.setattr("topology.sources.text.MAX_BYTES", 10_000)
+    with pytest.raises(error, match=said):
+        reader(Path("/dev/zero"))
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: the bound is on what a packed log becomes, member by member."""
+    monkeypatch.setattr("reports.readers.text.LIMIT", 3 << 20)
+    path = tmp_path / "log.gz"
+    for parts in (1, 4):
+        path.write_bytes(gzip.compress(bytes((4 << 20) // parts)) * parts)
+        assert path.stat().st_size < 1 << 15
+        with pytest.raises(ReportError, match="more than"):
+            read(path)
+
+
+XML = {"smi_xml": smi_xml, "nccl_xml": nccl_xml, "hwloc": hwloc}
+
+
+@pytest.mark.parametrize("name", XML)
+def test_entities_are_refused_before_they_mean_anything(name: str) -> None:
+    """Rule: a document that declares an entity is refused for that, and no file is opened."""
+    outside = f'<!ENTITY e SYSTEM "file://{os.devnull}">'
+    for declared in ('<!ENTITY e "x">', '<!ENTITY % e "x">', outside):
+        with pytest.raises(ProbeError, match=r"DTD with declarations|entities are not"):
+            XML[name].parse(f"<!DOCTYPE system [{declared}]><system>&e;</system>")
+
+
+def test_an_msccl_file_has_so_many_steps_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a file makes us build is bounded, not only its bytes."""
+    from tests.bench.test_xml import CHAIN
+
+    assert msccl.parse(CHAIN.encode())
+    monkeypatch.setattr(msccl, "_MOST_STEPS", 3)
+    with pytest.raises(Unsupported, match="more than 3 steps"):
+        msccl.parse(CHAIN.encode())
