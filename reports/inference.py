@@ -62,7 +62,7 @@ def ratio_interval(
         return None
     tail = (1 - level) / 2
     low, high = np.quantile(medians[1] / medians[0], [tail, 1 - tail])
-    wider = between_runs(*sides, level) or (low, high)
+    wider = between_runs(sides[0], sides[1], level) or (low, high)
     return float(min(low, wider[0])), float(max(high, wider[1]))
 
 

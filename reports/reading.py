@@ -146,9 +146,9 @@ def _is_jsonl(text: str) -> bool:
 
 def _document(source: str, document: object) -> Reading | None:
     """The rows of one JSON document; None when its shape is nobody's."""
-    if nccl_json.recognises(document):
+    if isinstance(document, dict) and nccl_json.recognises(document):
         return nccl_json.read(source, document)
-    if rccl_json.recognises(document):
+    if isinstance(document, list) and rccl_json.recognises(document):
         return rccl_json.read(source, document)
     if isinstance(document, list) and any(isinstance(one, dict) for one in document):
         return own.read_list(source, document)
