@@ -87,7 +87,9 @@ def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFi
     run_ = tmp_path / "run.jsonl"
     run_.write_bytes(to_jsonl(records(["ring"], [4])))
     assert main(["plot", str(run_), "--out", str(tmp_path / "new")]) == 0
-    assert sorted(capsys.readouterr().out.split()) == sorted(map(str, (tmp_path / "new").iterdir()))
+    made = sorted((tmp_path / "new").iterdir())
+    assert sorted(capsys.readouterr().out.split()) == list(map(str, made))
+    assert all(file.stat().st_size for file in made)
     for bad in (tmp_path / "no" / "such", run_):
         assert main(["plot", str(run_), "--out", str(bad)]) == 2
 
