@@ -2,16 +2,18 @@
 
 import sys
 
-from bench.main import ALL, listing, main, names
+from collectives.process import serve
+
+
+def _main() -> int:
+    from bench.main import listing, main, speaks
+
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        if speaks():
+            print("\n".join(listing()))
+        return 0
+    return main(sys.argv[1], sys.argv[2:])
+
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        print("\n".join(listing()))
-        sys.exit(0)
-    if sys.argv[1] not in (*names(), ALL):
-        print(
-            f"busbar: no benchmark {sys.argv[1]!r}; there are: {', '.join([*names(), ALL])}",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    sys.exit(main(sys.argv[1], sys.argv[2:]))
+    sys.exit(serve("busbar", _main))

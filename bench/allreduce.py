@@ -1,6 +1,6 @@
 """Measure all-reduce: ``mpirun -n 16 python -m bench.allreduce``."""
 
-from bench.main import door
+from bench.doors import door
 
 if __name__ == "__main__":
     door("allreduce")

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.nccl_flags import add_flags
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.ops import OPS
 from collectives.usage import Parser
@@ -17,7 +18,7 @@ LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 GRAPHS = ("on", "off", "compare")
 EXECUTORS = ("program", "steps", "engine")
-SPLITS = ("mod", "div", "and")
+SPLITS = ("mod", "div", "and", "or")
 TUNING = Path("busbar-tuning.json")
 
 
@@ -34,6 +35,19 @@ def at_least(low: int, what: str) -> Callable[[str], int]:
         return number
 
     return convert
+
+
+def _patience(text: str) -> float | None:
+    """Seconds, or None for 0: nccl-tests' way to say that there is no limit."""
+    return None if text == "0" else _seconds(text)
+
+
+def _check(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise argparse.ArgumentTypeError(
+            f"{text}: write 0 or 1; a row is checked once, every element on every rank"
+        )
+    return text == "1"
 
 
 def _seconds(text: str) -> float:
@@ -60,9 +74,15 @@ def _gpus(text: str) -> tuple[int, ...] | None:
 
 def _split(text: str) -> tuple[str, int]:
     rule, _, number = text.lower().partition(":")
-    if rule not in SPLITS or not number.isdigit() or int(number) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: write one of mod:N, div:N, and:MASK")
-    return rule, int(number)
+    try:
+        value = int(number, 0)
+    except ValueError:
+        value = 0
+    if rule not in SPLITS or value < 1:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: write one of mod:N, div:N, and:MASK, or:MASK, such as and:0x7"
+        )
+    return rule, value
 
 
 def _gpu_options(add: Callable[..., object]) -> None:
@@ -86,9 +106,29 @@ def _gpu_options(add: Callable[..., object]) -> None:
         help="N ranks as threads of this process, over one GPU or several, or on the host",
     )
     add(
+        "-t",
+        "--nthreads",
+        type=at_least(1, "threads"),
+        metavar="N",
+        help="with -g, as in nccl-tests: --threads t x g",
+    )
+    add(
+        "-g",
+        "--ngpus",
+        type=at_least(1, "GPUs"),
+        metavar="N",
+        help="ranks on N GPUs for each of -t threads: --threads t x g, and on nothing but GPUs",
+    )
+    add(
+        "-G",
+        "--cudagraph",
+        type=at_least(0, "launches"),
+        metavar="N",
+        help="0 is --graph off, any other number --graph on",
+    )
+    add(
         "--graph",
         choices=GRAPHS,
-        default="on",
         help="replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
         " shows what that is worth",
     )
@@ -124,10 +164,12 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
     p = Parser(
         prog=f"python -m bench.{collective}",
         description=f"Measure {collective}: {title}.",
-        epilog="Run under mpirun, or with --ranks N to have the launcher started for you.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
+        " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
         allow_abbrev=False,
     )
     add = p.add_argument
+    add_flags(add)
     add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
     add("-e", "--maxbytes", default="1G", metavar="SIZE", help="largest size (default 1G)")
     add("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
@@ -147,7 +189,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         metavar="N",
         help="warm-up iterations (default 1)",
     )
-    add("-c", "--check", type=int, choices=(0, 1), default=1, help="check results (default 1)")
+    add("-c", "--check", type=_check, default=True, metavar="0|1", help="check results (default 1)")
     add("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPS)}, all (default sum)")
     add(
         "-d",
@@ -180,8 +222,24 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         metavar="N",
         help="run the whole sweep N times, 0 for ever (default 1)",
     )
-    add("-T", "--timeout", type=_seconds, metavar="SECONDS", help="end a row that is stuck so long")
-    add("-I", "--per_iter", action="store_true", help="add columns about single iterations")
+    add(
+        "-T",
+        "--timeout",
+        type=_patience,
+        metavar="SECONDS",
+        help="end a row that is stuck so long (default 0: never)",
+    )
+    add(
+        "-I",
+        "--per_iter_timing",
+        type=int,
+        choices=(0, 1),
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="0|1",
+        help="add columns about single iterations (default 0; -I alone is 1)",
+    )
     add(
         "-J",
         "--output_file",
@@ -231,7 +289,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         "--split",
         type=_split,
         metavar="RULE:N",
-        help="groups at once, by rank mod N, div N or and N; every group has its table",
+        help="groups at once, by rank mod N, div N, and N, or or N; every group has its table",
     )
     add("--bind", choices=BINDINGS, default="none", help="pin ranks (default none)")
     add("--placement", choices=("out", "in", "both"), default="both", help="default both")

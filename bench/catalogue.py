@@ -124,7 +124,7 @@ def jobs(
     for options in wanted:
         job = Job(spec(options.collective), options, [], [])
         try:
-            check(job.spec, options, nranks)
+            job.notes.extend(check(job.spec, options, nranks))
             _choose(job, nranks, transport, library)
         except Unsupported as error:
             if len(wanted) == 1:
@@ -139,9 +139,10 @@ def jobs(
 
 
 def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
+    missing: list[str] = []
     for choice in job.options.algorithms:
         if choice.name == "library" and not library:
-            job.notes.append("left out: library, since threads of one process have none")
+            missing.append("library, since threads of one process have none")
             continue
         if choice.name == "auto":
             job.chosen.append(Auto(job.spec, job.options, nranks, transport))
@@ -151,6 +152,7 @@ def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
         except Unsupported as error:
             if not job.options.every_algorithm:
                 raise
-            job.notes.append(f"left out: {error}")
+            missing.append(str(error))
     if not job.chosen:
-        raise Unsupported(job.notes[0])
+        raise Unsupported(missing[0])
+    job.notes.extend(f"left out: {reason}" for reason in missing)

@@ -116,7 +116,10 @@ def _picked(world: World, local: list[int]) -> list[str]:
     mine: list[str] | str | None = None
     if world.rank == local[0]:
         try:
+            visible()
             mine = best_gpus(len(local))
+        except Unavailable:
+            mine = []  # said, with the status for it, when the GPU is taken
         except ProbeError as error:
             mine = f"--gpus pick on {hostname()}: {error}"
     everyone = world.gather(mine)

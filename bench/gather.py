@@ -1,6 +1,6 @@
 """Measure gather: ``mpirun -n 16 python -m bench.gather``."""
 
-from bench.main import door
+from bench.doors import door
 
 if __name__ == "__main__":
     door("gather")

@@ -57,9 +57,9 @@ class Group(NamedTuple):
 
 
 def color(rule: tuple[str, int], rank: int) -> int:
-    """The group of a rank, by nccl-tests' rules: rank mod N, rank div N, or rank and N."""
+    """The group of a rank, by nccl-tests' rules: rank mod N, div N, and N, or or N."""
     name, n = rule
-    return {"mod": rank % n, "div": rank // n, "and": rank & n}[name]
+    return {"mod": rank % n, "div": rank // n, "and": rank & n, "or": rank | n}[name]
 
 
 def split(world: World, rule: tuple[str, int]) -> Group:

@@ -1,6 +1,6 @@
 """Measure hypercube: ``mpirun -n 16 python -m bench.hypercube``."""
 
-from bench.main import door
+from bench.doors import door
 
 if __name__ == "__main__":
     door("hypercube")

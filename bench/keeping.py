@@ -21,16 +21,16 @@ class Keeper:
 
     All ranks make it together; where a file cannot be written all of them raise Unsupported
     (Unavailable where a library is missing). ``failed``: a file could not be written later on;
-    measuring goes on without files then.
+    measuring goes on without it then, and the other files go on, too.
     """
 
     def __init__(self, world: World, screen: Screen, options: Options) -> None:
         self._screen, self.failed = screen, False
-        self._store: Store | None = None
+        self._stores: list[Store] = []
         problem: list[str | int] = []
         if world.rank == 0:
             try:
-                self._store = _opened(options)
+                self._stores = _opened(options)
             except StoreError as error:
                 problem = [str(error), error.exit_status]
         problem = world.broadcast(problem)
@@ -52,17 +52,17 @@ class Keeper:
         self._each(lambda store: store.close())
 
     def _each(self, action: Callable[[Store], None]) -> None:
-        if self._store is None:
-            return
-        try:
-            action(self._store)
-        except StoreError as error:
-            self.failed, self._store = True, None
-            self._screen.note(f"{error}; measuring goes on without result files")
+        for store in list(self._stores):
+            try:
+                action(store)
+            except StoreError as error:
+                self.failed = True
+                self._stores.remove(store)
+                self._screen.note(f"busbar: {error}; measuring goes on without it")
 
 
-def _opened(options: Options) -> Store:
+def _opened(options: Options) -> list[Store]:
     sinks = [sink(target, machine) for target in options.out]
     if options.nccl_json is not None:
         sinks.append(nccl_sink(options.nccl_json))
-    return Store(sinks)
+    return [Store([one]) for one in sinks]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bench import child
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
 
@@ -134,10 +134,5 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
         )
     command, env = launcher(ranks, library, mpirun, os.environ)
     command += [sys.executable, "-m", *module, *argv]
-    # The terminal's Ctrl-C reaches the launcher too, which ends the ranks; we wait for it.
-    process = subprocess.Popen(command, env=env)
-    while True:
-        try:
-            return process.wait()
-        except KeyboardInterrupt:
-            continue
+    ended = child.run(command, env, child.SOFTLY if "Open MPI" in library else None)
+    return 128 + ended.interrupted if ended.interrupted else ended.status

@@ -1,31 +1,30 @@
-"""The door of every benchmark: from a command line to an exit status."""
+"""Every benchmark: from a command line to an exit status."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 from bench import launch
 from bench.options import Options, parse
 from collectives.catalogue import collectives, spec
 from collectives.errors import BusbarError, Unsupported
 
-__all__ = ["ALL", "door", "listing", "main"]
+__all__ = ["ALL", "listing", "main", "names", "speaks"]
 
 ALL = "all"
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
 _HIDDEN = ("sendrecv_pairs",)
 
 
-def door(collective: str) -> NoReturn:
-    """Run the benchmark of a collective with this process's arguments, and leave."""
-    sys.exit(main(collective, sys.argv[1:]))
-
-
 def names() -> list[str]:
     """The benchmarks that there are."""
     return [name for name in collectives() if name not in _HIDDEN]
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its launcher's that prints."""
+    sign = launch.launched()
+    return sign is None or sign.rank == 0
 
 
 def listing() -> list[str]:
@@ -45,18 +44,21 @@ def main(collective: str, argv: Sequence[str]) -> int:
     Only rank 0 prints; an error is one line.
     """
     sign = launch.launched()
-    speaks = sign is None or sign.rank == 0
+    if not speaks() and not {"-h", "--help"}.isdisjoint(argv):
+        return 0
     try:
         wanted = _wanted(collective, argv)
         first = wanted[0]
         if first.dry_run:
-            return _dry(wanted, speaks)
+            return _dry(wanted)
         from bench import start
 
         if first.transport == "inproc" or first.threads is not None:
             if sign is not None:
-                what = "--threads" if first.threads is not None else "--transport inproc"
-                raise Unsupported(f"{what} makes its own ranks; run it without mpirun")
+                what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+                raise Unsupported(
+                    f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
+                )
             if first.threads is not None and first.ranks not in (None, first.threads):
                 raise Unsupported("--ranks and --threads exclude each other; give one of them")
             return start.threads(wanted)
@@ -70,6 +72,8 @@ def main(collective: str, argv: Sequence[str]) -> int:
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
     """The options of each collective to run; names that only some collectives know are theirs."""
+    if collective not in (*names(), ALL):
+        raise Unsupported(f"no benchmark {collective!r}; there are: {', '.join([*names(), ALL])}")
     if collective != ALL:
         return [parse(argv, collective)]
     found: list[Options] = []
@@ -84,14 +88,14 @@ def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
     return found
 
 
-def _dry(wanted: Sequence[Options], speaks: bool) -> int:
+def _dry(wanted: Sequence[Options]) -> int:
     from bench.catalogue import jobs
     from bench.dry import dry_run
 
     sign = launch.launched()
     nranks = sign.size if sign is not None else wanted[0].threads or wanted[0].ranks or 1
     for job in jobs(wanted, nranks, wanted[0].transport):
-        if speaks:
+        if speaks():
             for line in dry_run(job, nranks):
                 print(line)
     return 0

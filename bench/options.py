@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +37,8 @@ class Choice:
 class Options:
     """What was asked for, checked as far as it can be without knowing the ranks.
 
-    ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked.
+    ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
+    ``ngpus``: their number was given, as nccl-tests does.
     """
 
     sizes: tuple[int, ...]
@@ -68,6 +70,7 @@ class Options:
     transport: str = "auto"
     bind: str = "none"
     gpus: tuple[int, ...] | None = ()
+    ngpus: bool = False
     oversubscribe_gpu: bool = False
     threads: int | None = None
     graph: str = "on"
@@ -90,7 +93,7 @@ class Options:
     @property
     def asks_for_gpus(self) -> bool:
         """Whether GPUs were named: then a run without them is not what was asked for."""
-        return self.gpus != () or self.oversubscribe_gpu
+        return self.gpus != () or self.ngpus or self.oversubscribe_gpu
 
 
 def _show(value: object) -> str:
@@ -147,13 +150,32 @@ def _grid(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
+def _threads(given: argparse.Namespace) -> int | None:
+    """Ranks that are threads of this process: ``--threads``, or nccl-tests' ``-t`` times ``-g``."""
+    threads: int | None = given.threads
+    product = int(given.nthreads or 1) * int(given.ngpus or 1)
+    if product == 1:
+        return threads
+    if threads not in (None, product):
+        raise Unsupported(f"--threads {threads}, but -t x -g makes {product}; give one of them")
+    return product
+
+
+def _graph(given: argparse.Namespace) -> str:
+    if given.cudagraph is None:
+        return given.graph or "on"
+    if given.graph is not None:
+        raise Unsupported("-G and --graph exclude each other; give one of them")
+    return "on" if given.cudagraph else "off"
+
+
 def _check_gpus(made: Options) -> None:
     """Raise Unsupported where GPUs are named for a transport that takes none."""
     without = ""
     if made.transport == "mpi" and made.buffers == "host":
         without = "without --buffers device or staged, "
     if made.asks_for_gpus and (without or made.transport in ("shm", "inproc")):
-        named = "--gpus" if made.gpus != () else "--oversubscribe-gpu"
+        named = "--gpus" if made.gpus != () else "-g" if made.ngpus else "--oversubscribe-gpu"
         raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
 
 
@@ -168,6 +190,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         raise Unsupported("-f and -i exclude each other; give one of them")
     if getattr(given, "pattern", "ring") == "pairs":
         collective = "sendrecv_pairs"
+    if "" in given.out:
+        raise Unsupported("--out '' names no file; ./ is this folder")
     low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
     made = Options(
         sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),
@@ -186,10 +210,10 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         timing=given.timing,
         across=ACROSS[given.average],
         statistic=given.statistic,
-        check=bool(given.check),
+        check=given.check,
         cycles=given.run_cycles,
         timeout=given.timeout,
-        per_iteration=given.per_iter,
+        per_iteration=bool(given.per_iter_timing),
         per_rank=given.per_rank,
         limit=given.limit,
         energy=given.energy,
@@ -197,9 +221,10 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         transport=given.transport,
         bind=given.bind,
         gpus=given.gpus,
+        ngpus=given.ngpus is not None,
         oversubscribe_gpu=given.oversubscribe_gpu,
-        threads=given.threads,
-        graph=given.graph,
+        threads=_threads(given),
+        graph=_graph(given),
         executor=given.executor,
         cache=given.cache,
         buffers=given.buffers,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as forever
 
@@ -45,7 +44,7 @@ class Session:
         baseline: Transport,
         library: str,
         jobs: Sequence[Job],
-        signals: socket.socket | None,
+        signals: bool,
         group: Group | None = None,
     ) -> None:
         """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``group``: which of several this is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,16 +12,15 @@ from typing import TYPE_CHECKING, cast
 from bench import devices, launch
 from bench.catalogue import jobs
 from bench.groups import Group, Recorder, of_group, split
+from bench.nccl_flags import unread
 from bench.options import Options, on_gpus
 from bench.screen import Screen
 from bench.session import Session
-from bench.watch import catch_signals
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
+from collectives.process import INTERRUPTED
 
 if TYPE_CHECKING:
-    import socket
-
     from collectives.transport import Transport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
@@ -57,11 +57,10 @@ def threads(wanted: Sequence[Options]) -> int:
     on_gpus = first.transport in GPU_TRANSPORTS or (
         first.transport == "auto" and (first.asks_for_gpus or devices.driver_here())
     )
-    signals = catch_signals()
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
     def body(world: InprocWorld) -> int:
-        mine = signals if world.rank == 0 else None
+        mine = world.rank == 0  # the main thread, which alone has signals
         try:
             made = _gpu(world, first, on_gpus)
             name = "threads of one process"
@@ -139,7 +138,7 @@ def mpi(wanted: Sequence[Options]) -> int:
         library = _library(both[1])
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
-        return _run(world, both, library, wanted, catch_signals(), again)
+        return _run(world, both, library, wanted, True, again)
     except (Unsupported, devices.NoGpu) as error:
         return _said(world, error)
     except BaseException as error:
@@ -192,7 +191,9 @@ def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transpor
 
 
 def _leave(world: MpiWorld, error: BaseException) -> None:
-    """Say which rank failed and how, and end all ranks."""
+    """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
+    if isinstance(error, KeyboardInterrupt):
+        world.abort(INTERRUPTED)
     said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
     print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
     with suppress(BrokenPipeError):
@@ -205,7 +206,7 @@ def _run(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     again: Remake,
 ) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once.
@@ -242,7 +243,7 @@ def _groups(
     world: World,
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     group: Group,
     again: Remake,
 ) -> int:
@@ -263,7 +264,7 @@ def _session(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: socket.socket | None,
+    signals: bool,
     group: Group | None = None,
 ) -> int:
     transport, baseline = both
@@ -276,6 +277,8 @@ def _session(
         notes = [note for job in todo for note in job.notes]
         if world.size == 1:
             notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
+        if group is None or group.number == 0:
+            notes += unread(os.environ)
         for note in dict.fromkeys(notes):
             print(f"busbar: {note}", file=sys.stderr)
     return session.run()

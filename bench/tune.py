@@ -2,7 +2,14 @@
 
 import sys
 
-from bench.tuning.cli import main
+from collectives.process import serve
+
+
+def _main() -> int:
+    from bench.tuning.cli import main
+
+    return main(sys.argv[1:])
+
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(serve("busbar", _main))

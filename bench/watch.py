@@ -13,16 +13,18 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
+from bench.child import SOFTLY
 from collectives.world import World
 from collectives.worlds.mpi import MpiWorld
 
-__all__ = ["SIGNALS", "Watch", "catch_signals", "explain"]
+__all__ = ["SIGNALS", "Watch", "explain"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
 _ANSWER_S = 2.0
 _POLL_S = 0.2
@@ -31,15 +33,20 @@ _GRACE_S = 5.0
 State = tuple[int, int]
 
 
-def catch_signals() -> socket.socket:
-    """Turn SIGINT and SIGTERM into bytes on the socket that is given back; main thread only."""
+@contextmanager
+def _caught_signals() -> Iterator[socket.socket]:
+    """Meanwhile what ends a run are bytes on the socket that is given; main thread only."""
     ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
-    for which in SIGNALS:
-        signal.signal(which, lambda *_: None)
-    # Kept open by the interpreter's own descriptor for as long as the process lives.
-    signal.set_wakeup_fd(theirs.detach())
-    return ours
+    with ours, theirs:
+        theirs.setblocking(False)
+        handlers = {which: signal.signal(which, lambda *_: None) for which in SIGNALS}
+        before = signal.set_wakeup_fd(theirs.fileno())
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(before)
+            for which, handler in handlers.items():
+                signal.signal(which, handler or signal.SIG_DFL)
 
 
 def explain(states: Mapping[int, State], size: int) -> str:
@@ -66,11 +73,15 @@ class Watch:
         world: World,
         timeout: float | None,
         end: Callable[[str, int], None],
-        signals: socket.socket | None,
+        signals: bool,
     ) -> None:
-        """``signals``: from `catch_signals`, for one watch of the process; None for others."""
+        """``signals``: whether this watch takes the process's; one can, made by the main thread.
+
+        Until there is a watch, and after it, they do what they always did.
+        """
         self._world, self._timeout, self._end = world, timeout, end
-        self._signals = signals
+        self._ends = ExitStack()
+        self._signals = self._ends.enter_context(_caught_signals()) if signals else None
         self._row, self._iteration = -1, -1
         self._deadline = float("inf")
         self._over = threading.Event()
@@ -91,6 +102,8 @@ class Watch:
         """The run is over; signals no longer matter."""
         self._over.set()
         self._thread.join(2 * _POLL_S + _ANSWER_S)
+        if not self._thread.is_alive():
+            self._ends.close()
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -109,13 +122,14 @@ class Watch:
         return self._signals.recv(1)[0] if ready else 0
 
     def _signalled(self, which: signal.Signals) -> None:
-        status = 128 + which
+        name = "" if which == SOFTLY else f" by {which.name}"
+        status = 128 + (signal.SIGINT if which == SOFTLY else which)
         if self._world.rank != 0:
             # Rank 0 is likely to have got it too, has the report to print, and ends all then.
             time.sleep(_GRACE_S)
             self._world.abort(status)
             os._exit(status)
-        self._end(f"interrupted by {which.name}", status)
+        self._end(f"interrupted{name}", status)
 
     def _stuck(self) -> None:
         self._deadline = float("inf")

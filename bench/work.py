@@ -15,9 +15,13 @@ from collectives.counts import busiest, matrix, spread
 from collectives.dtypes import dtype
 from collectives.errors import Unsupported
 from collectives.layout import Elements
-from collectives.spec import Collective, Unit
+from collectives.spec import ALIGN_BYTES, Collective, Unit
 
 __all__ = ["Row", "check", "read_counts", "roots", "rows"]
+
+
+# A matrix of four thousand ranks.
+_MOST_CHARACTERS = 1 << 26
 
 
 class Row(NamedTuple):
@@ -40,7 +44,10 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
     table: list[list[int]] = []
     try:
         with path.open(newline="") as file:
-            for number, line in enumerate(csv.reader(file), 1):
+            text = file.read(_MOST_CHARACTERS + 1)
+            if len(text) > _MOST_CHARACTERS:
+                raise Unsupported(f"{path}: larger than {_MOST_CHARACTERS} bytes; no matrix is")
+            for number, line in enumerate(csv.reader(text.splitlines()), 1):
                 if not line or line[0].lstrip().startswith("#"):
                     continue
                 if len(table) >= 65536:
@@ -72,7 +79,7 @@ def roots(spec: Collective, options: Options, nranks: int) -> range:
 
 
 def rows(spec: Collective, options: Options, nranks: int) -> Iterator[Row]:
-    """All rows of a sweep, in nccl-tests' order. Raises Unsupported for sizes too small to share."""
+    """All rows of a sweep, in nccl-tests' order; sizes that are too small to share have none."""
     ops = options.ops if spec.reduces else ("none",)
     if spec.unit is Unit.NOTHING:
         yield Row("uint8", "none", 0, -1, 1, 0, 0)
@@ -94,13 +101,8 @@ def _sizes(
         return
     for wanted in options.sizes:
         size = spec.size(nranks, wanted, itemsize)
-        if size.elements < 1 or wanted < nranks * itemsize:
-            least = nranks * (itemsize if spec.unit is Unit.PART else max(16, itemsize))
-            raise Unsupported(
-                f"{wanted} bytes are less than one element of {itemsize} bytes for each of"
-                f" {nranks} ranks; use -b {least} or more"
-            )
-        yield size.elements, size.shown_bytes, size.shown_count
+        if size.elements > 0:
+            yield size.elements, size.shown_bytes, size.shown_count
 
 
 def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elements, int, int]]:
@@ -113,13 +115,33 @@ def _uneven(options: Options, nranks: int, itemsize: int) -> Iterator[tuple[Elem
     for wanted in options.sizes:
         counts = spread(nranks, wanted, itemsize, options.spread)
         most = busiest(counts)
-        if most < 1:
-            raise Unsupported(
-                f"{wanted} bytes leave nothing for {nranks} ranks; use -b {64 * nranks} or more"
+        if most > 0:
+            yield counts.ravel(), most * itemsize, most
+
+
+def check(spec: Collective, options: Options, nranks: int) -> list[str]:
+    """Go through all rows without running one; gives notes on sizes that have none.
+
+    Raises Unsupported for what cannot be a row, and where no row is left.
+    """
+    roots(spec, options, nranks)
+    if spec.unit is Unit.NOTHING or options.counts is not None:
+        deque(rows(spec, options, nranks), maxlen=0)
+        return []
+    notes: list[str] = []
+    for kind in options.dtypes:
+        itemsize = dtype(kind).itemsize
+        few = len(options.sizes) - sum(1 for _ in _sizes(spec, options, nranks, itemsize))
+        if few:
+            # Those that are too small come first; what fits one fits all above it.
+            below = options.sizes[few - 1]
+            said = (
+                f"{below} bytes are less than one element of {itemsize} bytes"
+                if spec.unit is Unit.PART
+                else f"{below} bytes leave each of {nranks} ranks less than the {ALIGN_BYTES} that"
+                " nccl-tests rounds to"
             )
-        yield counts.ravel(), most * itemsize, most
-
-
-def check(spec: Collective, options: Options, nranks: int) -> None:
-    """Go through all rows without running one. Raises Unsupported for what cannot be a row."""
-    deque(rows(spec, options, nranks), maxlen=0)
+            if few == len(options.sizes):
+                raise Unsupported(f"{said}; use a larger -e")
+            notes.append(f"left out: sizes up to {below} B: {said}")
+    return notes

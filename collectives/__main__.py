@@ -2,7 +2,14 @@
 
 import sys
 
-from collectives.cli import main
+from collectives.process import serve
+
+
+def _main() -> int:
+    from collectives.cli import main
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve("collectives", _main))

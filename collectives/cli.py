@@ -6,7 +6,6 @@ Results go to standard output; an error is one line on standard error.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -38,10 +37,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BusbarError as error:
         print(f"collectives: {error}", file=sys.stderr)
         return error.exit_status
-    except BrokenPipeError:
-        # The reader has seen enough (`| head`); what is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collectives.errors import Unavailable, Unsupported
+from collectives.errors import Unsupported
+from collectives.figures import checked, save
 from collectives.moves import Buffer, Move, Moves
 from collectives.schedule import Schedule
 
@@ -47,17 +48,15 @@ def cells(moves: Moves, nranks: int, vector: bool = True) -> list[list[str]]:
 
 
 def picture(schedule: Schedule, title: str, path: Path) -> None:
-    """Draw ranks × steps with an arrow a message into a file; its ending is the format (svg, png).
+    """Draw ranks × steps with an arrow a message into a file; its ending is the format (svg, png, pdf).
 
-    Raises Unavailable without matplotlib, Unsupported for an ending that it does not know or a
-    schedule with too many messages to see anything.
+    Raises what `figures.checked` does, and Unsupported for a schedule with too many messages to see
+    anything.
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-        from matplotlib.lines import Line2D
-    except ImportError:
-        raise Unavailable("drawing needs matplotlib: pip install 'busbar[reports]'") from None
+    checked(path)
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
     steps = [step.remote().joined() for step in schedule.all_moves]
     steps = [step for step in steps if len(step)]
     if sum(map(len, steps)) > _MOST_ARROWS:
@@ -85,13 +84,7 @@ def picture(schedule: Schedule, title: str, path: Path) -> None:
     lines = [Line2D([], [], color=color, label=label) for color, label in keys]
     figure.legend(handles=lines, loc="outside lower right", ncols=2, frameon=False)
     figure.set_layout_engine("constrained")
-    try:
-        with mpl.rc_context({"svg.hashsalt": "busbar"}):
-            figure.savefig(path, dpi=120)
-    except ValueError as error:
-        raise Unsupported(f"cannot draw to {path}: {error}") from None
-    except OSError as error:
-        raise Unsupported(f"cannot write {path}: {error.strerror}") from None
+    save(figure, path, 120)
 
 
 def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:

@@ -9,6 +9,9 @@ from collectives.errors import Unsupported
 __all__ = ["MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
 
 MOST_RANKS = 1024
+# An address space has fewer bytes, and a sweep of so many sizes has no end.
+_MOST_BYTES = 2**48
+_MOST_SIZES = 1_000_000
 
 
 class Unsaid(str):
@@ -25,7 +28,10 @@ def parse_size(text: str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)
     if not found:
         raise Unsupported(f"{text!r} is no size; write bytes or 64K, 1M, 1G (binary)")
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    value = float(found[1]) * _UNITS[found[2].upper()]
+    if value > _MOST_BYTES:
+        raise Unsupported(f"{text} is more than any memory has; sizes go to {short(_MOST_BYTES)}")
+    return int(value)
 
 
 def human(nbytes: float) -> str:
@@ -59,9 +65,13 @@ def sweep(low: int, high: int, *, factor: float | None, step: int | None) -> lis
     if step is not None:
         if step < 1:
             raise Unsupported(f"-i {step} does not advance; give an increment of at least 1")
+        if (high - low) // step >= _MOST_SIZES:
+            raise Unsupported(
+                f"-i {step} makes {(high - low) // step + 1} sizes; give a larger increment, or -f"
+            )
         return list(range(low, high + 1, step))
     factor = 2.0 if factor is None else factor
-    if factor <= 1:
+    if not 1 < factor < float("inf"):
         if low == high:
             return [low]
         raise Unsupported(f"-f {factor:g} does not advance; give a factor above 1")
@@ -70,6 +80,10 @@ def sweep(low: int, high: int, *, factor: float | None, step: int | None) -> lis
     while size <= high:
         if not sizes or int(size) > sizes[-1]:
             sizes.append(int(size))
+        if len(sizes) > _MOST_SIZES:
+            raise Unsupported(
+                f"-f {factor:g} makes more than {_MOST_SIZES} sizes; give a larger one"
+            )
         size = max(size * factor, size + 1)
     return sizes
 

@@ -40,8 +40,10 @@ def check(path: Path) -> None:
             with path.open("ab"):
                 return
         probe = _neighbour(path)
-        probe.write_bytes(b"\n")
-        probe.unlink()
+        try:
+            probe.write_bytes(b"\n")
+        finally:
+            probe.unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
 

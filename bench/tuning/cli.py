@@ -205,10 +205,6 @@ def _all(todo: Sequence[Launch], folder: Path, launcher: str | None) -> tuple[li
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             _say(str(error))
-        except KeyboardInterrupt:
-            raise Unsupported(
-                f"interrupted; what was measured is kept: --from {folder} decides on it"
-            ) from None
     if not found:
         raise LaunchFailed(f"none of {len(todo)} runs succeeded")
     return found, failed

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench import child
 from bench.tuning import nccl, openmpi
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
@@ -23,6 +25,14 @@ class LaunchFailed(BusbarError):
     """A measuring run ended with an error; the message is its last line."""
 
     exit_status = 1
+
+
+class Interrupted(BusbarError):
+    """We were told to end by a signal; the message says what is kept."""
+
+    def __init__(self, message: str, number: int) -> None:
+        super().__init__(message)
+        self.exit_status = 128 + number
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ def run(launch: Launch, records: Path, launcher: str | None) -> Path:
     """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
     ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun. Raises
-    LaunchFailed with the run's last words.
+    LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
     path = records / f"{launch.name}.jsonl"
     argv = [*launch.argv, "--out", str(path)]
@@ -100,19 +110,22 @@ def run(launch: Launch, records: Path, launcher: str | None) -> Path:
         words = [word.replace("{ranks}", str(launch.ranks)) for word in shlex.split(launcher)]
         command = [*words, *module, *argv]
     try:
-        done = subprocess.run(
+        ended = child.run(
             command,
-            env={**os.environ, **launch.variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
+            {**os.environ, **launch.variables},
+            None if launcher is None else signal.SIGTERM,  # by SIGINT srun only tells its state
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
     except OSError as error:
         raise Unsupported(f"{command[0]}: cannot be started: {error.strerror}") from None
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("busbar:")]
-        last = (said or done.stderr.splitlines() or ["nothing said"])[-1]
-        raise LaunchFailed(f"{launch.name}: exit status {done.returncode}: {last}")
+    if ended.interrupted:
+        raise Interrupted(
+            f"interrupted; what was measured is kept: --from {records} decides on it",
+            ended.interrupted,
+        )
+    if ended.status:
+        said = [line for line in ended.err.splitlines() if line.startswith("busbar:")]
+        last = (said or ended.err.splitlines() or ["nothing said"])[-1]
+        raise LaunchFailed(f"{launch.name}: exit status {ended.status}: {last}")
     return path

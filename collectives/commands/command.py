@@ -62,7 +62,7 @@ def schedule_options(
         " halving+ring; or an MSCCL FILE.xml"
     )
     if every:
-        text += "; or all"
+        text += "; or several with commas between, or all"
     option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
     option("-c", "--collective", help="which collective")
     option("-n", "--ranks", default=Unsaid(ranks), help=ranks_help)
@@ -96,19 +96,21 @@ def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
 
 
 def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
-    """(collective, algorithm) of everything that was asked for."""
+    """(collective, algorithm) of everything that was asked for: all, or names with commas between."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
+    names = [name] if from_file(name) else name.split(",")
     found = [
         (collective, each)
         for collective in wanted
-        for each in (algorithms(collective) if name == "all" else [name])
+        for each in (algorithms(collective) if name == "all" else names)
         if "+" in each or from_file(each) or each in algorithms(collective)
     ]
-    if not found:
-        for collective in wanted[:1] if options.collective else []:
-            algorithm(collective, name)  # raises, with the list of names
+    known = {each for _, each in found}
+    for lost in [] if name == "all" else [each for each in names if each not in known]:
+        if options.collective:
+            algorithm(wanted[0], lost)  # raises, with the list of names
         raise Unsupported(
-            f"no algorithm {name!r} in any collective; see python -m collectives list"
+            f"no algorithm {lost!r} in any collective; see python -m collectives list"
         )
     if "+" in name and options.collective is None:
         raise Unsupported(f"{name}: a composition needs --collective")
@@ -127,7 +129,11 @@ def show(*things: object) -> None:
     """Print tables and lines to standard output."""
     from rich.console import Console
 
-    console = Console(width=width(), highlight=False, markup=False)
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would leave with status 1
+
+    console = Ours(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from collectives.commands.command import Command, new_table, show
 from collectives.errors import Unsupported
+from collectives.files import write
 from collectives.sizes import short
 
 if TYPE_CHECKING:
@@ -38,22 +39,11 @@ def _fit(options: argparse.Namespace) -> int:
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:
-        _write(options.out, dump(costs))
+        write({options.out: dump(costs).encode()})
+        print(f"wrote {options.out}", file=sys.stderr)
     for each in costs:
         show(*_shown(each))
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    """The whole file or none of it."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise Unsupported(f"cannot write {path}: {error.strerror}") from None
-    print(f"wrote {path}", file=sys.stderr)
 
 
 def _shown(costs: Costs) -> Iterator[object]:

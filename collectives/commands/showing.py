@@ -31,12 +31,15 @@ _WIDEST = 8
 def _options(parser: argparse.ArgumentParser) -> None:
     schedule_options(parser, every=False, ranks="8", ranks_help="rank count (default 8)")
     parser.add_argument("--placed", action="store_true", help="slots of in, out, scratch")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it (.svg or .png)")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it (.svg, .png or .pdf)")
 
 
 def _show(options: argparse.Namespace) -> int:
     from collectives.draw import cells, picture
+    from collectives.figures import checked
 
+    if options.svg is not None:
+        checked(options.svg)
     name, given = asked(options)
     if options.collective is None:
         raise Unsupported(f"show {name}: give its --collective")

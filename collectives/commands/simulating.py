@@ -138,7 +138,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _drawable(options: argparse.Namespace) -> None:
     """Refuse, before anything is simulated, a drawing that could not be made."""
-    from collectives.simulate.draw import checked
+    from collectives.figures import checked
 
     checked(options.svg)
     if options.sweep is None and len(_names(options)) > 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from collectives.catalogue import build, from_file, parse, spec
 from collectives.cost import cost
 from collectives.errors import ScheduleError, Unsupported
+from collectives.files import write
 from collectives.layout import Layout
 from collectives.msccl.convert import convert
 from collectives.msccl.formats import FORMATS, Order
@@ -159,26 +160,14 @@ def _check(text: bytes) -> None:
 
 
 def _put(files: Mapping[str, bytes], output: Path | None) -> None:
-    """Write all files or none: each beside its place first, then all into their places."""
+    """Write all files or none, or the one to standard output."""
     if output is None:
         if len(files) > 1:
             raise Unsupported(f"{len(files)} files do not go to standard output; give -o NAME")
         sys.stdout.write(next(iter(files.values())).decode())
         return
     places = {output.with_name(output.name + suffix): data for suffix, data in files.items()}
-    parts = {path: path.with_name(path.name + ".part") for path in places}
-    for path in places:
-        if path.is_dir():
-            raise Unsupported(f"cannot write {path}: it is a folder")
-    try:
-        for path, data in places.items():
-            parts[path].write_bytes(data)
-        for path, part in parts.items():
-            part.replace(path)
-    except OSError as error:
-        for part in parts.values():
-            part.unlink(missing_ok=True)
-        raise Unsupported(f"cannot write {output}: {error.strerror}") from None
+    write(places)
     for path, data in places.items():
         print(f"{path}: {len(data)} bytes", file=sys.stderr)
 

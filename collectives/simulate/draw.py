@@ -5,7 +5,6 @@ Gives files; prints nothing. A drawing is written beside its place first, so a f
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unavailable, Unsupported
+from collectives.errors import Unsupported
+from collectives.figures import checked, save
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.outcome import Outcome
 
-__all__ = ["checked", "loads", "positions", "scaling"]
+__all__ = ["loads", "positions", "scaling"]
 
-_ENDINGS = (".svg", ".png", ".pdf")
 _MOST_CABLES = 200_000
 # More lines than this are drawn as an image inside the SVG.
 _MOST_LINES = 4000
@@ -28,18 +27,6 @@ _MOST_NAMED = 40
 _UNUSED = "#d8d8d8"
 
 Points = NDArray[np.float64]
-
-
-def checked(path: Path) -> None:
-    """Raise Unsupported for a file that could not be written, Unavailable without matplotlib."""
-    if path.suffix not in _ENDINGS:
-        raise Unsupported(f"cannot draw to {path}: it should end in {', '.join(_ENDINGS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise Unsupported(f"cannot write {path}: no such folder, or a folder itself")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise Unavailable("drawing needs matplotlib: pip install 'busbar[reports]'") from None
 
 
 def _levels(machine: Machine) -> NDArray[np.int64]:
@@ -157,7 +144,7 @@ def loads(machine: Machine, found: Outcome, title: str, path: Path) -> None:
     )
     beside.grid(alpha=0.3)
     figure.suptitle(_folded(title))
-    _save(figure, path)
+    save(figure, path, 150)
 
 
 def _folded(title: str) -> str:
@@ -214,19 +201,4 @@ def scaling(
     right.set_ylim(0, None)
     left.legend(frameon=False)
     figure.suptitle(f"simulated on {machine}")
-    _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> None:
-    import matplotlib as mpl
-
-    drawn = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "busbar"}):
-        figure.savefig(drawn, format=path.suffix[1:], dpi=150)
-    part = path.with_name(path.name + ".part")
-    try:
-        part.write_bytes(drawn.getvalue())
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise Unsupported(f"cannot write {path}: {error.strerror}") from None
+    save(figure, path, 150)

@@ -137,14 +137,17 @@ class Simulation:
             used = self._slack(first) if slack is None else slack
             clocks = free(problem, first, clocks, used)
         last = int(clocks.now.argmax())
-        return Outcome(
-            float(clocks.now[last]),
-            clocks.now[self.classes.rank],
-            self._carried * chunk,
-            dict(zip(PARTS, clocks.parts[last].tolist(), strict=True)),
-            machine,
-            used,
-        )
+        seconds, carried = float(clocks.now[last]), self._carried * chunk
+        parts = dict(zip(PARTS, clocks.parts[last].tolist(), strict=True))
+        if used:
+            # However early messages began, no link carries more than it can.
+            late = max(0.0, float((carried / machine.links.rate).max(initial=0.0)) - seconds)
+            # What windows leave over stands with additions, also where there are none.
+            adding = parts["adding"] if machine.gamma else 0.0
+            parts["sharing"] += late + parts["adding"] - adding
+            seconds, parts["adding"] = seconds + late, adding
+        ranks = clocks.now[self.classes.rank]
+        return Outcome(seconds, ranks, carried, parts, machine, used)
 
     def _slack(self, first: int) -> float:
         """What is chosen for the steps from ``first`` on."""

@@ -77,6 +77,13 @@ def test_small_sizes_have_no_limit() -> None:
     assert everyone == [[None]] * RANKS and not probed.asked
 
 
+def test_the_larger_side_decides_what_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: from so many bytes on that all ranks together read, or write, there is a limit."""
+    monkeypatch.setattr(ceiling, "LEAST_BYTES", 1000 * RANKS)  # a broadcast reads a third of that
+    everyone, _ = _limits("broadcast", (999, False), (1000, False))
+    assert [one is None for one in everyone[0]] == [True, False]
+
+
 def test_ranks_with_one_buffer_take_part() -> None:
     """Rule: all ranks sweep equally many bytes, also where only the root has an input."""
     everyone, probed = _limits("broadcast", (1 << 20, False))
@@ -100,7 +107,7 @@ def test_a_probe_keeps_to_its_time(
     monkeypatch: pytest.MonkeyPatch, once: float, sweeps: list[int]
 ) -> None:
     """Rule: five sweeps where a second allows, and up to 100 where a tenth of one does."""
-    clock = iter(np.arange(100) * once)
+    clock = iter(3.0 + np.arange(100) * once * (1 - 1e-9))
     monkeypatch.setattr(ceiling.time, "perf_counter", lambda: next(clock))
     probed = _Probed()
 

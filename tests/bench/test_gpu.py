@@ -64,6 +64,15 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     assert facts["nccl"] == "2.32.3" and facts["cupy"] == "14.2.0" and len(set(facts["uuids"])) == 4
 
 
+def test_the_line_of_nccl_tests_runs(here: Here) -> None:
+    """Rule: -b 8 -e … -g 3 is three GPUs of one process, right where ranks have less than an element."""
+    here(gpus=3)
+    status, out, err = in_process("allreduce", *["-b", "4", "-e", "16", "-n", "2", "-g", "3"])
+    rows = table_rows(out)
+    assert status == 0, out + err
+    assert len(rows) >= 12 and all(row[8] == row[12] == "0" for row in rows)
+
+
 def test_collectives_through_the_whole_benchmark(here: Here) -> None:
     """Rule: what is filled, measured and proven on a GPU is right, 16- and 8-bit floats included."""
     here(gpus=3)

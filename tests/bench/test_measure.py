@@ -12,7 +12,8 @@ class _Clock:
     """Time that passes only when the plan says so."""
 
     def __init__(self, durations: Iterator[float]) -> None:
-        self.now, self.durations, self.fired = 0.0, durations, 0
+        # A clock counts from anywhere.
+        self.now, self.durations, self.fired = 1e4, durations, 0
 
     def __call__(self) -> float:
         return self.now
@@ -64,9 +65,9 @@ def test_a_steady_row_ends_when_it_is_precise() -> None:
 
 
 def test_a_noisy_row_ends_with_its_budget() -> None:
-    """Rule: the budget ends what never becomes precise."""
+    """Rule: the budget ends what never becomes precise, and the last batch is not longer than it."""
     timed = _measure(Timing(budget=100.0), _noisy)
-    assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 210
+    assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 106
 
 
 def test_never_fewer_than_five() -> None:
@@ -99,3 +100,87 @@ def test_warm_ups_are_not_timed() -> None:
             yield 1.0
 
     assert max(_measure(Timing(warmup=2, iterations=5), first_slow).times) == 1.0
+
+
+class _Seen(InprocWorld):
+    """A world of one whose barriers stand in one list with what else happens."""
+
+    def __init__(self, world: InprocWorld, events: list[object]) -> None:
+        super().__init__(world.rank, world.shared)
+        self.events = events
+
+    def barrier(self) -> None:
+        super().barrier()
+        self.events.append("barrier")
+
+    def arrived(self, iteration: int) -> None:
+        self.events.append(iteration)
+
+
+def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
+    """What happens, in order: barriers, firings, what the watcher is told, times taken elsewhere."""
+    events: list[object] = []
+
+    class Plan:
+        def __call__(self) -> None:
+            events.append("fired")
+
+        def times(self, n: int, loop: bool) -> list[float] | None:
+            if itself:
+                events.append(("times", n, loop))
+            return ([2.0 * n] if loop else [1.0] * n) if itself else None
+
+    def body(world: InprocWorld) -> Timed:
+        seen = _Seen(world, events)
+        return measure(Plan(), seen, _Clock(iter(())), rules, seen)
+
+    return run(1, body, deadline=30)[0], events
+
+
+def test_every_iteration_starts_behind_a_barrier_and_is_told() -> None:
+    """Rule: barrier, firing, barrier, firing …, each announced; warm-ups are iteration -1."""
+    timed, events = _events(Timing(warmup=2, iterations=3))
+    assert events[:4] == [-1, "fired", -1, "fired"]
+    timed_part = [e for e in events[4:] if e != 0]
+    assert events[4:6] == [0, 0], "the batch and its first iteration"
+    assert timed_part[:8] == ["barrier", "fired", 1, "barrier", "fired", 2, "barrier", "fired"]
+    assert timed.fired == 2 + 3 == events.count("fired")
+
+
+def test_a_loop_has_one_barrier() -> None:
+    """Rule: --timing loop fires back to back behind one barrier."""
+    timed, events = _events(Timing(warmup=1, iterations=4, timing="loop"))
+    at = events.index(0)
+    assert events[at + 1 : at + 6] == ["barrier", *["fired"] * 4] and timed.fired == 1 + 4
+    timed, events = _events(Timing(warmup=0, budget=1e-7, timing="loop"))
+    assert timed.iterations == FEWEST and timed.fired == FEWEST + 1 == events.count("fired")
+
+
+@pytest.mark.parametrize(("how", "seconds"), [("each", 1.0), ("loop", 2.0)])
+def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) -> None:
+    """Rule: a transport's own times are taken as they are, a loop's as the whole of its firings."""
+    timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
+    assert ("times", 7, how == "loop") in events and "fired" not in events
+    assert set(timed.times) == {seconds}
+
+
+@pytest.mark.parametrize(("more", "stopped"), [(1.03, "precise"), (1.05, "budget")])
+def test_precise_is_two_per_cent(more: float, stopped: str) -> None:
+    """Rule: half of the interval's width, relative to the median, is what ends a row."""
+
+    def noisy(rank: int) -> Iterator[float]:
+        while True:
+            yield from (1.0, more)
+
+    assert _measure(Timing(budget=500.0), noisy).stopped == stopped
+
+
+def test_ranks_own_times_are_kept_on_request() -> None:
+    """Rule: --per-rank keeps every rank's times in rank order, and nothing else does."""
+
+    def own(rank: int) -> Iterator[float]:
+        return _steady(float(rank + 1))(rank)
+
+    assert _measure(Timing(iterations=2), own, ranks=3).per_rank == ()
+    kept = _measure(Timing(iterations=2, per_rank=True), own, ranks=3).per_rank
+    assert kept == ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))

@@ -87,7 +87,9 @@ def test_the_plain_command_works_with_open_mpi(run: Run) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("argv", ["-A nosuch", "-A torus:grid=2x2", "-b 4", "--out /none/a.json"])
+@pytest.mark.parametrize(
+    "argv", ["-A nosuch", "-A torus:grid=2x2", "-b 1 -e 2", "--out /none/a.json"]
+)
 def test_bad_input_is_said_once(mpi: Mpi, run: Run, argv: str) -> None:
     """Rule: three ranks, one line, exit status 2, and no table."""
     done = run(*under(mpi, 3, *BENCH, *argv.split()))
@@ -174,6 +176,33 @@ def test_a_signal_ends_all_ranks_with_the_report_so_far(
         assert f"ended early: interrupted by {which.name}" in rest, err
 
 
+def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) -> None:
+    """Rule: under --ranks a signal to the one process that was started ends all, report and all.
+
+    It is all that ``timeout``, a scheduler or another program knows of, and no rank is left behind.
+    """
+    out = tmp_path / "rows.jsonl"
+    argv = ["--ranks", "2", "-b", "1K", "-e", "256M", "-n", "50", "-A", "ring", "--out", str(out)]
+    process = subprocess.Popen(
+        [mpi.python, *BENCH, *argv],
+        env=environment(),
+        cwd=REPO,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        text = _until_a_row(process)
+        process.send_signal(signal.SIGTERM)
+        rest, err = process.communicate(timeout=30)
+    finally:
+        process.poll() is None and process.send_signal(signal.SIGKILL)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "ended early: interrupted" in rest and "Traceback" not in err, err
+    assert len(out.read_text().splitlines()) >= 3
+    _all_gone(text)
+
+
 def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path) -> None:
     """Rule: SIGKILL of one rank ends the run; rows that were printed are on disk."""
     out = tmp_path / "rows.jsonl"
@@ -186,8 +215,15 @@ def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path)
     finally:
         process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0 and len(out.read_text().splitlines()) >= 3
-    while any(_lives(pid) for pid in _pids(text)):
-        pass  # a rank that outlives the run is found out by the test's time-out
+    _all_gone(text)
+
+
+def _all_gone(text: str) -> None:
+    """Wait for the end of every rank that a table names; the test's time-out is the limit."""
+    pids = re.findall(r"#  Rank +\d+ Group +0 Pid +(\d+)", text)
+    assert pids
+    while any(_lives(pid) for pid in pids):
+        pass
 
 
 def _lives(pid: str) -> bool:
@@ -197,7 +233,3 @@ def _lives(pid: str) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def _pids(text: str) -> list[str]:
-    return re.findall(r"#  Rank +\d+ Group +0 Pid +(\d+)", text)

@@ -6,9 +6,11 @@ Memory that processes can map, and the CUDA executor: the host's build of the ve
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import mmap
 import os
+import shutil
 import struct
 import subprocess
 import threading
@@ -41,7 +43,9 @@ NAP_S = 1e-4
 def library() -> ctypes.CDLL:
     """The executor as the host's compiler builds it, once a session; `BUILT` finds it again."""
     if BUILT not in os.environ:
-        built = Path(mkdtemp(prefix="busbar-")) / "cuda_host.so"
+        folder = mkdtemp(prefix="busbar-")
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        built = Path(folder) / "cuda_host.so"
         command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
         include = f"-I{HOME / 'native' / 'cuda'}"
         subprocess.run([*command, include, str(SOURCE), "-o", str(built), "-pthread"], check=True)

@@ -61,9 +61,9 @@ def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> Ip
 
     def body(world: InprocWorld) -> None:
         device = Device(cupy, world.rank % gpus)
-        _play(world, IpcTransport(world, device, deadline=30, **options), judged)
+        _play(world, IpcTransport(world, device, deadline=120, **options), judged)
 
-    run(nranks, body, deadline=60)
+    run(nranks, body, deadline=200)
     return machine
 
 
@@ -93,10 +93,10 @@ def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachin
     cupy = IpcCupy(machine)
 
     def rank(world: InprocWorld) -> None:
-        options_ = {"deadline": 5.0, **options}
+        options_ = {"deadline": 60.0, **options}
         body(world, IpcTransport(world, Device(cupy, world.rank % gpus), **options_))
 
-    run(nranks, rank, deadline=20)
+    run(nranks, rank, deadline=120)
     return machine
 
 
@@ -120,7 +120,7 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str) -> None
         with pytest.raises(RankFailure, match="rank 1 has left"):
             plan()
 
-    _ranks(body, executor=executor, deadline=30)
+    _ranks(body, executor=executor, deadline=60)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -135,7 +135,7 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline(executor: str) ->
                 plan()
             with pytest.raises(RankFailure, match=r"rank 1|rank [02] failed"):
                 plan()
-        over.wait(20)
+        over.wait(120)
 
     _ranks(body, 3, executor=executor, deadline=0.2)
 

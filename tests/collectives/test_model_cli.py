@@ -43,6 +43,15 @@ def test_tables_fit(
     assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
 
 
+def test_several_names_stand_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: names with commas between are costed beside each other; one that is none is named."""
+    _, out, _ = collectives_cli(capsys, "cost", "ring,ps", "-c", "allreduce", "-n", "4")
+    rows = [line.split()[0] for line in out.splitlines() if line[:2] in (" r", " p")]
+    assert rows == ["ring", "ps"]
+    status, out, err = collectives_cli(capsys, "cost", "ring,pss", "-c", "allreduce")
+    assert (status, out) == (2, "") and "no algorithm 'pss'" in err and err.count("\n") == 1
+
+
 @pytest.mark.filterwarnings("error")
 def test_sizes_that_move_nothing_have_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: where no rank has a whole element there is neither a time nor a best, and no infinity."""

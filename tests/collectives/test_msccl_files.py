@@ -297,7 +297,7 @@ def test_export_refusals(capsys: pytest.CaptureFixture[str]) -> None:
         (["ring", "-c", "allreduce", "--channels", "0"], "at least 1"),
         (["ring", "-c", "allreduce", "-F", "chakra"], "give -o NAME"),
         (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "0"], "leave no rank any"),
-        (["ring", "-c", "allreduce", "-n", "x"], "one rank count"),
+        (["ring", "-c", "allreduce", "-n", "x"], "is no rank count"),
     ):
         assert main(["export", *command]) == 2
         told = capsys.readouterr()

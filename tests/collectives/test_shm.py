@@ -45,7 +45,7 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 def _play(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
     """One rank's part of every case, fired twice and compared each time."""
-    transport, rank = ShmTransport(world, executor=executor, deadline=30), world.rank
+    transport, rank = ShmTransport(world, executor=executor, deadline=120), world.rank
     for judged in everything:
         case = judged.case
         source, target = memory(allocator(transport, case), case, judged.layout, rank)
@@ -67,7 +67,7 @@ def _play(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
 
 def _run(nranks: int, executor: str, cases: list[Case]) -> None:
     everything = [judge(case, nranks) for case in cases]
-    run(nranks, lambda world: _play(world, executor, everything), deadline=60)
+    run(nranks, lambda world: _play(world, executor, everything), deadline=200)
 
 
 def small_and_large(nranks: int) -> Iterator[Case]:
@@ -112,9 +112,9 @@ def _each(
     body: Callable[[InprocWorld, ShmTransport], None], executor: str, nranks: int = 2
 ) -> None:
     def rank(world: InprocWorld) -> None:
-        body(world, ShmTransport(world, executor=executor, deadline=5))
+        body(world, ShmTransport(world, executor=executor, deadline=60))
 
-    run(nranks, rank, deadline=20)
+    run(nranks, rank, deadline=120)
 
 
 def _plan(world: InprocWorld, transport: ShmTransport, elements: int) -> Plan:

@@ -14,6 +14,7 @@ from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import buffer_bytes, busiest, simulate
+from collectives.simulate.weights import Weights
 from topology.measure import Estimate
 from topology.measure_mpi import Measured, Place, Settings
 from topology.measured_map import as_topology
@@ -21,7 +22,9 @@ from topology.model import Topology
 from topology.sources import own_json
 from topology.sweep import sizes, swept
 
+from .cases import PAIRS
 from .test_model_fit import GAMMA, measured
+from .test_simulate import drafted
 
 
 def test_a_sweep_gives_the_rate_of_additions() -> None:
@@ -133,6 +136,21 @@ def test_what_caches_spare() -> None:
         for one in (plain, made)
     ]
     assert carried[0] == carried[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["ring:6", "fattree:2x3:taper=1", "full:6:overhead_us=1:add_gbs=5"]
+)
+def test_caches_that_spare_nothing_change_nothing(text: str) -> None:
+    """Rule: telling fresh data from other data splits no message and moves no byte, in any schedule."""
+    made = machine(text, 6)
+    told = replace(made, weights=Weights(1.0 - 1e-12, 1.0))
+    for collective, name in PAIRS:
+        schedule = drafted(collective, name, 6)
+        if schedule is not None:
+            one, other = (simulate(schedule, spec(collective), m, 1e6) for m in (made, told))
+            assert other.seconds == pytest.approx(one.seconds, rel=1e-9), (collective, name)
+            assert other.link_bytes.tolist() == pytest.approx(one.link_bytes.tolist(), rel=1e-9)
 
 
 def test_a_given_rate_goes_first(tmp_path: Path) -> None:

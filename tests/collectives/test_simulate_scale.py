@@ -129,6 +129,9 @@ def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
                     name,
                 )
                 assert sum(near.parts.values()) == pytest.approx(near.seconds, rel=1e-9)
+                busy = near.link_bytes / near.machine.links.rate
+                assert busy.max(initial=0.0) <= near.seconds * (1 + 1e-9), "more than a link can"
+                assert one.gamma or near.parts["adding"] == 0.0, "additions take no time here"
 
 
 def test_a_slack_is_chosen_where_there_is_much_to_do(

@@ -11,7 +11,7 @@ from tests.conftest import Mpi, Run
 
 def test_groups_and_alarms_among_threads() -> None:
     """Rule: a group's ranks are numbered by key; an alarm reaches all others and waits for none."""
-    run(4, check, deadline=20)
+    run(4, check, deadline=100)
 
 
 @pytest.mark.timeout(120)

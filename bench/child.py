@@ -1,0 +1,94 @@
+"""A run that we started and wait for: told to end when we are, and not left behind when we are gone.
+
+A scheduler, ``timeout`` or another program ends the process that it started, and knows nothing of
+the launcher below it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NamedTuple
+
+__all__ = ["SOFTLY", "Ended", "run"]
+
+# Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
+SOFTLY = signal.SIGUSR1
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class Ended(NamedTuple):
+    """How a child ended: its status as a shell counts it, its standard error if that was asked for.
+
+    ``interrupted``: the signal that told us to end meanwhile, or 0.
+    """
+
+    status: int
+    err: str
+    interrupted: int
+
+
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str],
+    told: signal.Signals | None = None,
+    **streams: Any,
+) -> Ended:
+    """Start a process and wait for it. Raises OSError where it cannot be started.
+
+    What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
+    own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
+    which launchers kill. Being told again it is sent SIGTERM.
+    """
+    came: list[int] = []
+    process: subprocess.Popen[str] | None = None
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if process is not None:
+            as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
+            process.send_signal(told or as_it_is if len(came) == 1 else signal.SIGTERM)
+
+    with _handled(forward):
+        process = subprocess.Popen(
+            command,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=_ends_with_us if sys.platform == "linux" else None,
+            text=True,
+            errors="replace",
+            **streams,
+        )
+        if came:  # before there was anyone to tell
+            process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+    status = process.returncode
+    return Ended(status if status >= 0 else 128 - status, err or "", came[0] if came else 0)
+
+
+@contextmanager
+def _handled(handler: Any) -> Iterator[None]:
+    """Have the signals that end a process handled; what is ignored (nohup) stays so."""
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for which, old in before.items():
+            signal.signal(which, old or signal.SIG_DFL)
+
+
+def _ends_with_us() -> None:
+    """Ask the kernel for SIGTERM when the parent is killed."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() == 1:  # it was, before we asked
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,101 @@
+"""The flags of nccl-tests that have no twin here: what each comes to, or what to use in its place.
+
+A value that asks for what is done anyhow is taken without a word, so that command lines which spell
+all of nccl-tests' defaults run; any other is refused with the remedy, never passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+__all__ = ["FLAGS", "SET", "Flag", "add_flags", "unread"]
+
+
+class Flag(NamedTuple):
+    """Letter, long name, the values that ask for nothing, and what to use for others."""
+
+    letter: str
+    name: str
+    idle: tuple[str, ...]
+    remedy: str
+
+
+# nccl-tests 2.19; https://github.com/NVIDIA/nccl-tests, "Arguments".
+FLAGS = (
+    Flag(
+        "m",
+        "agg_iters",
+        ("1",),
+        "operations are not grouped; --timing loop has them back to back (OSU's -m MIN:MAX is -b"
+        " MIN -e MAX)",
+    ),
+    Flag("p", "parallel_init", ("0", "1"), "write 0 or 1; ranks always begin side by side"),
+    Flag(
+        "z",
+        "blocking",
+        ("0",),
+        "use --timing each (the default: a barrier before every iteration, outside the clock) or"
+        " --timing loop (back to back)",
+    ),
+    Flag("y", "stream_null", ("0",), "every rank has a stream of its own; there is no null stream"),
+    Flag(
+        "C",
+        "report_cputime",
+        ("0",),
+        "times are those of the operation; --graph compare shows what launching it takes",
+    ),
+    Flag(
+        "S",
+        "report_timestamps",
+        ("0",),
+        "rows bear no time of day; pipe them through ts, or see when a run started in --out's records",
+    ),
+    Flag(
+        "R",
+        "local_register",
+        ("0",),
+        "buffers are not registered one by one; of a captured graph (--graph on) NCCL registers"
+        " them itself",
+    ),
+    Flag("x", "cta_policy", (), "set NCCL_CTA_POLICY in the environment"),
+    Flag(
+        "D",
+        "device_implementation",
+        ("0",),
+        "--transport ipc runs kernels of our own over peer memory",
+    ),
+    Flag("V", "device_cta_count", ("16",), "--transport ipc sizes its grid itself"),
+    Flag("M", "memory", ("0",), "--dry-run prints the memory of every row"),
+    Flag("u", "unalign", ("0",), "buffers are aligned; nothing here moves them"),
+    Flag("K", "per_iter_skip", ("0",), "-w N begins with N iterations that are not timed"),
+)
+
+# Variables that nccl-tests reads, and the options that say the same.
+SET: Mapping[str, str] = {
+    "NCCL_TESTS_SPLIT": "--split, such as div:8",
+    "NCCL_TESTS_SPLIT_MASK": "--split and:MASK",
+    "NCCL_TESTS_DEVICE": "--gpus",
+    "NCCL_TESTS_MIN_BW": "python -m reports show RUN --expect 'busbw >= 100GB/s'",
+}
+
+
+def _only(flag: Flag) -> Callable[[str], str]:
+    def convert(text: str) -> str:
+        if text not in flag.idle:
+            raise argparse.ArgumentTypeError(f"{text}: not here: {flag.remedy}")
+        return text
+
+    return convert
+
+
+def add_flags(add: Callable[..., object]) -> None:
+    """Let a parser know all of them; ``--help`` does not list them."""
+    for flag in FLAGS:
+        add(f"-{flag.letter}", f"--{flag.name}", type=_only(flag), help=argparse.SUPPRESS)
+
+
+def unread(env: Mapping[str, str]) -> list[str]:
+    """A note for each of nccl-tests' variables that is set: none is read, for not all launchers pass them on."""
+    return [f"{name} is set but not read; use {use}" for name, use in SET.items() if name in env]

@@ -1,0 +1,77 @@
+"""What we start ends when we are told to, and does not outlive us."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from bench.child import SOFTLY, run
+from tests.conftest import REPO, environment
+
+# Tells its parent to end, and gives the number of the signal that comes back of it as its status.
+ECHO = """
+import os, signal, sys
+signals = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+os.kill(os.getppid(), int(sys.argv[1]))
+sys.exit(signal.sigwait(signals))
+"""
+# Says when it is ready, waits for the end, and says which signal that was.
+WAIT = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("ready", flush=True)
+print(signal.sigwait({signal.SIGTERM}).name, flush=True)
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("came", "told", "arrives"),
+    [
+        (signal.SIGINT, None, signal.SIGINT),
+        (signal.SIGTERM, None, signal.SIGTERM),
+        (signal.SIGHUP, None, signal.SIGTERM),
+        (signal.SIGINT, SOFTLY, SOFTLY),
+        (signal.SIGTERM, SOFTLY, SOFTLY),
+    ],
+)
+def test_what_tells_us_to_end_tells_the_child(
+    came: signal.Signals, told: signal.Signals | None, arrives: signal.Signals
+) -> None:
+    """Rule: a signal to us reaches the child as it is, or as the child wants to be told."""
+    handler = signal.getsignal(came)
+    ended = run([sys.executable, "-c", ECHO, str(int(came))], os.environ, told)
+    assert ended == (int(arrives), "", came)
+    assert signal.getsignal(came) is handler
+
+
+@pytest.mark.timeout(60)
+def test_a_child_by_itself_ends_as_it_ends() -> None:
+    """Rule: status and standard error are the child's; one that a signal ended is as a shell says."""
+    code = "import os, sys; sys.stderr.write('so'); sys.stderr.flush(); os._exit(3)"
+    assert run([sys.executable, "-c", code], os.environ, stderr=subprocess.PIPE) == (3, "so", 0)
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert run([sys.executable, "-c", code], os.environ).status == 128 + signal.SIGKILL
+    with pytest.raises(OSError, match="nosuch"):
+        run(["/nosuch"], os.environ)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
+def test_whoever_is_killed_leaves_nothing_behind() -> None:
+    """Rule: a child whose parent is killed outright is told to end."""
+    middle = f"import os, sys; from bench.child import run; run([sys.executable, '-c', {WAIT!r}], os.environ)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", middle],
+        env=environment(),
+        cwd=REPO,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    process.kill()
+    assert process.stdout.read() == "SIGTERM\n"
+    process.wait()

@@ -1,0 +1,128 @@
+"""Whoever comes from nccl-tests: each of its flags is taken, or refused with what to use instead."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.groups import color
+from bench.nccl_flags import FLAGS, SET
+from bench.options import Options, parse
+from collectives.errors import Unsupported
+from tests.bench.test_sweep import ROW
+from tests.conftest import in_process, on_threads
+
+PAGE = Path(__file__).parents[2] / "docs" / "nccl-tests.md"
+# All options of nccl-tests 2.19, as its help lists them.
+THEIRS = [
+    "t",
+    "g",
+    "b",
+    "e",
+    "i",
+    "f",
+    "n",
+    "m",
+    "w",
+    "N",
+    "p",
+    "c",
+    "o",
+    "d",
+    "r",
+    "z",
+    "y",
+    "T",
+    "G",
+    "C",
+    "S",
+    "J",
+    "a",
+    "R",
+    "x",
+    "D",
+    "V",
+    "M",
+    "u",
+    "I",
+    "K",
+    "h",
+]
+
+
+def _parse(text: str) -> Options:
+    return parse(text.split(), "allreduce")
+
+
+def test_a_line_that_spells_all_defaults_runs() -> None:
+    """Rule: nccl-tests' own defaults ask for nothing that is not done, so they change nothing."""
+    theirs = (
+        "-t 1 -i 1M -n 20 -m 1 -w 1 -N 1 -p 0 -c 1 -o sum -d float -r 0 -z 0 -y 0 -T 0 -G 0 -C 0"
+        " -S 0 -a 1 -R 0 -D 0 -V 16 -M 0 -u 0 -I 0 -K 0"
+    )
+    ours = "-i 1M -n 20 -w 1 -a 1 --graph off"
+    assert _parse(theirs) == _parse(ours)
+    assert (_parse("-t 1").threads, _parse("-g 1").threads) == (None, None)
+    assert _parse("-g 1").asks_for_gpus and not _parse("-t 4").asks_for_gpus
+
+
+def test_every_flag_is_known_and_told_of() -> None:
+    """Rule: no flag of nccl-tests is 'unrecognized', and the page has a line for each."""
+    told = dict(re.findall(r"^\| `-(\w)`[^|]*\| (.+) \|$", PAGE.read_text(), re.MULTILINE))
+    assert set(told) == set(THEIRS) - {"h"}
+    for letter in set(THEIRS) - {"h"}:
+        with pytest.raises(Unsupported, match=r"argument|no |is no|exclude|number"):
+            _parse(f"-{letter} nonsense,9 --graph compare -G 1 -e x")
+    refused = {flag.letter for flag in FLAGS}
+    assert refused == {letter for letter, text in told.items() if text.startswith("refused")}
+    assert all(name in PAGE.read_text() for name in SET)
+
+
+@pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.letter)
+def test_what_is_not_here_names_what_is(flag) -> None:  # type: ignore[no-untyped-def]
+    """Rule: another value than the default is one line with the remedy, status 2, by either name."""
+    for option in (f"-{flag.letter}", f"--{flag.name}"):
+        status, out, err = on_threads("allreduce", option, "7", "--ranks", "2")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert flag.remedy in err
+
+
+def test_t_and_g_are_ranks_as_threads() -> None:
+    """Rule: -t T -g G is --threads T·G; -g wants GPUs, as ever when they are named."""
+    assert _parse("-t 2 -g 4").threads == 8 and _parse("-t 3").threads == 3
+    status, out, err = in_process(
+        "allreduce", *["-t", "3", "-b", "1K", "-e", "1K", "-n", "1", "--transport", "inproc"]
+    )
+    assert status == 0 and "on 3 ranks" not in err and out.count("\n#  Rank") == 3
+    status, out, err = in_process("allreduce", *["-g", "2", "-b", "8", "-e", "128M", "-f", "2"])
+    assert (status, out) == (3, "") and "no NVIDIA driver here" in err
+
+
+def test_the_usual_line_has_a_row_for_every_size_that_can_be() -> None:
+    """Rule: -b 8 on many ranks is right from one element on; what has no row is said, once."""
+    sizes = ["-n", "1", "--ranks", "5", "-A", "ring,ps,double_tree", "-b", "2", "-e", "32"]
+    status, out, err = on_threads("allreduce", *sizes)
+    rows = [ROW.match(line) for line in out.splitlines()]
+    shown = [int(row[1]) for row in rows if row]
+    assert status == 0 and shown == [4, 8, 16, 32] * (len(shown) // 4) and shown
+    assert all(row[9] == row[13] == "0" for row in rows if row)
+    assert err.count("left out: sizes up to 2 B") == 1
+    sizes = ["-n", "1", "--ranks", "5", "-A", "ring", "-b", "8", "-e", "160", "--placement", "out"]
+    status, out, err = on_threads("allgather", *sizes)
+    assert status == 0 and [int(row[1]) for row in map(ROW.match, out.splitlines()) if row] == [80]
+    assert "sizes up to 64 B: 64 bytes leave each of 5 ranks less than the 16" in err
+
+
+def test_their_variables_are_not_passed_over_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a variable of nccl-tests' that is set and not read is said, with the option to use."""
+    monkeypatch.setenv("NCCL_TESTS_SPLIT", "DIV 8")
+    _, _, err = on_threads("allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1"])
+    assert err.count("NCCL_TESTS_SPLIT is set but not read; use --split, such as div:8") == 1
+
+
+def test_groups_by_all_four_rules() -> None:
+    """Rule: mod, div, and, or, the number in any base, as NCCL_TESTS_SPLIT has them."""
+    rules = {"mod:4": 1, "div:0x4": 3, "and:0b11": 1, "or:7": 15}
+    for text, group in rules.items():
+        rule = _parse(f"--split {text}").split
+        assert rule is not None and color(rule, 13) == group

@@ -1,0 +1,84 @@
+"""What README and docs/ name is there: links, commands, options."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from bench.main import main as bench_main
+from bench.tuning.cli import main as tune_main
+from collectives.cli import main as collectives_main
+from reports.cli import main as reports_main
+from topology.cli import main as topology_main
+
+HOME = Path(__file__).parents[1]
+PAGES = [HOME / "README.md", HOME / "CONTRIBUTING.md", *sorted((HOME / "docs").glob("*.md"))]
+COMMAND = re.compile(r"python -m (bench|collectives|reports|topology)(\.\w+)?((?: [^#|`\n]+)?)")
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[A-Za-z])(?![\w-])")
+
+
+@cache
+def _help(program: str, command: str) -> str:
+    """What a command's --help prints."""
+    argv = [*command.split(), "--help"]
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        if program == "bench" and command == "tune":
+            tune_main(["--help"])
+        elif program == "bench":
+            bench_main(command, ["--help"])
+        else:
+            mains = {"collectives": collectives_main, "reports": reports_main}
+            mains.get(program, topology_main)(argv)
+    return out.getvalue()
+
+
+def _commands(page: Path) -> list[tuple[str, str, list[str]]]:
+    """(program, command, options) of all command lines on a page, continued ones joined."""
+    found = []
+    for program, module, rest in COMMAND.findall(page.read_text().replace("\\\n", " ")):
+        words = rest.split()
+        first = words[0] if words and re.fullmatch(r"[a-z]+", words[0]) else ""
+        command = module[1:] or first
+        if command or program == "topology":
+            found.append((program, command, OPTION.findall(rest)))
+    return found
+
+
+def test_links_lead_somewhere() -> None:
+    """Rule: every link between pages leads to a file, and to a heading in it."""
+    wrong = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]*)(#[^)]*)?\)", page.read_text()):
+            if target[0].startswith("http"):
+                continue
+            there = page.parent / target[0] if target[0] else page
+            heads = re.findall(r"^#+ (.+)$", there.read_text(), re.M) if there.is_file() else []
+            named = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+            if not there.exists() or (target[1] and target[1][1:] not in named):
+                wrong.append(f"{page.name}: {''.join(target)}")
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_has_the_options_that_it_is_shown_with(page: Path) -> None:
+    """Rule: a command on a page exists, and its --help names every option that stands after it."""
+    for program, command, options in _commands(page):
+        text = _help(program, command)
+        assert text, f"python -m {program} {command}"
+        if command == "tune":  # what it does not know goes to every run
+            text += _help("bench", "allreduce")
+        for option in options:
+            known = re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", text)
+            assert known, f"{page.name}: {program} {command} has no {option}"
+
+
+def test_commands_are_found() -> None:
+    """Rule: the walk sees the commands of the pages, with their options."""
+    assert ("bench", "allreduce", ["--ranks", "-A", "-e"]) in _commands(HOME / "README.md")
+    assert sum(len(_commands(page)) for page in PAGES) > 60
