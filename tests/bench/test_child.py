@@ -1,13 +1,17 @@
 """What we start ends when we are told to, and does not outlive us."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bench.child import SOFTLY, run
+from bench.tuning.launches import Interrupted, Launch
+from bench.tuning.launches import run as tune
 from tests.conftest import REPO, environment
 
 # Tells its parent to end, and gives the number of the signal that comes back of it as its status.
@@ -75,3 +79,12 @@ def test_whoever_is_killed_leaves_nothing_behind() -> None:
     process.kill()
     assert process.stdout.read() == "SIGTERM\n"
     process.wait()
+
+
+@pytest.mark.timeout(60)
+def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
+    """Rule: a signal ends the run under way and the tuning, with the signal's own status."""
+    launcher = f"{sys.executable} -c {shlex.quote(ECHO)} {int(signal.SIGTERM)}"
+    with pytest.raises(Interrupted, match=f"--from {tmp_path} decides on it") as told:
+        tune(Launch("one", "allreduce", 2, ()), tmp_path, launcher)
+    assert told.value.exit_status == 128 + signal.SIGTERM

@@ -189,7 +189,7 @@ def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> 
         pytest.skip("an NVIDIA driver is here")
     status, out, err = in_process("allreduce", "--threads", "2", *SMALL, *more)
     assert out == "" and err.count("\n") == 1
-    assert status == (2 if "pick" in more else 3), err
+    assert status == 3, err
     for host in (["--transport", "shm"], ["--transport", "mpi"], ["--transport", "inproc"]):
         status, out, err = in_process("allreduce", *host, *SMALL, *more)
         assert (status, out) == (2, "") and err.count("\n") == 1
