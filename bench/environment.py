@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -56,8 +57,18 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+@cache
 def busbar_version() -> str:
-    """Our version, or ``unknown`` when run from files that were never installed."""
+    """Our version: what the checkout that this file is in declares, else that of the installation.
+
+    Run from files that were never installed there is no other; ``unknown`` without either.
+    """
+    here = Path(__file__).resolve().parent.parent / "pyproject.toml"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        project = here.read_text().partition("[project]")[2].partition("\n[")[0]
+        found = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
+        if found.get("name") == "busbar" and "version" in found:
+            return str(found["version"])
     try:
         return version("busbar")
     except PackageNotFoundError:

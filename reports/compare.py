@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reports.errors import ReportError
-from reports.inference import Samples, holm, rank_test, ratio_interval
+from reports.inference import Samples, holm, likeness, rank_test, ratio_interval
 from reports.readers.rows import Row
 
 __all__ = [
@@ -222,7 +222,12 @@ def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     for reasons that no iteration of one run shows.
     """
     tested = [j for j in joined if min(len(j.base_times), len(j.new_times)) >= 6]
-    tests = {id(j): rank_test(j.base_times, j.new_times) for j in tested}
+    tests = {
+        id(j): rank_test(
+            j.base_times, j.new_times, [likeness(side) for side in (j.base_runs, j.new_runs)]
+        )
+        for j in tested
+    }
     corrected = dict(zip(tests, holm([t.p for t in tests.values()]), strict=True))
     found = []
     for j in joined:

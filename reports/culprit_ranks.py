@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.inference import chi_squared_p, holm
+from reports.inference import chi_squared_p, holm, likeness
 from reports.readers.rows import Row
 from reports.statistics import interval
 
@@ -83,12 +84,17 @@ _NO_SPLIT: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
 
 
 def _friedman(times: Floats) -> float:
-    """Friedman's test (1937) with iterations as blocks: do ranks keep their order? Ties by lot."""
+    """Friedman's test (1937) with iterations as blocks: do ranks keep their order? Ties by lot.
+
+    Where the order of one iteration is much that of the one before, blocks count for less: by
+    (1 − r) / (1 + r) of that likeness r, as far as it is beyond chance (two standard deviations).
+    """
     k, n = times.shape
     lot = np.random.default_rng(0).random(times.shape)
     places = np.lexsort((lot, times), axis=0).argsort(axis=0) + 1
     squares = float(((places.sum(axis=1) - n * (k + 1) / 2) ** 2).sum())
-    return chi_squared_p(12 * squares / (n * k * (k + 1)), k - 1)
+    r = max(0.0, likeness(list(places.astype(float))) - 2 / sqrt(n * (k - 1)))
+    return chi_squared_p(12 * squares / (n * k * (k + 1)) * (1 - r) / (1 + r), k - 1)
 
 
 def _split(times: Floats, margin: float) -> tuple[frozenset[int], frozenset[int]]:

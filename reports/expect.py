@@ -1,61 +1,110 @@
-"""Thresholds for acceptance: ``allreduce,>=64M: busbw >= 0.8*limit``."""
+"""Thresholds for acceptance, held against rows; how they are written is in `reports.expect_text`."""
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
-from reports.errors import MissingLibrary, ReportError
+from reports.errors import ReportError
 from reports.quantities import of_limit
 from reports.readers.rows import Row
 from reports.shown import seconds, size_text
 
-__all__ = ["Expectation", "Failure", "check", "from_file", "parse", "parse_rate", "parse_share"]
+__all__ = [
+    "COMPARE",
+    "FIELDS",
+    "METRICS",
+    "Bound",
+    "Expectation",
+    "Failure",
+    "Selector",
+    "check",
+    "parse_rate",
+    "parse_share",
+]
 
-_MOST_BYTES = 1 << 20
-_COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
     ">": operator.gt,
     "<": operator.lt,
     "==": operator.eq,
-    "=": operator.eq,
+    "!=": operator.ne,
 }
-_METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
-    "busbw": ("busbw_bytes_per_s", {"GB/s": 1e9, "MB/s": 1e6, "": 1e9}),
-    "algbw": ("algbw_bytes_per_s", {"GB/s": 1e9, "MB/s": 1e6, "": 1e9}),
-    "time": ("time_s", {"us": 1e-6, "ms": 1e-3, "s": 1.0}),
-    "p99": ("p99_s", {"us": 1e-6, "ms": 1e-3, "s": 1.0}),
+#: Units of rates, in bytes per second; a bare number is in GB/s.
+RATES: Mapping[str, float] = {
+    "GB/s": 1e9,
+    "MB/s": 1e6,
+    "TB/s": 1e12,
+    "GiB/s": float(1 << 30),
+    "MiB/s": float(1 << 20),
+    "Gbit/s": 1e9 / 8,
+    "": 1e9,
+}
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
+#: Figures: the field of a row, and the units in which they may be written.
+METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "busbw": ("busbw_bytes_per_s", RATES),
+    "algbw": ("algbw_bytes_per_s", RATES),
+    "time": ("time_s", _TIMES),
+    "min": ("min_s", _TIMES),
+    "max": ("max_s", _TIMES),
+    "p99": ("p99_s", _TIMES),
     "wrong": ("wrong", {"": 1.0}),
     "cv": ("cv", {"%": 0.01}),
 }
-_FIELDS = ("collective", "algorithm", "transport", "placement", "dtype", "op", "ranks")
-_SIZE = re.compile(r"(>=|<=|>|<|==?)\s*(\d{1,15})([KMGT]?)$")
-_RULE = re.compile(
-    r"(\w+)\s*(>=|<=|>|<|==?)\s*(\d+(?:\.\d+)?)?\s*([A-Za-z%/]*)\s*(\*?)\s*(limit)?$"
-)
+#: What rows are selected by, beside their size.
+FIELDS = ("collective", "algorithm", "transport", "placement", "dtype", "op", "ranks")
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Selector:
+    """One of the things that a row must be for a rule to speak of it; ``text`` as it was written.
+
+    ``name``: ``size`` or one of ``FIELDS``. ``bound``: the number that a size or a rank count is
+    compared with; else ``names``: patterns (``*``, ``?``) of which one must match (with ``!=`` none).
+    """
+
+    text: str
+    name: str
+    comparison: str
+    bound: int = 0
+    names: tuple[str, ...] = ()
+
+    def fits(self, row: Row) -> bool:
+        """Whether a row is so."""
+        value = _field(row, self.name)
+        if self.names:
+            matched = any(fnmatchcase(str(value), name) for name in self.names)
+            return matched == (self.comparison == "==")
+        return isinstance(value, int) and COMPARE[self.comparison](value, self.bound)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``value`` in bytes per second, seconds or a share; ``of_limit`` times the limit."""
+
+    comparison: str
+    value: float
+    of_limit: bool = False
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """A rule. ``value`` is in bytes per second, seconds or a share; ``of_limit`` times the limit."""
+    """A rule: what it speaks of, of which figure, and what that must keep, all of it."""
 
     text: str
-    sizes: tuple[tuple[str, int], ...]
-    fields: tuple[tuple[str, str], ...]
+    selectors: tuple[Selector, ...]
     metric: str
-    comparison: str
-    value: float
-    of_limit: bool
+    bounds: tuple[Bound, ...]
 
     def concerns(self, row: Row) -> bool:
         """Whether a row is one that the rule speaks of."""
-        size = row.size if row.size is not None else row.message
-        fits = all(size is not None and _COMPARE[c](size, bound) for c, bound in self.sizes)
-        return fits and all(str(getattr(row, name)) == value for name, value in self.fields)
+        return all(selector.fits(row) for selector in self.selectors)
 
 
 @dataclass(frozen=True)
@@ -72,90 +121,19 @@ class Failure:
         return ", ".join(self.row.run.hosts) if self.row and self.row.run.hosts else "unknown nodes"
 
 
-def parse(text: str) -> Expectation:
-    """A rule from its text. Raises ReportError that says which part is not understood."""
-    selectors, _, rule = text.rpartition(":")
-    found = _RULE.match(rule.strip())
-    if not found:
-        raise ReportError(f"--expect {text!r}: write SELECTORS: METRIC >= VALUE, for example"
-                          " 'allreduce,>=64M: busbw >= 0.8*limit'")  # fmt: skip
-    metric, comparison, number, unit, _, limit = found.groups()
-    if metric == "latency":
-        metric = "time"
-    if metric not in _METRICS:
-        raise ReportError(
-            f"--expect {text!r}: no figure {metric!r}; there are {', '.join(_METRICS)}"
-        )
-    if number is None and not limit:
-        raise ReportError(f"--expect {text!r}: a number is missing")
-    if limit and (unit or metric not in ("busbw", "algbw")):
-        raise ReportError(f"--expect {text!r}: a limit goes with busbw or algbw, without a unit")
-    scale = 1.0 if limit else _METRICS[metric][1].get(unit)
-    if scale is None:
-        units = " or ".join(u for u in _METRICS[metric][1] if u) or "no unit"
-        raise ReportError(
-            f"--expect {text!r}: {metric} is in {units}, not {unit or 'a bare number'}"
-        )
-    sizes, fields = _selectors(text, selectors)
-    value = float(number or 1) * scale
-    return Expectation(text, sizes, fields, metric, comparison, value, bool(limit))
-
-
-def _selectors(
-    text: str, selectors: str
-) -> tuple[tuple[tuple[str, int], ...], tuple[tuple[str, str], ...]]:
-    sizes, fields = [], []
-    for part in filter(None, (p.strip() for p in selectors.split(","))):
-        size = _SIZE.match(part)
-        name, equals, value = part.partition("=")
-        if size:
-            comparison, number, unit = size.groups()
-            sizes.append((comparison, int(number) << 10 * " KMGT".index(unit or " ")))
-        elif equals and name.strip() in _FIELDS:
-            fields.append((name.strip(), value.strip()))
-        elif re.fullmatch(r"\w+", part):
-            fields.append(("collective", part))
-        else:
-            raise ReportError(f"--expect {text!r}: {part!r} selects nothing; use a collective, a"
-                              f" size such as >=64M, or {', '.join(_FIELDS)} with =")  # fmt: skip
-    return tuple(sizes), tuple(fields)
-
-
-def from_file(path: Path) -> tuple[list[Expectation], float | None]:
-    """Rules, and a limit, from YAML: a list of rules, or ``expect:`` and ``limit:``.
-
-    Raises ReportError.
-    """
-    try:
-        import yaml
-    except ImportError:
-        raise MissingLibrary("PyYAML", str(path)) from None
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
-        if len(data) > _MOST_BYTES:
-            raise ReportError(f"{path}: more than {_MOST_BYTES} bytes; no list of rules is")
-        document = yaml.safe_load(data)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
-        raise ReportError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
-    limit = None
-    if isinstance(document, dict):
-        unknown = [str(k) for k in document if k not in ("expect", "limit")]
-        if unknown:
-            raise ReportError(f"{path}: {unknown[0]!r} is neither expect nor limit")
-        limit = None if document.get("limit") is None else parse_rate(str(document["limit"]))
-        document = document.get("expect")
-    if not isinstance(document, list) or not all(isinstance(rule, str) for rule in document):
-        raise ReportError(f"{path}: a list of rules is wanted, each a text in quotes")
-    return [parse(rule) for rule in document], limit
+def _field(row: Row, name: str) -> str | int | None:
+    if name == "size":
+        return row.size if row.size is not None else row.message
+    value: str | int | None = getattr(row, name)
+    return value
 
 
 def parse_rate(text: str) -> float:
     """``480GB/s`` or ``480`` as bytes per second. Raises ReportError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB/s|MB/s|)", text.strip())
-    if not found or not float(found.group(1)):
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\S*)", text.strip(), re.ASCII)
+    if not found or not float(found.group(1)) or found.group(2) not in RATES:
         raise ReportError(f"{text!r} is no rate; write 480GB/s")
-    return float(found.group(1)) * (1e6 if found.group(2) == "MB/s" else 1e9)
+    return float(found.group(1)) * RATES[found.group(2)]
 
 
 def parse_share(text: str) -> float:
@@ -171,35 +149,66 @@ def check(
 ) -> list[Failure]:
     """What is not kept. A rule that no row speaks to is not kept either: it would hide a lost test.
 
-    ``limit`` is in bytes per second; without one a row's own measured limit is taken. Raises
-    ReportError when a rule needs a limit that is nowhere known.
+    The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes per
+    second; without one a row's own measured limit is taken. Raises ReportError when a rule needs a
+    limit that is nowhere known.
     """
     failures = []
     for rule in expectations:
         mine = [r for r in rows if rule.concerns(r)]
-        if not mine:
-            failures.append(Failure(rule, None, f"no row is spoken of by {rule.text!r}"))
+        failures += [Failure(rule, None, text) for text in _unspoken(rule, rows, mine)]
         for row in mine:
-            text = _broken(rule, row, limit)
-            if text:
-                failures.append(Failure(rule, row, text))
+            texts = (_broken(rule, bound, row, limit) for bound in rule.bounds)
+            failures += [Failure(rule, row, text) for text in filter(None, texts)]
     return failures
 
 
-def _broken(rule: Expectation, row: Row, limit: float | None) -> str:
-    """Why a row does not keep a rule; empty when it does."""
-    wanted = rule.value
-    value = getattr(row, _METRICS[rule.metric][0])
-    if rule.of_limit and value is not None:
+def _unspoken(rule: Expectation, rows: Sequence[Row], mine: Sequence[Row]) -> list[str]:
+    """What a rule speaks of and no row is, with what there is instead."""
+    if not mine:
+        for selector in rule.selectors:
+            if not any(map(selector.fits, rows)):
+                there = _there_is(selector.name, rows)
+                return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
+        return [f"no row is spoken of by {rule.text!r}: none has all of that"]
+    found = []
+    for selector in rule.selectors:
+        if selector.comparison == "==" and len(selector.names) > 1:
+            single = (replace(selector, names=(name,)) for name in selector.names)
+            lost = [one.names[0] for one in single if not any(map(one.fits, mine))]
+            found += [
+                f"no row with {selector.name}={n} is spoken of by {rule.text!r}" for n in lost
+            ]
+    return found
+
+
+def _there_is(name: str, rows: Iterable[Row]) -> str:
+    """The values that rows have, as far as they can be listed."""
+    values = {v for v in (_field(row, name) for row in rows) if v not in (None, "")}
+    if not values:
+        return f"no row says its {name}"
+    if name == "size":
+        sizes = [v for v in values if isinstance(v, int)]
+        return f"sizes are {size_text(min(sizes))} to {size_text(max(sizes))}"
+    listed = sorted(values, key=lambda v: (str(type(v)), v))
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return f"there is {', '.join(map(str, listed[:_MOST_NAMED]))}{more}"
+
+
+def _broken(rule: Expectation, bound: Bound, row: Row, limit: float | None) -> str:
+    """Why a row does not keep a bound of a rule; empty when it does."""
+    wanted = bound.value
+    value = getattr(row, METRICS[rule.metric][0])
+    if bound.of_limit and value is not None:
         wanted *= _bound(rule, row, value, limit)
     size = size_text(row.size if row.size is not None else row.message)
     what = " ".join(w for w in (row.collective, row.algorithm, size, row.placement) if w)
     if value is None:
         return f"{what}: {rule.metric} is not known{': ' + row.skipped if row.skipped else ''}"
-    if _COMPARE[rule.comparison](value, wanted):
+    if COMPARE[bound.comparison](value, wanted):
         return ""
     shown = _shown(rule.metric)
-    return f"{what}: {rule.metric} is {shown(value)}, wanted {rule.comparison} {shown(wanted)}"
+    return f"{what}: {rule.metric} is {shown(value)}, wanted {bound.comparison} {shown(wanted)}"
 
 
 def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> float:
@@ -216,7 +225,7 @@ def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> fl
 
 
 def _shown(metric: str) -> Callable[[float], str]:
-    if metric in ("time", "p99"):
+    if METRICS[metric][1] is _TIMES:
         return seconds
     if metric == "cv":
         return lambda v: f"{100 * v:.3g}%"

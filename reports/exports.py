@@ -122,39 +122,61 @@ def _derived(result: Result, s: Sample) -> list[object]:
 
 
 def nccl_json(results: Sequence[Result]) -> bytes:
-    """What ``-J`` writes: the shape of nccl-tests' JSON (version 3), without its environment."""
-    rows = []
-    for r in results:
-        line: dict[str, object] = {
-            "size": r.size,
-            "count": r.count,
-            "type": r.dtype,
-            "redop": r.op,
-            "root": str(r.root),
-        }
-        for key, s in (("out_of_place", r.out), ("in_place", r.in_place)):
-            seconds = None if s is None else center(s)
-            line[key] = None
-            if s is not None and seconds is not None:
-                algbw, busbw = bandwidths(r, seconds)
-                line[key] = {
-                    "time": seconds * 1e6,
-                    "alg_bw": algbw / 1e9,
-                    "bus_bw": busbw / 1e9,
-                    "nwrong": s.wrong,
-                }
-                line[f"{key}_per_iter"] = {"times_us": [t * 1e6 for t in s.times]}
-        line["experiment_name"] = f"{r.collective} {r.algorithm}"
-        line["algorithm"], line["transport"] = r.algorithm, r.transport
-        rows.append(line)
+    """What ``-J`` writes: the shape of nccl-tests' JSON (version 4), without its environment."""
     wrong = sum(s.wrong or 0 for r in results for s in (r.out, r.in_place) if s is not None)
+    environment = results[0].environment if results else {}
     document = {
-        "version": 3,
+        "version": 4,
         "generator": "busbar",
-        "results": rows,
+        "start_time": environment.get("started"),
+        "library": environment.get("library"),
+        "config": {"nthreads": 1, "ngpus": 1, "devices": _devices(results[0]) if results else []},
+        "results": [_nccl_result(r) for r in results],
         "out_of_bounds": {"count": wrong, "okay": str(wrong == 0).lower()},
     }
     return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def _devices(r: Result) -> list[dict[str, object]]:
+    """A device a rank, as nccl-tests list them: from them a reader has the number of ranks."""
+    environment = r.environment
+    hosts, mapping = environment.get("hosts") or [""], environment.get("mapping") or {}
+    nodes, gpus = mapping.get("node") or [0] * r.ranks, mapping.get("gpu") or [""] * r.ranks
+    kind = ", ".join(environment.get("devices") or [environment.get("cpu", "")])
+    return [
+        {"rank": rank, "group": 0, "hostname": hosts[node], "device_hex": gpu, "device_info": kind}
+        for rank, (node, gpu) in enumerate(zip(nodes, gpus, strict=True))
+    ]
+
+
+def _nccl_result(r: Result) -> dict[str, object]:
+    line: dict[str, object] = {
+        "size": r.size,
+        "count": r.count,
+        "type": r.dtype,
+        "redop": r.op,
+        "root": str(r.root),
+    }
+    for key, s in (("out_of_place", r.out), ("in_place", r.in_place)):
+        seconds = None if s is None else center(s)
+        line[key] = None
+        if s is not None and seconds is not None:
+            algbw, busbw = bandwidths(r, seconds)
+            line[key] = {
+                "time": seconds * 1e6,
+                "alg_bw": algbw / 1e9,
+                "bus_bw": busbw / 1e9,
+                "nwrong": s.wrong,
+            }
+            line["actual_iterations"] = s.iterations
+            each: dict[str, object] = {"times_us": [t * 1e6 for t in s.times]}
+            if s.per_rank:
+                own = [[t * 1e6 for t in times] for times in s.per_rank]
+                each["per_process_max_times_us"] = own
+            line[f"{key}_per_iter"] = each
+    line["experiment_name"] = f"{r.collective} {r.algorithm}"
+    line["algorithm"], line["transport"] = r.algorithm, r.transport
+    return line
 
 
 EXPORTS: dict[str, Callable[[Sequence[Result]], bytes]] = {

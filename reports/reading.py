@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from reports.frame import frame
 from reports.readers import (
     arrow,
     imb,
+    json_text,
     names,
     nccl_json,
     nccl_text,
@@ -22,7 +25,7 @@ from reports.readers import (
     own_csv,
     rccl_json,
 )
-from reports.readers.rows import Note, Reading, Row
+from reports.readers.rows import Note, Reading, Row, Run
 from reports.readers.text import decoded, lines, read_bytes, unlabelled
 
 if TYPE_CHECKING:
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
 __all__ = ["frame", "load", "parse", "read"]
 
 _TEXT_READERS = (nccl_text.read, osu.read, imb.read)
-_GAP = re.compile(r"[\s,]*")
+# How JSON begins, and a log whose lines begin with a tag in brackets does not.
+_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
+_LINE = re.compile(r"\S[^\n]*")
+_FIRST_LINES = 5
 
 
 def read(path: Path | str, ranks: int | None = None) -> Reading:
@@ -46,13 +52,17 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     found = _file(path)
     if not found.rows:
         more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
-        why = f": {found.notes[0].text} (line {found.notes[0].line}){more}" if found.notes else ""
+        first = found.notes[0] if found.notes else None
+        where = f" (line {first.line})" if first and first.line else ""
+        why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
     return found if ranks is None else replace(found, rows=[_ranked(r, ranks) for r in found.rows])
 
 
 def _file(path: Path) -> Reading:
     data, said = read_bytes(path)
+    if not data.strip():
+        raise ReportError(f"{path}: the file is empty")
     if data.startswith(parquet.MAGIC):
         return Reading(parquet.read(str(path), data))
     quick = None
@@ -84,6 +94,8 @@ def _directory(path: Path, ranks: int | None) -> Reading:
 
 def parse(text: str, source: str = "<text>") -> Reading:
     """The rows of a text. Never raises: what cannot be read stands in the notes."""
+    if _is_jsonl(text):
+        return own.read_jsonl(source, text)
     start = text.lstrip()[:1]
     if start in ("{", "["):
         found = _json(text, source)
@@ -99,55 +111,60 @@ def parse(text: str, source: str = "<text>") -> Reading:
 
 def _json(text: str, source: str) -> Reading | None:
     """The rows of a JSON text; None when it is no JSON from its first line on."""
-    first = text.lstrip().split("\n", 1)[0]
-    try:
-        if own.recognises(json.loads(first)):
-            return own.read_jsonl(source, text)
-    except (ValueError, RecursionError):
-        pass
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return _broken_json(text, source, str(error))
-    if nccl_json.recognises(document):
+    found = json_text.documents(text)
+    known = [one for one in found if one.value is not None]
+    if not known and not _JSON.match(text):
+        return None
+    parts, singles = [], []
+    for one in known:
+        if rccl_json.recognises([one.value]):
+            singles.append(one.value)  # an object a line
+        else:
+            parts.append(_document(source, one.value))
+    if singles:
+        parts.append(rccl_json.read(source, singles))
+    if None in parts and not _JSON.match(text):
+        return None
+    read_ = [part for part in parts if part is not None]
+    notes = [note for part in read_ for note in part.notes]
+    notes += [Note(source, line, said) for one in found for line, said in one.said]
+    if None in parts and not notes:
+        notes.append(Note(source, 0, "a JSON document of a shape that is not known"))
+    return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)
+
+
+def _is_jsonl(text: str) -> bool:
+    """Whether one of the first lines is a line of our records: the very first may be damaged."""
+    for line in islice(_LINE.finditer(text), _FIRST_LINES):
+        try:
+            if own.recognises(json.loads(line.group())):
+                return True
+        except (ValueError, RecursionError):
+            continue
+    return False
+
+
+def _document(source: str, document: object) -> Reading | None:
+    """The rows of one JSON document; None when its shape is nobody's."""
+    if isinstance(document, dict) and nccl_json.recognises(document):
         return nccl_json.read(source, document)
-    if rccl_json.recognises(document):
+    if isinstance(document, list) and rccl_json.recognises(document):
         return rccl_json.read(source, document)
-    if isinstance(document, list):
+    if isinstance(document, list) and any(isinstance(one, dict) for one in document):
         return own.read_list(source, document)
     return None
 
 
-def _broken_json(text: str, source: str, error: str) -> Reading | None:
-    """What a killed run left of nccl-tests' or rccl-tests' JSON: the results that are whole."""
-    listed = text.lstrip().startswith("[")
-    at = 0 if listed else text.find('"results"')
-    opening = text.find("[", at)
-    if at < 0 or opening < 0:
-        return None
-    decoder, results, position = json.JSONDecoder(), [], opening + 1
-    while True:
-        gap = _GAP.match(text, position)
-        position = gap.end() if gap else position
-        try:
-            one, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            break
-        results.append(one)
-    note = Note(source, text.count("\n", 0, position) + 1, f"the JSON ends early ({error[:60]})")
-    if listed:
-        cut = rccl_json.read(source, results) if rccl_json.recognises(results) else None
-        return None if cut is None else Reading(cut.rows, [*cut.notes, note])
-    head = text[:at].rstrip().rstrip(",") + "}"
-    try:
-        document = json.loads(head)
-    except (ValueError, RecursionError):
-        document = {}
-    document = (
-        {**document, "results": results} if isinstance(document, dict) else {"results": results}
-    )
-    found = nccl_json.read(source, document)
-    return Reading(found.rows, [*found.notes, note])
+def _numbered(parts: Sequence[Reading]) -> list[Row]:
+    """The rows of several documents, whose runs follow one another."""
+    rows: list[Row] = []
+    runs: dict[int, Run] = {}
+    for part in parts:
+        for row in part.rows:
+            if id(row.run) not in runs:
+                runs[id(row.run)] = replace(row.run, number=len(runs))
+            rows.append(replace(row, run=runs[id(row.run)]))
+    return rows
 
 
 def _ranked(row: Row, ranks: int) -> Row:

@@ -83,10 +83,7 @@ def scaling_tables(
 
 def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
     rows = [s.row for s in group]
-    bounds = [
-        "" if s.low is None or s.high is None else f"{100 * s.low:.0f} to {100 * s.high:.0f}%"
-        for s in group
-    ]
+    bounds = [_bounds(s) for s in group]
     columns: list[tuple[str, str, list[str]]] = [
         ("size", "right", [size_text(r.size) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
@@ -98,3 +95,11 @@ def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> 
         ("95 %", "right", bounds),
     ]
     return plain_table(name, columns, ascii_only, width, ("busbw",))
+
+
+def _bounds(s: Scaled) -> str:
+    """The interval of the efficiency; tenths of a per cent where whole ones say nothing."""
+    if s.low is None or s.high is None:
+        return ""
+    digits = 1 if s.high < 0.1 else 0
+    return f"{100 * s.low:.{digits}f} to {100 * s.high:.{digits}f}%"

@@ -7,15 +7,18 @@ from functools import cache
 from math import ceil, floor, sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.model.fitting import alpha_beta
 from reports.quantities import algbw, busbw
 from reports.record import Result, Sample
 
+Floats = NDArray[np.float64]
+
 __all__ = ["alpha_beta", "bandwidths", "center", "interval", "interval_ranks", "relative_width"]
 
 
-def interval(times: Sequence[float]) -> tuple[float, float] | None:
+def interval(times: Sequence[float] | Floats) -> tuple[float, float] | None:
     """The 95 % confidence interval of the median, by ranks; None for fewer than six values.
 
     Ranks ⌊(n − 1.96√n)/2⌋ and ⌈1 + (n + 1.96√n)/2⌉ of the sorted values, counted from 1, kept
@@ -24,7 +27,10 @@ def interval(times: Sequence[float]) -> tuple[float, float] | None:
     found = interval_ranks(len(times))
     if found is None:
         return None
-    ordered = sorted(times)
+    if isinstance(times, np.ndarray):
+        times = np.partition(times, found)
+        return float(times[found[0]]), float(times[found[1]])
+    ordered = sorted(times)  # several times as fast as numpy's for the few values that a row has
     return float(ordered[found[0]]), float(ordered[found[1]])
 
 
@@ -38,7 +44,7 @@ def interval_ranks(n: int) -> tuple[int, int] | None:
     return low - 1, high - 1
 
 
-def relative_width(times: Sequence[float]) -> float:
+def relative_width(times: Sequence[float] | Floats) -> float:
     """The half-width of the median's interval relative to the median; infinite when unknown."""
     found = interval(times)
     middle = float(np.median(times)) if len(times) else 0.0

@@ -19,7 +19,7 @@ from collectives.errors import Unsupported
 from collectives.model import fitfile
 from collectives.msccl import parse as msccl
 from reports.errors import ReportError
-from reports.expect import from_file
+from reports.expect_text import from_file
 from reports.reading import read
 from tests.conftest import REPO
 from topology.errors import ProbeError
@@ -123,7 +123,7 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
-    "rules": ("reports.expect._MOST_BYTES", from_file, ReportError, "more than"),
+    "rules": ("reports.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
     "tuning": ("bench.tuning.rules._LARGEST", rules.load, Unsupported, "larger than"),
     "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "too large"),
     "msccl": ("collectives.msccl.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),

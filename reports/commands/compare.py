@@ -85,6 +85,11 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     else:
         _print(comparisons, rules, options)
+    if any(c.word != "untested" and _single(c) for c in comparisons):
+        note(
+            "one run a side: its iterations do not show what changes from run to run (placement, clocks,"
+            " neighbours); measure several times and give folders of records"
+        )
     if any(c.word == "untested" for c in comparisons):
         note("untested: single figures have no interval; keep raw times to have a test")
     for name, rows in (("BASE", base), ("NEW", new)):
@@ -116,6 +121,11 @@ def _print(
         print_table(terminal, shown)
     print(counts_of(comparisons))
     print_rules(terminal, rules, options)
+
+
+def _single(c: Comparison) -> bool:
+    """Whether both sides are the iterations of one run."""
+    return len(c.row.base_runs) == len(c.row.new_runs) == 1 and bool(c.row.new.times_s)
 
 
 def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:

@@ -34,7 +34,8 @@ def add_expect(parser: argparse.ArgumentParser) -> None:
 
 def wanted(options: argparse.Namespace) -> Wanted:
     """What the options ask for, before anything is read or printed. Raises ReportError."""
-    from reports.expect import from_file, parse, parse_rate
+    from reports.expect import parse_rate
+    from reports.expect_text import from_file, parse
 
     rules, limit = [parse(text) for text in options.expect], None
     if options.expect_file is not None:

@@ -15,7 +15,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_runs(parser)
     parser.add_argument(
-        "--out", type=Path, default=Path(), metavar="DIR", help="folder (default .)"
+        "--out",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder (default .), made where it is missing",
     )
     parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
     add_machine(parser)
@@ -29,10 +33,14 @@ def run(options: argparse.Namespace) -> int:
     from reports.plot import figures
 
     limit = None if options.limit is None else parse_rate(options.limit)
-    if not options.out.is_dir():
-        raise ReportError(f"{options.out}: there is no such folder")
+    if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
+        raise ReportError(f"{options.out}: is no folder, and none can be made there")
     machine = read_machine(options.topology) if options.topology else None
     for name, data in figures(rows_of(options), options.format, limit, machine).items():
+        try:
+            options.out.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ReportError(f"{options.out}: cannot be made: {error.strerror}") from None
         target = options.out / f"{name}.{options.format}"
         write(target, data)
         print(target)

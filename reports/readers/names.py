@@ -15,6 +15,7 @@ __all__ = [
     "dtype",
     "element_size",
     "in_file_name",
+    "nccl_version",
     "ranks_from_rates",
     "whole",
 ]
@@ -84,6 +85,12 @@ def in_file_name(path: str) -> str:
         collective(m) for m in _NAMED.findall(path.replace("\\", "/").rsplit("/", 1)[-1].lower())
     }
     return found.pop() if len(found) == 1 else ""
+
+
+def nccl_version(code: int) -> str:
+    """``22809`` as ``2.28.9``; up to 2.8 a thousand stood where ten thousand do now (nccl.h)."""
+    major, rest = divmod(code, 10000 if code >= 10000 else 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def dtype(text: str) -> str:

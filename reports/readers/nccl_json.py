@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
@@ -43,20 +44,23 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
     devices = [_mapping(d) for d in _list(config.get("devices"))]
     arguments = [_text(a) for a in _list(document.get("args"))]
     version = _whole(document.get("nccl_version"))
-    ours = document.get("generator") == "busbar"
+    hosts = tuple(dict.fromkeys(_text(d.get("hostname")) for d in devices))
+    # One device is listed per process; a process has threads times GPUs of them.
+    share = (_whole(config.get("nthreads")) or 1) * (_whole(config.get("ngpus")) or 1)
     run = Run(
         source,
         0,
-        "busbar-nccl-json" if ours else "nccl-tests-json",
+        "busbar-nccl-json" if document.get("generator") == "busbar" else "nccl-tests-json",
         arguments[0].rsplit("/", 1)[-1] if arguments else "",
         f"JSON version {document.get('version')}",
-        f"NCCL {version}" if version else "",
-        tuple(dict.fromkeys(_text(d.get("hostname")) for d in devices)),
+        f"NCCL {names.nccl_version(version)}" if version else _text(document.get("library")),
+        hosts,
         tuple(dict.fromkeys(_text(d.get("device_info")) for d in devices)),
+        _environment(document, devices if share == 1 else [], hosts),
     )
-    # One device is listed per process; a process has threads times GPUs of them.
-    share = (_whole(config.get("nthreads")) or 1) * (_whole(config.get("ngpus")) or 1)
-    ranks = len(devices) * share or None
+    # Split into groups, a communicator has the ranks of one.
+    groups = Counter(_whole(d.get("group")) for d in devices)
+    ranks = max(groups.values(), default=0) * share or None
     rows: list[Row] = []
     notes: list[Note] = []
     for n, result in enumerate(document["results"]):
@@ -66,6 +70,22 @@ def read(source: str, document: Mapping[str, Any]) -> Reading:
         else:
             rows += made
     return Reading(rows, notes)
+
+
+def _environment(
+    document: Mapping[str, Any], devices: Sequence[Mapping[str, Any]], hosts: Sequence[str]
+) -> dict[str, Any]:
+    """When it began, where each rank ran, and NCCL's variables; nothing else of its environment."""
+    found: dict[str, Any] = {}
+    started = _text(document.get("start_time"))
+    if started:
+        found["started"] = started.replace(" ", "T")
+    if devices:
+        nodes = [hosts.index(_text(d.get("hostname"))) for d in devices]
+        found["mapping"] = {"node": nodes, "gpu": [_text(d.get("device_hex")) for d in devices]}
+    pairs = (_text(one).partition("=") for one in _list(document.get("env")))
+    variables = {name: value for name, _, value in pairs if name.startswith("NCCL_")}
+    return {**found, "variables": variables} if variables else found
 
 
 def _list(value: object) -> Sequence[object]:
@@ -113,7 +133,7 @@ def _result(
                 wrong=_whole(half.get("nwrong")),
                 iterations=_whole(result.get("actual_iterations"))
                 or _whole(config.get("iterations")),
-                **_spread(each),
+                **_spread(each, known),
             )
         )
     return rows or "neither placement has a time"
@@ -126,11 +146,18 @@ def _root(value: object) -> int | None:
     return _whole(value)
 
 
-def _spread(each: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``-I`` adds: raw times, and their extremes."""
-    times = [_number(t) for t in _list(each.get("times_us"))]
-    raw = tuple(t * 1e-6 for t in times if t is not None)
-    found: dict[str, Any] = {"times_s": raw if len(raw) == len(times) else ()}
+def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
+    """What ``-I`` adds: raw times, their extremes, and where a rank is a process each rank's own.
+
+    Those that ``-K`` leaves out of the extremes are left out of all.
+    """
+    skipped = _whole(each.get("skipped_iterations")) or 0
+    own = [_seconds(one, skipped) for one in _list(each.get("per_process_max_times_us"))]
+    whole = len(own) == ranks and len(set(map(len, own))) == 1 and own[0]
+    found: dict[str, Any] = {
+        "times_s": _seconds(each.get("times_us"), skipped),
+        "per_rank_s": tuple(own) if whole else (),
+    }
     for key, column, factor in (
         ("min_us", "min_s", 1e-6),
         ("max_us", "max_s", 1e-6),
@@ -140,3 +167,10 @@ def _spread(each: Mapping[str, Any]) -> dict[str, Any]:
         value = _number(each.get(key))
         found[column] = None if value is None else value * factor
     return found
+
+
+def _seconds(value: object, skipped: int) -> tuple[float, ...]:
+    """A list of microseconds without the first ones; empty where one is no number."""
+    times = [_number(one) for one in _list(value)[max(0, skipped) :]]
+    known = tuple(one * 1e-6 for one in times if one is not None)
+    return known if len(known) == len(times) else ()

@@ -20,7 +20,7 @@ _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
 _VERSION = re.compile(r"nccl-tests version|busbar version|rccl-tests: Version")
-_HEADER_LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
+_HEADER_LIBRARY = re.compile(r"\bnccl-library=(\d{4,6})\b")
 _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
@@ -152,7 +152,7 @@ class _Stream:
             table.version = text.lstrip("# ").strip()
             library = _HEADER_LIBRARY.search(text)
             if library and not table.library:
-                table.library = f"NCCL {library.group(1)}"
+                table.library = f"NCCL {names.nccl_version(int(library.group(1)))}"
         library = _LIBRARY.search(text)
         if library:
             table.library = " ".join(library.groups())

@@ -23,6 +23,7 @@ _STARTED = re.compile(r"MPI startup\(\): (\d{1,7})\s+\d+\s+\S+\s+(?:\{|\d|$)")
 _COLUMN = re.compile(
     r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: [A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
+_FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
 _POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectionalbandwidth"}
 _SECONDS = {"avglatency": "time_s", "latency": "time_s", "overall": "time_s"}
 _SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
@@ -84,9 +85,10 @@ class _Table:
         iterations, wrong, rate = None, None, None
         for name, cell in cells.items():
             if name == "Validation":
-                wrong = 0 if cell.lower().startswith("pass") else None
-                if wrong is None:
+                verdict = cell.lower()[:4]
+                if verdict not in ("pass", "fail"):
                     return f"validation says {cell!r}"
+                wrong = 0 if verdict == "pass" else 1  # at least: how many is not said
                 continue
             value = _figure(cell)
             if value is None:
@@ -190,6 +192,8 @@ def read(source: str, lines: Iterable[Line]) -> Reading:
             notes.append(Note(source, line.number, f"row not read: {row}"))
         elif row is not None:
             rows.append(row)
+            if row.wrong:
+                notes.append(Note(source, line.number, _FAILED))
     bare.append(table.bare if table else 0)
     notes += [Note(source, n, "a table's header with no row below it") for n in bare if n]
     if any(r.size is None for r in rows):

@@ -196,7 +196,7 @@ def _uncollected() -> Iterator[None]:
 def _readings(source: str, documents: Documents) -> Reading:
     table, notes = _Table(source), list[Note]()
     with _uncollected():
-        for line, document in documents:
+        for n, (line, document) in enumerate(documents, 1):
             try:
                 if isinstance(document, ValueError):
                     raise document
@@ -204,7 +204,7 @@ def _readings(source: str, documents: Documents) -> Reading:
                     raise ValueError("not a record")
                 said = table.add(line, document)
             except (ValueError, TypeError, OverflowError) as error:
-                said = f"record not read: {error}"
+                said = f"record{'' if line else f' {n}'} not read: {error}"
             if said:
                 notes.append(Note(source, line, said))
         return Reading(table.rows(), notes)
@@ -236,7 +236,7 @@ def results(text: str) -> list[Result]:
 
 def read_list(source: str, documents: Sequence[object]) -> Reading:
     """The records of a JSON list."""
-    return _readings(source, ((n, d) for n, d in enumerate(documents, 1)))
+    return _readings(source, ((0, d) for d in documents))
 
 
 def read_jsonl(source: str, text: str) -> Reading:

@@ -16,6 +16,9 @@ __all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes", "unlabelled"]
 LIMIT = 4 << 30
 
 _PIECE = 1 << 20
+_BEGINNING = 64
+# What a file begins with that was packed by what we do not unpack.
+_PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
 
 _COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][0-9A-Za-z])")
 # What web forms leave of a colour: the escape character shown, written out or lost.
@@ -74,6 +77,9 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
         data, said = _unpacked(data)
         if said and not data:
             raise ReportError(f"{path}: cannot be read: {said}")
+    for magic, name in _PACKED.items():
+        if data.startswith(magic):
+            raise ReportError(f"{path}: {name} data; unpack it first (gzip is read as it is)")
     if len(data) > LIMIT:
         raise ReportError(f"{path}: more than {LIMIT >> 30} GiB; split it")
     return data, said
@@ -101,22 +107,32 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
 
 
 def decoded(data: bytes) -> str:
-    """The text of a file's bytes: UTF-8, or UTF-16 where it says so."""
+    """The text of a file's bytes: UTF-8, or UTF-16 where it says so or every other byte is none."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
+    begin = data[:_BEGINNING]
+    for order, at in (("utf-16-le", 1), ("utf-16-be", 0)):
+        if len(begin) > 3 and not any(begin[at::2]):
+            return data.decode(order, "replace")
     return data.decode("utf-8-sig", "replace")
 
 
 def lines(text: str) -> Iterator[Line]:
     """The lines of a log, without what the terminal, the logger and the launcher added."""
-    for number, raw in enumerate(text.split("\n"), 1):
-        line = raw.rstrip("\r")
-        if "\x1b" in line:
-            line = _COLOUR.sub("", line)
-        if "m" in line and "[" in line:
-            line = _WRECKED.sub("", line)
-        stream, line = _unprefixed(line)
-        yield Line(number, stream, line.rstrip())
+    if "\xa0" in text:  # what a web page makes of blanks
+        text = text.replace("\xa0", " ")
+    for number, raw in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
+        for line in raw.rstrip("\r").split("\r"):  # what a terminal would have overwritten
+            stream, clean = _unprefixed(_uncoloured(line))
+            yield Line(number, stream, clean.rstrip())
+
+
+def _uncoloured(line: str) -> str:
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    if "m" in line and "[" in line:
+        line = _WRECKED.sub("", line)
+    return line
 
 
 def unlabelled(found: Iterable[Line]) -> Iterator[Line]:

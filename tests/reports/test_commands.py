@@ -86,7 +86,7 @@ def run_file(tmp_path: Path) -> Path:
         (["plot", "RUN", "--format", "gif"], "'gif'"),
         (["show", "RUN", "--limit", "fast"], "'fast' is no rate"),
         (["show", "RUN", "--expect", "foo"], "--expect 'foo'"),
-        (["show", "RUN", "--expect-file", "RUN"], "run.jsonl: "),
+        (["show", "RUN", "--expect-file", "RUN"], "run.jsonl:2: no YAML"),
         (["compare", "RUN", "RUN", "--expect", "busbw >= 3 ms"], "busbw is in GB/s or MB/s"),
         (["compare", "RUN", "RUN", "--fail-slower", "5"], "'5' is no share"),
     ],

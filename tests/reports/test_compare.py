@@ -51,7 +51,8 @@ def test_single_figures_are_untested_and_repeated_runs_are_samples() -> None:
         return list(read_text("".join(head + row.format(t, t) for t in times)).rows)
 
     assert {c.word for c in compare(join(log(10), log(20))[0])} == {"untested"}
-    many = compare(join(log(*range(10, 20)), log(*range(20, 30)))[0])
+    mixed = (3, 8, 1, 6, 9, 0, 5, 2, 7, 4)
+    many = compare(join(log(*(10 + n for n in mixed)), log(*(20 + n for n in mixed)))[0])
     assert {c.word for c in many} == {"slower"}
 
 
@@ -173,3 +174,15 @@ def test_unstable_rows_of_both_sides_are_said(
     assert main(["compare", str(runs / "base.jsonl"), str(runs / "few.jsonl")]) == 0
     err = capsys.readouterr().err
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
+
+
+def test_one_run_a_side_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: iterations of one run do not show what changes from run to run, and the reader is told."""
+    assert main(["compare", str(runs / "base.jsonl"), str(runs / "same.jsonl")]) == 0
+    assert "one run a side" in capsys.readouterr().err
+    folder = runs / "several"
+    folder.mkdir()
+    for name in ("base", "same"):
+        (folder / f"{name}.jsonl").write_bytes((runs / f"{name}.jsonl").read_bytes())
+    assert main(["compare", str(folder), str(runs / "same.jsonl")]) == 0
+    assert "one run a side" not in capsys.readouterr().err

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.cli import main
 from reports.errors import ReportError
 from reports.markdown import markdown
 from reports.plot import figures
@@ -48,17 +47,6 @@ def test_a_log_without_raw_times_has_no_distribution() -> None:
     assert {name.rsplit("-", 1)[1] for name in figures(rows)} == {"busbw", "latency"}
     with pytest.raises(ReportError, match="to draw"):
         figures([])
-
-
-def test_plots_are_written_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: the files are named on stdout; a folder that is not there is an error."""
-    from reports.exports import to_jsonl
-
-    run = tmp_path / "run.jsonl"
-    run.write_bytes(to_jsonl(noisy(1)))
-    assert main(["plot", str(run), "--out", str(tmp_path)]) == 0
-    assert all(Path(line).stat().st_size for line in capsys.readouterr().out.splitlines())
-    assert main(["plot", str(run), "--out", str(tmp_path / "none")]) == 2
 
 
 @given(st.floats(1e-7, 1e-3), st.floats(1e-12, 1e-8))

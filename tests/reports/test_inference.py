@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from reports.inference import (
     _medians,
+    between_runs,
     chi_squared_p,
     holm,
+    likeness,
     rank_test,
     ratio_interval,
     student_p,
+    student_quantile,
 )
 
 VALUES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=40)
@@ -137,6 +140,66 @@ def test_runs_that_differ_widen_the_interval() -> None:
         low, high = ratio_interval([flat(base)], [flat(new)]) or (0, 0)
         together += low <= 1 <= high
     assert apart >= 34 and together < apart
+
+
+def _alike(random: np.random.Generator, n: int, r: float) -> list[float]:
+    """Times whose logarithms are an autoregression: neighbours have the correlation r."""
+    x, found = random.standard_normal(), []
+    for step in random.standard_normal(n):
+        x = r * x + (1 - r * r) ** 0.5 * step
+        found.append(float(np.exp(0.1 * x)))
+    return found
+
+
+def test_iterations_that_resemble_their_neighbours_count_for_less() -> None:
+    """Rule: false alarms stay near 5 % where neighbours are alike; as independent ones, a fifth."""
+    random, careful, naive = np.random.default_rng(4), 0, 0
+    for _ in range(400):
+        base, new = _alike(random, 80, 0.6), _alike(random, 80, 0.6)
+        careful += rank_test(base, new, [likeness([base]), likeness([new])]).p < 0.05
+        naive += rank_test(base, new).p < 0.05
+    assert careful <= 40 and naive >= 60  # of a level of 5 %: 20, and 4.4 as its standard deviation
+
+
+def test_blocks_of_neighbours_widen_the_interval() -> None:
+    """Rule: the bootstrap of alike iterations holds the true ratio nearly as often as it says."""
+    random, hits = np.random.default_rng(5), 0
+    for _ in range(80):
+        low, high = ratio_interval([_alike(random, 150, 0.6)], [_alike(random, 150, 0.6)]) or (0, 0)
+        hits += low <= 1 <= high
+    assert hits >= 69  # blind to likeness it would be 62
+
+
+@pytest.mark.parametrize("r", [0.0, 0.5, 0.9])
+def test_likeness_is_the_correlation_of_neighbours(r: float) -> None:
+    """Rule: estimated without much bias from short runs, whatever differs between them."""
+    random = np.random.default_rng(6)
+    runs = [[m * t for t in _alike(random, 60, r)] for m in random.lognormal(0, 1, 60)]
+    assert likeness(runs) == pytest.approx(r, abs=0.08)
+    assert likeness([[1.0] * 50, [2.0]]) == 0
+
+
+@pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 3), (5, 1)])
+def test_few_runs_a_side_say_little(base: int, new: int) -> None:
+    """Rule: what differs from run to run is allowed for, however few there are: t, not the bootstrap."""
+    random, hits = np.random.default_rng(7), 0
+
+    def side(n: int) -> list[list[float]]:
+        return [(m * random.lognormal(0, 0.01, 9)).tolist() for m in random.lognormal(0, 0.1, n)]
+
+    for _ in range(400):
+        low, high = between_runs(side(base), side(new)) or (0, 0)
+        hits += low <= 1 <= high
+    assert 0.92 <= hits / 400 <= 0.98
+    assert between_runs(side(1), side(1)) is None and between_runs([[0.0]], side(2)) is None
+
+
+def test_students_quantile_turns_its_tail_back() -> None:
+    """Rule: the t of a chance has that chance; two of the tables' values."""
+    assert student_quantile(0.025, 2) == pytest.approx(4.303, abs=5e-4)
+    assert student_quantile(0.025, 30) == pytest.approx(2.042, abs=5e-4)
+    for k in (1, 4, 17):
+        assert student_p(student_quantile(0.1, k), k) == pytest.approx(0.1)
 
 
 @given(st.lists(st.floats(0, 1), max_size=30))

@@ -63,6 +63,22 @@ def test_a_phone_shows_the_figures_of_a_row(tab: Any, width: int) -> None:
     assert all(right <= width for _, right in seen), seen
 
 
+def test_a_phone_shows_the_rules_with_their_reasons(tab: Any) -> None:
+    """Rule: title, verdict and reason of each rule stand side by side, wrapped at words."""
+    metrics = {"width": 390, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    drawn(tab)
+    script = """return [...document.querySelectorAll('section[aria-labelledby=method] table')].at(-1)
+      .querySelectorAll('tbody tr').values().map(row => {
+        const box = row.getBoundingClientRect(), cells = [...row.children];
+        return [box.height, box.right, ...cells.map(c => c.getBoundingClientRect().width)];
+      }).toArray()"""
+    seen = tab.execute_script(script)
+    assert len(seen) == 12
+    for high, right, *widths in seen:
+        assert high < 250 and right <= 390 and min(widths) > 40, seen
+
+
 def test_the_keyboard_reaches_everything_in_order(tab: Any) -> None:
     """Rule: Tab goes from the skip link down the page, always to something visible with a ring."""
     from selenium.webdriver.common.by import By

@@ -18,6 +18,7 @@ from reports.markdown import MOST_ROWS, comparison_markdown, markdown
 from reports.plot import figures
 from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.readers.rows import Row
+from reports.series import fitted
 from tests.reports.runs import MEASURED, noisy, records, rows
 
 pytest.importorskip("matplotlib")
@@ -73,6 +74,26 @@ def test_latency_has_logarithmic_axes_and_states_the_fit() -> None:
     assert "us + size / " in _line(axes, "ring mpi: ").get_label()
 
 
+def test_a_fit_is_not_drawn_far_from_its_times() -> None:
+    """Rule: where times fall again, as on a busy machine, no range is held up at a height of none."""
+    (row, *_) = rows(records(["ring"], [4]))
+    times = {16: 20e-6, 128: 34e-6, 1024: 173e-6, 8192: 114e-6, 1 << 16: 168e-6, 1 << 19: 124e-6}
+    fit = fitted([replace(row, size=size, time_s=time) for size, time in times.items()])
+    assert fit is not None and max(fit.times) < 2 * max(times.values())
+
+
+def test_plots_go_where_they_are_wanted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a folder that is missing is made; where none can be, nothing is written."""
+    run_ = tmp_path / "run.jsonl"
+    run_.write_bytes(to_jsonl(records(["ring"], [4])))
+    assert main(["plot", str(run_), "--out", str(tmp_path / "new")]) == 0
+    made = sorted((tmp_path / "new").iterdir())
+    assert sorted(capsys.readouterr().out.split()) == list(map(str, made))
+    assert all(file.stat().st_size for file in made)
+    for bad in (tmp_path / "no" / "such", run_):
+        assert main(["plot", str(run_), "--out", str(bad)]) == 2
+
+
 def test_the_distribution_goes_from_none_to_all() -> None:
     """Rule: the share rises from 0 at the least iteration to 1 at the greatest."""
     line = _line(_drawn("ecdf", rows(records(["ring"], [4]))), "ring")
@@ -80,9 +101,10 @@ def test_the_distribution_goes_from_none_to_all() -> None:
     assert list(line.get_xdata()) == sorted(line.get_xdata())
 
 
-def test_no_line_of_a_distribution_passes_behind_its_legend() -> None:
-    """Rule: steps cross all of the axes, so the names stand below them."""
-    axes = _drawn("ecdf", rows(records(["ring", "tree"], [4])))
+@pytest.mark.parametrize("kind", ["ecdf", "latency"])
+def test_no_line_passes_behind_a_legend(kind: str) -> None:
+    """Rule: steps and bounds cross all of the axes, so the names stand below them."""
+    axes = _drawn(kind, rows(records(["ring", "tree"], [4])))
     axes.figure.canvas.draw()
     legend, box = axes.get_legend().get_window_extent(), axes.get_window_extent()
     assert legend.y1 <= box.y0

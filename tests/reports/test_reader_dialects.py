@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
 
+from reports.errors import ReportError
 from reports.readers.rows import Reading
 from reports.reading import parse, read
 
@@ -176,7 +178,60 @@ LABELS = [
     "    ", "2026-05-01T12:00:00.123456789Z stdout F ", "May 01 12:00:00 box1 job[123]: ",
     "2026-05-01 12:00:00,123 - root - INFO - ", "(head, rank=0, pid=1234) ", "[rank0]:",
     "#12 3.456 ", "[1714564800.123456] ", "Rank 0: ", "task 0: ", "│ ", "[box1:12345,1,0]<stdout>: ",
+    " 0: ", "gpu-node-012: ", "10.0.0.12: ", "node[01-12]: ", "[pod/launcher-x12/main] ", "worker-12  | ",
+    "[pod/a-b12/main] 2026-05-01T12:00:00.123456789Z ", "build\tRun tests\t2026-05-01T12:00:12.1234567Z ",
 ]  # fmt: skip
+
+
+def test_a_failed_validation_is_no_lost_row() -> None:
+    """Rule: the row stays, counts as wrong, and that the number is not known is said."""
+    text = "# OSU MPI Allreduce Latency Test v7.5\n# Size  Avg Latency(us)  Validation\n"
+    found = parse(text + "4 10.00 Pass\n8 12.00 Fail\n16 12.00 What\n")
+    assert [r.wrong for r in found.rows] == [0, 1]
+    assert [n.line for n in found.notes] == [4, 5] and "not said" in found.notes[0].text
+
+
+def _bytes(text: str) -> dict[str, bytes]:
+    """A log in the shapes that files take on their way."""
+    ends = {"dos": "\r\n", "mac": "\r", "twice": "\r\r\n"}
+    found = {name: text.replace("\n", end).encode() for name, end in ends.items()}
+    found |= {"bom": b"\xef\xbb\xbf" + text.encode(), "utf-16": text.encode("utf-16")}
+    found |= {name: text.encode(name) for name in ("utf-16-le", "utf-16-be")}
+    found |= {
+        "gzip": gzip.compress(text.encode("utf-16")),
+        "blanks": text.replace("  ", "\xa0 ").encode(),
+    }
+    found["overwritten"] = text.replace("# Using", "loading 10%\rloading 99%\r# Using").encode()
+    return found
+
+
+@pytest.mark.parametrize("shape", _bytes(""))
+def test_a_log_is_read_whatever_its_bytes(tmp_path: Path, shape: str) -> None:
+    """Rule: line ends, byte orders, with a mark or without, gzip, and a web page's blanks."""
+    nccl = (
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n# Using devices\n"
+        + HEAD
+        + START
+        + OUT
+        + IN
+        + "\n"
+    )
+    path = tmp_path / "log"
+    for text in (OSU, IMB, nccl):
+        path.write_bytes(_bytes(text)[shape])
+        figures = [(r.collective, r.message, r.time_s) for r in read(path).rows]
+        assert figures == [(r.collective, r.message, r.time_s) for r in parse(text).rows]
+
+
+@pytest.mark.parametrize(
+    ("magic", "name"),
+    [(b"BZh91AY", "bzip2"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip"), (b"(\xb5/\xfd", "zstd")],
+)
+def test_what_is_packed_otherwise_is_said(tmp_path: Path, magic: bytes, name: str) -> None:
+    """Rule: no search for rows in what has none; the message says what to do."""
+    (tmp_path / "log").write_bytes(magic + bytes(100))
+    with pytest.raises(ReportError, match=f"{name} data; unpack it first"):
+        read(tmp_path / "log")
 
 
 @pytest.mark.parametrize("label", LABELS)

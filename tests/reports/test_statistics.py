@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +67,10 @@ def test_bandwidths_have_their_factors() -> None:
     """Rule: algbw is the share of the size that counts over the time; busbw that times the factor."""
     row = Result("x", "y", "shm", 4, 1000, 250, "float", "sum", -1, 1.5, alg_factor=0.5)
     assert bandwidths(row, 1e-6) == (5e8, 7.5e8)
+
+
+@given(st.lists(st.floats(1e-9, 10), min_size=1, max_size=60))
+def test_an_array_has_the_interval_of_its_list(times: list[float]) -> None:
+    """Rule: the quick way for long rows gives the same ranks as the one for short ones."""
+    assert interval(np.array(times)) == interval(times)
+    assert relative_width(np.array(times)) == relative_width(times)

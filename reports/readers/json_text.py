@@ -1,0 +1,121 @@
+"""JSON as runs leave it: whole, several documents one after the other, cut short, damaged inside."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["Found", "documents"]
+
+_GAP = re.compile(r"[\s,]*")
+_RESULTS = re.compile(r'"results"\s*:\s*\[')
+# With what a row of ours, of nccl-tests, of rccl-tests begins.
+_ROW = re.compile(r'\{\s*"(?:collective|size|numCycle)"')
+# The last word of a text that was cut: a literal, a number, an escape.
+_LONGEST_REST = 8
+_MOST_SAID = 5
+
+
+class Found(NamedTuple):
+    """A document, or what could be saved of it (None: nothing), and what is to be said: (line, text)."""
+
+    value: object
+    said: tuple[tuple[int, str], ...] = ()
+
+
+def documents(text: str) -> list[Found]:
+    """The JSON documents of a text, in order.
+
+    Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of what
+    stands under ``results``; then it is the last, for where the next begins cannot be told.
+    """
+    decoder, found, position = json.JSONDecoder(), list[Found](), 0
+    while True:
+        gap = _GAP.match(text, position)
+        position = gap.end() if gap else position
+        if position >= len(text):
+            return found
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except RecursionError:
+            return [*found, Found(None, ((_line(text, position), "JSON too deep to be read"),))]
+        except json.JSONDecodeError as error:
+            return [*found, _saved(text, position, error)]
+        found.append(Found(value))
+
+
+def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
+    """What is whole of a document that is not."""
+    listed = text[start] == "["
+    results = None if listed else _RESULTS.search(text, start)
+    if not listed and results is None:
+        before = ", before any result" if _ended(text, error) else ""
+        return Found(None, ((_line(text, error.pos), _what(text, error) + before),))
+    rows, said = _rows(text, start + 1 if results is None else results.end())
+    if not said:  # the rows are whole, so it is something behind them
+        said = [(_line(text, error.pos), f"{_what(text, error)}, behind the last result")]
+    if results is None:
+        return Found(rows, tuple(said))
+    head = _head(text[start : results.start()])
+    if not head:
+        at = (
+            _line(text, start),
+            "what stands before the results is damaged: program and ranks are lost",
+        )
+        said.insert(0, at)
+    return Found({**head, "results": rows}, tuple(said))
+
+
+def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]]:
+    """The elements from a place on that can be read, and what is to be said of the others."""
+    decoder, rows, said, more = json.JSONDecoder(), list[object](), list[tuple[int, str]](), 0
+    while True:
+        gap = _GAP.match(text, position)
+        position = gap.end() if gap else position
+        if text[position : position + 1] == "]":
+            break
+        try:
+            one, position = decoder.raw_decode(text, position)
+            rows.append(one)
+        except (json.JSONDecodeError, RecursionError) as error:
+            if isinstance(error, json.JSONDecodeError) and len(said) < _MOST_SAID:
+                said.append((_line(text, error.pos), f"{_what(text, error)}; this row is left out"))
+            else:
+                more += 1
+            following = _ROW.search(text, position + 1)
+            if following is None:
+                break
+            position = following.start()
+    if more:
+        said.append((0, f"{more} more places where the JSON is damaged"))
+    return rows, said
+
+
+def _head(text: str) -> Mapping[str, object]:
+    """What an object says before its results; empty where that is damaged."""
+    try:
+        value = json.loads(text.rstrip().rstrip(",") + "}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _ended(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the text ended too early, rather than being wrong in the middle."""
+    rest = text[error.pos :].rstrip()
+    cut = len(rest) <= _LONGEST_REST and not rest.endswith(("}", "]"))
+    return cut or error.msg.startswith("Unterminated string")
+
+
+def _what(text: str, error: json.JSONDecodeError) -> str:
+    """What is the matter, with the byte in the file (as UTF-8, which JSON is)."""
+    if _ended(text, error):
+        return f"the JSON ends early, at byte {len(text.encode(errors='replace'))}"
+    byte = len(text[: error.pos].encode(errors="replace"))
+    return f"the JSON is damaged at byte {byte} ({error.msg})"
+
+
+def _line(text: str, position: int) -> int:
+    return text.count("\n", 0, position) + 1
