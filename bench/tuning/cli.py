@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import launch, options
-from bench.arguments import TUNING, at_least
+from bench.argument_types import at_least
+from bench.arguments import TUNING
 from bench.main import names
 from bench.screen import Screen
 from bench.tuning import nccl, openmpi
