@@ -1,59 +1,26 @@
-"""Launchers: what the environment says of one, the right flags for one, and the wrong one found out.
+"""Launchers: the right flags for one, and the wrong one refused.
 
 A process started by the launcher of another MPI believes that it is alone. Every such process
-would measure itself and print a table; that is refused here.
+would measure itself and print a table.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bench import child
 from collectives.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
+from topology.launched import launched, mpirun_beside, wrong_library, wrong_size
 
 if TYPE_CHECKING:
     from reports.files import StoreError
 
-__all__ = ["Launched", "check_library", "check_world", "launched", "launcher", "said", "start"]
-
-# (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
-# variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
-# SLURM_PROCID with more than one task.
-_SIGNS = (
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("MPICH (Hydra)", "PMI_RANK", "PMI_SIZE"),
-    ("PALS", "PALS_RANKID", "PALS_SIZE"),
-    ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-
-
-# For so long a silent rank leaves the word to rank 0. Open MPI's launcher ends all at the first bad
-# status, and on a busy host ranks start seconds apart; MPICH's waits until each has ended by itself.
-_GRACE_S, _OPEN_MPI_GRACE_S = 2.0, 10.0
-
-
-class Launched(NamedTuple):
-    """What the environment says about the launcher that started this process."""
-
-    by: str
-    rank: int
-    size: int
-
-
-def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
-    """The launcher of this process, or None when it was started by hand."""
-    for by, rank, size in _SIGNS:
-        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
-            return Launched(by, int(env[rank]), int(env[size]))
-    return None
+__all__ = ["check_library", "check_world", "launched", "launcher", "said", "start"]
 
 
 def said(error: BusbarError | StoreError) -> int:
@@ -66,42 +33,25 @@ def said(error: BusbarError | StoreError) -> int:
     if sign is None or sign.rank == 0:
         print(f"busbar: {error}", file=sys.stderr, flush=True)
     else:
-        time.sleep(_OPEN_MPI_GRACE_S if sign.by == "Open MPI" else _GRACE_S)
+        time.sleep(sign.grace_s)
     return error.exit_status
 
 
 def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
     """Refuse, before MPI starts, a launcher that is known to be another MPI's.
 
-    ``library``: the MPI library's version text. Raises Unsupported with the reason. Where the
-    launcher may serve either MPI (srun does), `check_world` tells afterwards.
+    ``library``: the MPI library's version text. Raises Unsupported with the reason.
     """
-    sign = launched(env)
-    if sign is None or "SLURM_STEP_NUM_TASKS" in env:
-        return
-    if (sign.by == "Open MPI") != ("Open MPI" in library):
-        raise Unsupported(_wrong(sign, library, "cannot join them"))
+    reason = wrong_library(library, env)
+    if reason is not None:
+        raise Unsupported(reason)
 
 
 def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
     """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
-    sign = launched(env)
-    if sign is not None and sign.size != size:
-        raise Unsupported(_wrong(sign, library, f"sees {size}"))
-
-
-def _wrong(sign: Launched, library: str, finding: str) -> str:
-    return (
-        f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
-        f" ({library}) {finding}: the launcher belongs to another MPI; use the mpirun that"
-        f" comes with the library, {_beside() or 'in the bin folder of its installation'}"
-    )
-
-
-def _beside() -> str | None:
-    """The mpirun of this Python's own environment."""
-    found = Path(sys.prefix) / "bin" / "mpirun"
-    return str(found) if found.exists() else shutil.which("mpirun")
+    reason = wrong_size(size, library, env)
+    if reason is not None:
+        raise Unsupported(reason)
 
 
 def launcher(
@@ -127,7 +77,7 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
     Raises Unavailable without an MPI or its launcher.
     """
     library = library_version(load_mpi(initialize=False))
-    mpirun = _beside()
+    mpirun = mpirun_beside()
     if mpirun is None:
         raise Unavailable(
             "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"

@@ -16,17 +16,12 @@ from typing import NoReturn
 
 from topology.errors import ProbeError
 from topology.gather import gather
+from topology.launched import launched
 from topology.model import Topology
 from topology.views.plain import plain
 
 CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
-#: Where launchers say which rank a process is; only rank 0 may complain.
-_OPEN_MPI = "OMPI_COMM_WORLD_RANK"
-_RANKS = ("PMI_RANK", "PMIX_RANK", _OPEN_MPI, "SLURM_PROCID")
-#: For so long the others leave it the word. Open MPI's launcher ends all at the first bad status,
-#: and on a busy host ranks start seconds apart; MPICH's waits until each has ended by itself.
-_GRACE_S, _OPEN_MPI_GRACE_S = 2.0, 10.0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,11 +46,12 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.flush()
         return status
     except ProbeError as error:
-        if _rank() == 0:
+        sign = launched()
+        if sign is None or sign.rank == 0:  # the others leave it the word
             sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
             sys.stderr.flush()
         else:
-            time.sleep(_OPEN_MPI_GRACE_S if _OPEN_MPI in os.environ else _GRACE_S)
+            time.sleep(sign.grace_s)
         return BAD
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at exit must not complain either.
@@ -69,11 +65,6 @@ def main(argv: Sequence[str]) -> int:
         return BAD
     except KeyboardInterrupt:
         return 130
-
-
-def _rank() -> int:
-    said = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
-    return int(said) if said.isdecimal() else 0
 
 
 def _parser(command: str, about: str, epilog: str = "") -> _Parser:

