@@ -73,10 +73,14 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
 
 
 def replace(path: Path, data: bytes) -> None:
-    """Give a file new content, at once and on disk. Raises OSError; the file is then as it was."""
+    """Give a file new content, at once and on disk. Raises OSError; the file is then as it was.
+
+    What a link leads to gets it, and the link stays.
+    """
     if special(path):
         path.write_bytes(data)
         return
+    path = path.resolve()
     part = _neighbour(path)
     try:
         with part.open("wb") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import io
 import json
@@ -145,10 +146,20 @@ def _write(name: str, text: str) -> None:
     if name == "-":
         sys.stdout.write(text)
         return
+    place = Path(name).resolve()
+    # A file is replaced when the new one is whole; a pipe or a device is written to.
+    plain_file = place.is_file() or not place.exists()
+    part = place.with_name(f".{place.name}.{os.getpid()}.part") if plain_file else place
     try:
-        Path(name).write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
+        if plain_file:
+            part.replace(place)
     except OSError as error:
         raise ProbeError(name, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        if plain_file:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
     sys.stderr.write(f"wrote {name}\n")
 
 

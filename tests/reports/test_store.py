@@ -77,6 +77,17 @@ def test_an_old_file_stays_until_there_is_a_row(tmp_path: Path, name: str) -> No
     assert _sizes(path) == [1024]
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_link_leads_to_is_written(tmp_path: Path, name: str) -> None:
+    """Rule: a link stays a link; its file gets the rows."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / name).symlink_to(tmp_path / "disk" / name)
+    store = Store([sink(str(tmp_path / name))])
+    store.add(_result(1024))
+    store.close()
+    assert (tmp_path / name).is_symlink() and _sizes(tmp_path / "disk" / name) == [1024]
+
+
 @pytest.mark.parametrize("path", ["/proc/none/x.json", "/proc/x.jsonl", "a.xyz", "/proc/x/"])
 def test_what_cannot_be_written_is_refused_at_once(path: str) -> None:
     """Rule: an unwritable file or folder is an error before the sweep, not after."""
