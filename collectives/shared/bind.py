@@ -42,9 +42,10 @@ def place_cores(
 ) -> list[int]:
     """The cores for one of ``nlocal`` ranks of a host.
 
-    Neighbouring ranks go to one NUMA node before the next begins. ``core``: one core each (ranks
-    beyond the cores share them in turn); ``numa``: all allowed cores of the node; ``none``: all
-    allowed. Raises Unsupported for another binding, with the list.
+    Neighbouring ranks go to one NUMA node before the next begins. ``core``: one core each, where
+    ranks outnumber the cores neighbours share one: what a rank prefetches beyond its share is then
+    mostly its own core's; ``numa``: all allowed cores of the node; ``none``: all allowed. Raises
+    Unsupported for another binding, with the list.
     """
     if binding not in BINDINGS:
         raise Unsupported(f"no binding {binding!r}; there are: {', '.join(BINDINGS)}")
@@ -52,9 +53,7 @@ def place_cores(
     order = [core for node in usable for core in node] or sorted(allowed)
     if binding == "none":
         return sorted(allowed)
-    core = order[
-        local_rank * len(order) // nlocal if nlocal <= len(order) else local_rank % len(order)
-    ]
+    core = order[local_rank * len(order) // nlocal]
     if binding == "core":
         return [core]
     return next((node for node in usable if core in node), order)
