@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,24 @@ ENVIRONMENT = {"busbar": "0.1", "library": "MPICH 5", "hosts": ["n0", "n1"], "cp
                "ranks_per_node": [2, 2], "variables": {"UCX_TLS": "sm"}}  # fmt: skip
 
 
+def allreduce(
+    algorithm: str,
+    ranks: int,
+    size: int,
+    out: Sample,
+    in_place: Sample | None = None,
+    *,
+    transport: str = "mpi",
+    factor: float = 1.5,
+    environment: Mapping[str, object] | None = None,
+) -> Result:
+    """The record of an all-reduce of ``size`` bytes of float, summed."""
+    return Result(
+        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1, factor,
+        out, in_place, environment=environment or {},
+    )  # fmt: skip
+
+
 def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> list[Result]:
     """Two algorithms at three sizes on four ranks, with skewed raw times; ``slow`` times the ring's."""
     random = np.random.default_rng(seed)
@@ -32,24 +50,9 @@ def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> l
         for size in (1024, 2**20, 2**26):
             middle = (1e-5 + size / 1e10) * (slow if algorithm == "ring" else 1)
             times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
-            results.append(
-                Result(
-                    "allreduce",
-                    algorithm,
-                    "mpi",
-                    4,
-                    size,
-                    size // 4,
-                    "float",
-                    "sum",
-                    -1,
-                    1.5,
-                    Sample(times, n, wrong=0),
-                    None,
-                    {},
-                    {**ENVIRONMENT, **environment},
-                )
-            )
+            sample = Sample(times, n, wrong=0)
+            known = {**ENVIRONMENT, **environment}
+            results.append(allreduce(algorithm, 4, size, sample, environment=known))
     return results
 
 
@@ -70,10 +73,7 @@ def records(
                 middle = (1e-5 + size / 1e10) * (1 + 0.2 * place) * p / 2
                 halves = [_sample(middle, random) for _ in (0, 1)]
                 factor = 2 * (p - 1) / p
-                one = Result(
-                    "allreduce", algorithm, "mpi", p, size, size // 4, "float", "sum", -1, factor,
-                    *halves, environment=known,
-                )  # fmt: skip
+                one = allreduce(algorithm, p, size, *halves, factor=factor, environment=known)
                 found.append(one)
     return found
 

@@ -12,26 +12,14 @@ from reports.nccl_table import number, row
 from reports.record import Result, Sample
 from reports.statistics import bandwidths, center, interval, relative_width
 from reports.summary import summary
+from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200)
 
 
 def _result(size: int = 1024, algorithm: str = "ring", seconds: float = 1e-3) -> Result:
     half = Sample(times=(seconds,) * 8, iterations=8, wrong=0, sent=size, received=size, total=size)
-    return Result(
-        "allreduce",
-        algorithm,
-        "inproc",
-        4,
-        size,
-        size // 4,
-        "float",
-        "sum",
-        -1,
-        1.5,
-        out=half,
-        in_place=half,
-    )
+    return allreduce(algorithm, 4, size, half, half, transport="inproc")
 
 
 @given(TIMES)
