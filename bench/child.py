@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ def run(
             env=dict(env),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_ends_with_us if sys.platform == "linux" else None,
+            preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
             text=True,
             errors="replace",
             **streams,
@@ -87,8 +88,9 @@ def _handled(handler: Any) -> Iterator[None]:
             signal.signal(which, old or signal.SIG_DFL)
 
 
-def _ends_with_us() -> None:
+def _end_with(parent: int) -> None:
     """Ask the kernel for SIGTERM when the parent is killed."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == 1:  # it was, before we asked
-        os.kill(os.getpid(), signal.SIGTERM)
+    if os.getppid() != parent:  # it was, before we asked; in a container the parent may be 1
+        # A signal would meet our handlers, which the child still has.
+        os._exit(128 + signal.SIGTERM)

@@ -100,3 +100,12 @@ def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Interrupted, match=f"--from {tmp_path} decides on it") as told:
         tune(Launch("one", "allreduce", 2, ()), tmp_path, launcher)
     assert told.value.exit_status == 128 + signal.SIGTERM
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(("parent", "status"), [("os.getppid()", 0), ("os.getpid()", 143)])
+def test_a_child_whose_parent_is_gone_does_not_begin(parent: str, status: int) -> None:
+    """Rule: a parent that was killed before its end could be followed is noticed, whatever its number."""
+    code = f"import os; from bench.child import _end_with; _end_with({parent})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), cwd=REPO)
+    assert done.returncode == status
