@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collectives.errors import Unsupported
 
-__all__ = ["BINDINGS", "bind", "cores_of", "place_cores"]
+__all__ = ["BINDINGS", "bind", "cores_of", "place_cores", "turn_group"]
 
 BINDINGS = ("none", "core", "numa")
 
@@ -16,6 +16,18 @@ BINDINGS = ("none", "core", "numa")
 def cores_of(cores: Sequence[Sequence[int]]) -> int:
     """How many cores all ranks together may use, from what each may use."""
     return len({core for mine in cores for core in mine})
+
+
+def turn_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled")) -> int:
+    """A number that processes share among which a yield passes the core on.
+
+    Where the kernel groups tasks by session (sched(7), "The autogroup feature"), it is the session.
+    """
+    try:
+        grouped = autogroup.read_text().strip() == "1"
+    except OSError:
+        grouped = False
+    return os.getsid(0) if grouped else 0
 
 
 def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> list[list[int]]:

@@ -15,10 +15,12 @@ from collectives.program import Program
 from collectives.shared.fast import (
     STREAM_BYTES_PER_CORE,
     Shape,
+    can_pool,
     direct,
     eager,
     mail_bytes,
     moved,
+    pooled,
 )
 from collectives.shared.flow import flow
 from collectives.shared.lines import plan_bytes, words
@@ -53,6 +55,7 @@ class Host(Protocol):
     watch: Any
     lives: Lives
     cores: int
+    turns: bool
 
     def common(self, nbytes: int) -> Array: ...
     def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
@@ -101,6 +104,9 @@ class Bound(Counted):
         found = flow(ordered(programs), nranks)
         nbytes = moved(found) * shape.itemsize
         stream = nbytes > STREAM_BYTES_PER_CORE * shape.cores and transport.streams(nbytes)
+        if transport.turns and can_pool(found):
+            plan = pooled(core, transport.watch, self, found, op, stream)
+            return cast(FiredPlan, plan)
         plan, self._stage = direct(core, transport.watch, self, found, shape, op, stream)
         return cast(FiredPlan, plan)
 

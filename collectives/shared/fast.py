@@ -24,10 +24,12 @@ __all__ = [
     "STREAM_BYTES_PER_CORE",
     "Binding",
     "Shape",
+    "can_pool",
     "direct",
     "eager",
     "mail_bytes",
     "moved",
+    "pooled",
     "type_number",
     "window_bytes",
 ]
@@ -48,6 +50,8 @@ CROWDED_WINDOW_BYTES = 2 << 20
 # measurement finds them faster (`ShmTransport.streams`).
 STREAM_BYTES_PER_CORE = 2 << 20
 STREAM_PROBE_BYTES_PER_CORE = 32 << 20
+# Ranks that a word of a pooled plan can tell apart (`kRankBits` in native/src/plans.cpp).
+MOST_POOLED = 4096
 _WORD, _PAIR = 16, 128
 
 
@@ -150,6 +154,31 @@ def direct(
         leave[to.rank],
     )
     return plan, stage
+
+
+def can_pool(found: Flow) -> bool:
+    """Whether passes wait for all ranks to have entered and nothing else, in memory that all map."""
+    if found.crossing or any(found.slots) or len(found.works) > MOST_POOLED:
+        return False
+    others = len(found.works) - 1
+    begun = (len({peer for work in works for peer, _ in work.waits}) for works in found.works)
+    return all(n == others for n in (*begun, *map(len, found.exits)))
+
+
+def pooled(
+    core: ModuleType, watch: Any, to: Binding, found: Flow, op: Op | None, stream: bool
+) -> Any:
+    """A plan in which whoever has a core does the passes of those who have none.
+
+    For what `can_pool`, where ranks take turns on the cores. ``stream`` as for `direct`.
+    """
+    numbers = [len(found.works)]
+    for works in found.works:
+        numbers.append(len(works))
+        for work in works:
+            numbers += _task(work, [0], to, 0, work.size, work.cold if stream else set())
+    described = np.array(numbers, np.int64)
+    return core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described)
 
 
 def moved(found: Flow) -> int:

@@ -20,7 +20,7 @@ import native
 from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.shared.bind import cores_of
+from collectives.shared.bind import cores_of, turn_group
 from collectives.shared.bound import Bound
 from collectives.shared.ceiling import Ceiling, probe
 from collectives.shared.fast import STREAM_PROBE_BYTES_PER_CORE
@@ -83,15 +83,19 @@ class ShmTransport:
         self._allocated = 0
         self._streams: dict[int, bool] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
-        everyone = world.gather({"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0))})
+        mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": turn_group()}
+        everyone = world.gather(mine)
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
+        crowded = world.size > self.cores
+        # Whether ranks take turns on the cores as they like: a yield lets another go on.
+        self.turns = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
         self.watch = core and core.Watch(
-            world.rank, int(self._life.ctypes.data), self.pids, world.size > self.cores, deadline
+            world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
         )
 
     @property

@@ -153,6 +153,16 @@ std::unique_ptr<Plan> direct(
         std::move(ntasks), window, nwindows, depth, gates, enter_all, exit_all);
 }
 
+std::unique_ptr<Plan> pooled(
+    Watch& watch, std::uintptr_t lines, int type, int op,
+    const py::array_t<std::int64_t>& numbers) {
+    Numbers n(numbers);
+    auto tasks = n.list<std::vector<Task>>([&] { return n.list<Task>([&] { return read_task(n); }); });
+    if (static_cast<int>(tasks.size()) != watch.size())
+        throw std::invalid_argument("a pooled plan needs the tasks of every rank");
+    return std::make_unique<Pooled>(watch, lines_at(lines), Type(type), Op(op), std::move(tasks));
+}
+
 std::unique_ptr<Plan> eager(
     Watch& watch, std::uintptr_t lines, int type, int op,
     const py::array_t<std::int64_t>& numbers) {
@@ -230,6 +240,7 @@ PYBIND11_MODULE(_core, m) {
         .def("barrier", &Plan::barrier, released);
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
+    m.def("pooled", &pooled, py::keep_alive<0, 1>());
     m.def("eager", &eager, py::keep_alive<0, 1>());
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);

@@ -1,5 +1,7 @@
 #include "plans.hpp"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -9,8 +11,23 @@ Plan::Plan(Watch& watch, Line* lines, Type type, Op op)
     : watch_(watch), lines_(lines), kernels_(kernels()), type_(type), op_(op) {}
 
 void Plan::barrier() {
-    watch_.arrive(barrier_gate());
+    watch_.arrive(barrier_gate(), watch_.rank());
     watch_.wait_all(barrier_gate(), ++barriers_);
+}
+
+void Plan::run(const Task& task, std::size_t from, std::size_t count) {
+    const std::size_t size = size_of(type_);
+    const auto at = [&](const Place& p) { return p.fixed ? p.at : p.at + from * size; };
+    targets_.clear();
+    sources_.clear();
+    for (const Place& p : task.targets) targets_.push_back({at(p), p.stream});
+    for (const Place& p : task.sources) sources_.push_back(at(p));
+    const bool copies = sources_.size() == 1;
+    const Pass pass{
+        targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
+        static_cast<int>(sources_.size()), copies ? count * size : count};
+    if (copies) kernels_.copy(pass);
+    else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
 }
 
 std::vector<double> Plan::each(int n) {
@@ -48,7 +65,7 @@ void Sweep::fire() {
     if (kind_ == Kind::write) kernels_.fill(target_, nbytes_, stream_);
     if (kind_ == Kind::copy) kernels_.copy({&target, 1, &source, 1, nbytes_});
     if (kind_ == Kind::update) kernels_.update(target_, nbytes_);
-    watch_.arrive(exit_gate());
+    watch_.arrive(exit_gate(), watch_.rank());
     watch_.wait_all(exit_gate(), ++fired_);
 }
 
@@ -85,7 +102,7 @@ void Direct::await(const Wait& wait, std::int64_t window) {
 void Direct::fire() {
     const int me = watch_.rank();
     watch_.publish(progress(me), mark(me, 0, -1));
-    if (gates_) watch_.arrive(entry_gate());
+    if (gates_) watch_.arrive(entry_gate(), me);
     if (enter_all_) watch_.wait_all(entry_gate(), fired_ + 1);
     for (std::int64_t round = 0; round < nwindows_ + depth_; ++round) {
         std::int64_t index = -1;
@@ -99,25 +116,51 @@ void Direct::fire() {
             if (task.publish) watch_.publish(progress(me), mark(me, round, index));
         }
     }
-    if (gates_) watch_.arrive(exit_gate());
+    if (gates_) watch_.arrive(exit_gate(), me);
     if (exit_all_) watch_.wait_all(exit_gate(), fired_ + 1);
     for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
     ++fired_;
 }
 
-void Direct::run(const Task& task, std::size_t from, std::size_t count) {
-    const std::size_t size = size_of(type_);
-    const auto at = [&](const Place& p) { return p.fixed ? p.at : p.at + from * size; };
-    targets_.clear();
-    sources_.clear();
-    for (const Place& p : task.targets) targets_.push_back({at(p), p.stream});
-    for (const Place& p : task.sources) sources_.push_back(at(p));
-    const bool copies = sources_.size() == 1;
-    const Pass pass{
-        targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
-        static_cast<int>(sources_.size()), copies ? count * size : count};
-    if (copies) kernels_.copy(pass);
-    else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
+Pooled::Pooled(
+    Watch& watch, Line* lines, Type type, Op op, std::vector<std::vector<Task>> tasks)
+    : Plan(watch, lines, type, op), tasks_(std::move(tasks)) {}
+
+namespace {
+
+// A rank's word says who took its tasks last, on which core, and in which firing, counted from 1.
+constexpr int kRankBits = 12, kCoreBits = 12;
+constexpr std::uint64_t kRanks = std::uint64_t{1} << kRankBits, kCores = std::uint64_t{1} << kCoreBits;
+
+std::uint64_t core_of(std::uint64_t word) { return word / kRanks % kCores; }
+std::uint64_t firing_of(std::uint64_t word) { return word / kRanks / kCores; }
+
+}  // namespace
+
+bool Pooled::claim(int r, std::uint64_t core, bool any) const {
+    std::atomic<std::uint64_t>& word = progress(r).value;
+    std::uint64_t seen = word.load(std::memory_order_relaxed);
+    if (firing_of(seen) > fired_ || !(any || core_of(seen) == core)) return false;
+    const auto rank = static_cast<std::uint64_t>(watch_.rank());
+    return word.compare_exchange_strong(seen, ((fired_ + 1) * kCores + core) * kRanks + rank);
+}
+
+int Pooled::holder(int r) const { return static_cast<int>(progress(r).value.load() % kRanks); }
+
+void Pooled::fire() {
+    const int me = watch_.rank(), size = watch_.size();
+    watch_.arrive(entry_gate(), me);
+    watch_.wait_all(entry_gate(), fired_ + 1);
+    const auto core = static_cast<std::uint64_t>(sched_getcpu()) % kCores;
+    // First what was done on this core in the firing before: its caches may still hold some of it.
+    for (const bool any : {false, true})
+        for (int i = 0; i < size; ++i) {
+            const int r = (me + i) % size;
+            if (!claim(r, core, any)) continue;
+            for (const Task& task : tasks_[static_cast<std::size_t>(r)]) run(task, 0, task.count);
+            watch_.arrive(exit_gate(), r);
+        }
+    watch_.wait_all(exit_gate(), ++fired_, [this](int r) { return holder(r); });
 }
 
 Eager::Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)

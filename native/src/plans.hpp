@@ -68,12 +68,16 @@ protected:
         const int size = watch_.size();
         return {lines_[size + which].word, lines_ + (which + 1) * size + kGates};
     }
+    // One task, or elements `from` on of it.
+    void run(const Task& task, std::size_t from, std::size_t count);
     Gate entry_gate() const { return gate(0); }
     Gate exit_gate() const { return gate(1); }
     Gate barrier_gate() const { return gate(2); }
 
 private:
     std::uint64_t barriers_ = 0;
+    std::vector<Target> targets_;
+    std::vector<const void*> sources_;
 };
 
 
@@ -107,7 +111,6 @@ public:
     void fire() override;
 
 private:
-    void run(const Task& task, std::size_t from, std::size_t count);
     std::uint64_t mark(int rank, std::int64_t round, std::int64_t task) const;
     void await(const Wait& wait, std::int64_t window);
 
@@ -117,8 +120,26 @@ private:
     std::size_t window_;
     std::int64_t nwindows_, depth_;
     bool gates_, enter_all_, exit_all_;
-    std::vector<Target> targets_;
-    std::vector<const void*> sources_;
+};
+
+// For ranks that outnumber the cores, where no task waits for another but only for everyone to have
+// entered: whoever has a core then does the tasks of those who have none, as all memory is mapped
+// here. A rank is given a core once in a firing, to leave one and enter the next, and not twice.
+class Pooled : public Plan {
+public:
+    // `tasks[r]`: those of rank r.
+    Pooled(
+        Watch& watch, Line* lines, Type type, Op op, std::vector<std::vector<Task>> tasks);
+    void fire() override;
+
+private:
+    // Whether this rank, and nobody else, is to do the tasks of rank r in this firing. `any`: also
+    // when they were done on another core last.
+    bool claim(int r, std::uint64_t core, bool any) const;
+    // Who does or did the tasks of rank r last.
+    int holder(int r) const;
+
+    std::vector<std::vector<Task>> tasks_;
 };
 
 struct Copy {  // inside the rank: target becomes source, or gains it

@@ -60,20 +60,29 @@ public:
         if (!crowded_) word.value.store(value, std::memory_order_release);
         else word.value.exchange(value), wake(word);
     }
-    // Counts this rank in; whoever completes the round wakes the others, and nobody else does.
-    void arrive(const Gate& gate) const {
-        Word& mine = gate.arrivals[rank_].word;
-        mine.value.store(mine.value.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    // Counts a rank in: this one, or one whose part it did. Whoever completes the round wakes the
+    // others, and nobody else does.
+    void arrive(const Gate& gate, int rank) const {
+        Word& word = gate.arrivals[rank].word;
+        word.value.store(word.value.load(std::memory_order_relaxed) + 1, std::memory_order_release);
         const std::uint64_t arrived = gate.count.value.fetch_add(1) + 1;
         if (crowded_ && arrived % pidfds_.size() == 0) wake(gate.count);
     }
-    // Returns when every rank has arrived so many times.
-    void wait_all(const Gate& gate, std::uint64_t times) const {
+    // Returns when every rank has arrived so many times. `holder(r)`: who lets rank r arrive.
+    template <class Holder>
+    void wait_all(const Gate& gate, std::uint64_t times, Holder holder) const {
         const std::uint64_t value = times * pidfds_.size();
         if (gate.count.value.load(std::memory_order_acquire) >= value) return;
-        wait_long(gate.count, value, [&gate, times](int rank) {
-            return gate.arrivals[rank].word.value.load(std::memory_order_acquire) < times;
+        wait_long(gate.count, value, [&](int rank) {
+            for (int r = 0; r < size(); ++r)
+                if (gate.arrivals[r].word.value.load(std::memory_order_acquire) < times &&
+                    holder(r) == rank)
+                    return true;
+            return false;
         });
+    }
+    void wait_all(const Gate& gate, std::uint64_t times) const {
+        wait_all(gate, times, [](int rank) { return rank; });
     }
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(pidfds_.size()); }

@@ -1,8 +1,8 @@
 """One process of test_shm_processes.py.
 
 ``right EXECUTOR MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no process
-may look into another's files); ``die EXECUTOR FOLDER RANK SIZE``, without a launcher, kills the last
-rank inside a collective.
+may look into another's files); ``die EXECUTOR FOLDER RANK SIZE ALGORITHM``, without a launcher,
+kills the last rank inside a collective.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def right(world: World, transport: ShmTransport) -> None:
         print(f"right {checked}", flush=True)
 
 
-def die(world: FileWorld, executor: str) -> None:
+def die(world: FileWorld, executor: str, algorithm: str) -> None:
     """Kill the last rank inside the loop.
 
     The others print what they still map once they have closed, and who was lost.
@@ -58,7 +58,7 @@ def die(world: FileWorld, executor: str) -> None:
     transport = ShmTransport(world, executor=executor)  # type: ignore[arg-type]
     elements = 1 << 20
     source, target = (transport.allocate(elements * 4).view(np.float32) for _ in range(2))
-    schedule = build("allreduce", "ring", world.size)
+    schedule = build("allreduce", algorithm, world.size)
     where = (schedule, spec("allreduce"), transport, world.rank, source, target)
     plan = Plan(*where, op("sum"), elements)
     plan()
@@ -133,4 +133,4 @@ if __name__ == "__main__":
         the_transport.close()
     else:
         files = FileWorld(Path(rest[0]), int(rest[1]), int(rest[2]))
-        die(files, executor)
+        die(files, executor, rest[3])

@@ -15,6 +15,7 @@ from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
+from collectives.shared.fast import can_pool
 from collectives.shared.flow import ENTRY, STAGE, Flow, flow
 from collectives.shared.tasks import Place, encode, ordered
 from tests.collectives.cases import expected, inputs
@@ -120,6 +121,24 @@ def test_two_shot_is_one_pass(nranks: int, in_place: bool) -> None:
     for works in found.works:
         (only,) = works
         assert len(only.sources) == len(only.targets) == nranks
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_what_any_rank_may_do_for_another(pair: tuple[str, str]) -> None:
+    """Rule: passes are pooled only where all begin when all have entered and meet in no memory."""
+    found = _flow(*pair, 8, 64, False)
+    assert found is not None
+    if not can_pool(found):
+        assert pair not in {("allreduce", "sharded_ps"), ("allgather", "direct")}
+        return
+    touched: dict[Place, int] = {}
+    for rank, works in enumerate(found.works):
+        assert {peer for work in works for peer, _ in work.waits} == set(range(8)) - {rank}
+        for work in works:
+            assert all(task == ENTRY for _, task in work.waits)
+            assert STAGE not in {place.segment for place in (*work.sources, *work.targets)}
+            for place in work.targets:
+                assert touched.setdefault(place, rank) == rank
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

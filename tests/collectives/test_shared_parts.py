@@ -1,5 +1,6 @@
 """Cores for ranks, and the least that memory must do."""
 
+import os
 from itertools import groupby
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from collectives.catalogue import spec
 from collectives.errors import Unsupported
 from collectives.layout import Layout
-from collectives.shared.bind import cores_of, numa_nodes, place_cores
+from collectives.shared.bind import cores_of, numa_nodes, place_cores, turn_group
 from collectives.shared.ceiling import Ceiling, Least, least, probe
 from collectives.worlds.inproc import InprocWorld, run
 
@@ -51,6 +52,16 @@ def test_nodes_are_read_from_the_kernel_in_their_order(tmp_path: Path) -> None:
         (tmp_path / node / "cpulist").write_text(cores)
     assert numa_nodes(tmp_path) == [[0, 1, 2], [8, 10, 11]]
     assert numa_nodes(tmp_path / "none") == []
+
+
+def test_ranks_of_several_sessions_do_not_pass_a_core_on(tmp_path: Path) -> None:
+    """Rule: the session counts where the kernel groups tasks by it, and nothing does elsewhere."""
+    said = tmp_path / "sched_autogroup_enabled"
+    assert turn_group(said) == 0
+    said.write_text("0\n")
+    assert turn_group(said) == 0
+    said.write_text("1\n")
+    assert turn_group(said) == os.getsid(0)
 
 
 def test_cores_are_counted_once() -> None:

@@ -29,12 +29,9 @@ from tests.collectives.cases import (
     placements,
 )
 
-EXECUTORS = [
-    "numpy",
-    pytest.param(
-        "native", marks=pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
-    ),
-]
+needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+# ``pooled``: the native one, with passes that any rank does for any other where that is possible.
+EXECUTORS = ["numpy", *(pytest.param(name, marks=needs_native) for name in ("native", "pooled"))]
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -43,9 +40,17 @@ def executor(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTransport:
+    """A transport whose ranks take turns on the cores, or do not, however many cores there are."""
+    name = "native" if executor == "pooled" else executor
+    transport = ShmTransport(world, executor=name, deadline=deadline)
+    transport.turns = executor == "pooled"
+    return transport
+
+
 def _play(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
     """One rank's part of every case, fired twice and compared each time."""
-    transport, rank = ShmTransport(world, executor=executor, deadline=120), world.rank
+    transport, rank = _transport(world, executor, deadline=120), world.rank
     for judged in everything:
         case = judged.case
         source, target = memory(allocator(transport, case), case, judged.layout, rank)
@@ -112,7 +117,7 @@ def _each(
     body: Callable[[InprocWorld, ShmTransport], None], executor: str, nranks: int = 2
 ) -> None:
     def rank(world: InprocWorld) -> None:
-        body(world, ShmTransport(world, executor=executor, deadline=60))
+        body(world, _transport(world, executor))
 
     run(nranks, rank, deadline=120)
 
@@ -212,10 +217,10 @@ def test_without_anonymous_files_mpi_is_named(
 
     monkeypatch.setattr("os.memfd_create", refuse)
     with pytest.raises(Unavailable, match=r"Function not implemented.*--transport mpi"):
-        run(1, lambda world: ShmTransport(world, executor=executor), deadline=20)
+        run(1, lambda world: _transport(world, executor), deadline=20)
 
 
-@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+@needs_native
 def test_stores_past_the_caches_are_chosen_by_all_alike() -> None:
     """Rule: one measurement decides for all ranks, once."""
     found: dict[int, bool] = {}
@@ -228,7 +233,7 @@ def test_stores_past_the_caches_are_chosen_by_all_alike() -> None:
     assert len(found) == 3 and len(set(found.values())) == 1
 
 
-@pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+@needs_native
 def test_the_ceiling_of_ranks_with_unequal_buffers() -> None:
     """Rule: where only the root has a source, all ranks still sweep alike and agree on the rates."""
     found: dict[int, object] = {}
@@ -249,7 +254,7 @@ def test_two_nodes_are_refused(executor: str) -> None:
     def body(world: InprocWorld) -> None:
         world.nodes = (0, 1)
         with pytest.raises(Unsupported, match="--transport mpi"):
-            ShmTransport(world, executor=executor)
+            _transport(world, executor)
 
     run(2, body, deadline=20)
 

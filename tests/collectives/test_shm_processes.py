@@ -37,15 +37,18 @@ def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str, me
     assert int(done.stdout.split()[-1]) >= 12 * 9
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "sharded_ps"])
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_killed_rank_is_named_by_the_others(executor: str, tmp_path: Path) -> None:
+def test_a_killed_rank_is_named_by_the_others(
+    executor: str, algorithm: str, tmp_path: Path
+) -> None:
     """Rule: SIGKILL inside a collective is noticed before any deadline; nothing stays mapped.
 
     Without a launcher, which might end the others before they notice.
     """
     ranks = [
         subprocess.Popen(
-            [sys.executable, SCRIPT, "die", executor, str(tmp_path), str(rank), "3"],
+            [sys.executable, SCRIPT, "die", executor, str(tmp_path), str(rank), "3", algorithm],
             env=environment(),
             cwd=REPO,
             stdout=subprocess.PIPE,

@@ -13,6 +13,20 @@ if core is None:
 
 UFUNCS = [np.add, np.multiply, np.minimum, np.maximum]
 COUNTS = [1, 3, 64, 1023, 4099]
+# Sources and targets: either side of every number from which on passes are written otherwise.
+PLACES = [
+    (2, 1),
+    (2, 2),
+    (2, 3),
+    (3, 3),
+    (4, 4),
+    (4, 1),
+    (5, 3),
+    (3, 5),
+    (16, 16),
+    (16, 17),
+    (17, 2),
+]
 
 
 def values(kind, sources, count, seed):
@@ -48,7 +62,7 @@ def test_pass_equals_numpy(isa, number, name):
     """Rule: a pass equals NumPy's, whatever the sources, targets, count, alignment and store."""
     kind = dtype(name)
     for seed, count in enumerate(COUNTS):
-        for sources, ntargets in ((2, 1), (2, 2), (3, 3), (4, 4), (4, 1), (5, 3), (9, 3)):
+        for sources, ntargets in PLACES:
             rows = values(kind, sources, count, seed)
             inputs = [shifted(row, (i + seed) % 5) for i, row in enumerate(rows)]
             targets = [shifted(np.zeros(count, kind), i) for i in range(ntargets)]
@@ -83,7 +97,7 @@ def test_two_byte_floats_round_once_to_nearest_even(isa, name):
 
 
 @pytest.mark.parametrize("isa", core.isas())
-@pytest.mark.parametrize("sources", [2, 4, 7])
+@pytest.mark.parametrize("sources", [2, 4, 7, 16, 20])
 def test_targets_may_be_sources(isa, sources):
     """Rule: in place, all sources of a block are read before any target of it is written."""
     rows = values(np.dtype(np.float32), sources, 5000, 1)
