@@ -192,8 +192,8 @@ def _rounds(
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
-        # Six sweeps make a limit; at least five of each, for their median.
-        fewest, each = (5, 6 * once) if name == "limit" else (1, once)
+        # Six sweeps make a limit. Few of long ones: turns of a round are compared with each other.
+        fewest, each = (2, 6 * once) if name == "limit" else (3 if "shm" in name else 1, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):

