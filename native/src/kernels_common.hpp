@@ -16,3 +16,5 @@
 #else
 #define BUSBAR_INDEPENDENT _Pragma("GCC ivdep")
 #endif
+// For lambdas whose every call is to be instructions of its own.
+#define BUSBAR_INLINE __attribute__((always_inline))
