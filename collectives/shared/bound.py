@@ -15,16 +15,15 @@ from collectives.program import Program
 from collectives.shared.fast import (
     STREAM_BYTES_PER_CORE,
     Shape,
-    can_pool,
     direct,
     eager,
     mail_bytes,
     moved,
-    pooled,
 )
 from collectives.shared.flow import flow
 from collectives.shared.lines import plan_bytes, words
 from collectives.shared.memory import Memory
+from collectives.shared.pool import can_pool, pooled
 from collectives.shared.reference import Lives, Reference
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
@@ -55,6 +54,7 @@ class Host(Protocol):
     watch: Any
     lives: Lives
     cores: int
+    crowded: bool
     turns: bool
 
     def common(self, nbytes: int) -> Array: ...
@@ -104,8 +104,10 @@ class Bound(Counted):
         found = flow(ordered(programs), nranks)
         nbytes = moved(found) * shape.itemsize
         stream = nbytes > STREAM_BYTES_PER_CORE * shape.cores and transport.streams(nbytes)
-        if transport.turns and can_pool(found):
-            plan = pooled(core, transport.watch, self, found, op, stream)
+        if transport.crowded and can_pool(found):
+            plan, self._stage = pooled(
+                core, transport.watch, self, found, op, stream, transport.turns
+            )
             return cast(FiredPlan, plan)
         plan, self._stage = direct(core, transport.watch, self, found, shape, op, stream)
         return cast(FiredPlan, plan)

@@ -7,7 +7,7 @@ handed in, so that this imports nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -24,12 +24,12 @@ __all__ = [
     "STREAM_BYTES_PER_CORE",
     "Binding",
     "Shape",
-    "can_pool",
     "direct",
     "eager",
     "mail_bytes",
     "moved",
-    "pooled",
+    "op_number",
+    "task_numbers",
     "type_number",
     "window_bytes",
 ]
@@ -50,8 +50,6 @@ CROWDED_WINDOW_BYTES = 2 << 20
 # measurement finds them faster (`ShmTransport.streams`).
 STREAM_BYTES_PER_CORE = 2 << 20
 STREAM_PROBE_BYTES_PER_CORE = 32 << 20
-# Ranks that a word of a pooled plan can tell apart (`kRankBits` in native/src/plans.cpp).
-MOST_POOLED = 4096
 _WORD, _PAIR = 16, 128
 
 
@@ -126,6 +124,12 @@ def direct(
     mine = found.works[to.rank]
     slot = max((w.size for w in mine), default=0)
     stage = np.empty(found.slots[to.rank] * min(window, slot), to.dtype)
+
+    def address(place: Place) -> int:
+        if place.segment == STAGE:
+            return int(stage.ctypes.data) + place.start * min(window, slot) * to.dtype.itemsize
+        return to.address(place)
+
     # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
     # is still in a cache when the other comes to it.
     all_cold = nranks > shape.cores and found.crossing
@@ -136,8 +140,8 @@ def direct(
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
         past = {*work.targets} - {*work.sources} if all_cold else work.cold
-        at = int(stage.ctypes.data)
-        numbers += _task(work, _waits(found, waits), to, at, window, past if stream else set())
+        past = past if stream else set()
+        numbers += task_numbers(work, work.size, _waits(found, waits), address, past)
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,
@@ -154,31 +158,6 @@ def direct(
         leave[to.rank],
     )
     return plan, stage
-
-
-def can_pool(found: Flow) -> bool:
-    """Whether passes wait for all ranks to have entered and nothing else, in memory that all map."""
-    if found.crossing or any(found.slots) or len(found.works) > MOST_POOLED:
-        return False
-    others = len(found.works) - 1
-    begun = (len({peer for work in works for peer, _ in work.waits}) for works in found.works)
-    return all(n == others for n in (*begun, *map(len, found.exits)))
-
-
-def pooled(
-    core: ModuleType, watch: Any, to: Binding, found: Flow, op: Op | None, stream: bool
-) -> Any:
-    """A plan in which whoever has a core does the passes of those who have none.
-
-    For what `can_pool`, where ranks take turns on the cores. ``stream`` as for `direct`.
-    """
-    numbers = [len(found.works)]
-    for works in found.works:
-        numbers.append(len(works))
-        for work in works:
-            numbers += _task(work, [0], to, 0, work.size, work.cold if stream else set())
-    described = np.array(numbers, np.int64)
-    return core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described)
 
 
 def moved(found: Flow) -> int:
@@ -198,19 +177,16 @@ def _waits(found: Flow, waits: Sequence[tuple[int, int]]) -> list[int]:
     return numbers
 
 
-def _task(
-    work: Work, waits: list[int], to: Binding, stage: int, window: int, past: set[Place]
+def task_numbers(
+    work: Work, size: int, waits: list[int], address: Callable[[Place], int], past: set[Place]
 ) -> list[int]:
-    def place(p: Place, target: bool) -> list[int]:
-        if p.segment == STAGE:
-            return [stage + p.start * min(window, work.size) * to.dtype.itemsize, 1]
-        return [to.address(p), 2 * (target and p in past)]
-
-    numbers = [len(work.sources) > 1, work.published, work.size]
+    """``size`` elements of a pass as numbers; ``past``: targets to be stored past the caches."""
+    numbers = [len(work.sources) > 1, work.published, size]
     for places in (work.targets, work.sources):
         numbers.append(len(places))
         for p in places:
-            numbers += place(p, places is work.targets)
+            stored = places is work.targets and p in past
+            numbers += [address(p), 1 if p.segment == STAGE else 2 * stored]
     return [*numbers, *waits, work.stage]
 
 

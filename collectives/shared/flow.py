@@ -51,13 +51,16 @@ class Flow:
     """Every rank's work in order, whom each waits for before it leaves, and staging slots.
 
     ``aligned``: every pass covers equal pieces, element for element, so that the whole may be
-    carried out window by window. ``crossing``: some pass waits for another rank's pass.
+    carried out window by window. ``order``: all ranks' work in an order in which one could do it.
+    ``joined``: nobody can leave before all have entered.
     """
 
     works: tuple[tuple[Work, ...], ...]
     exits: tuple[tuple[tuple[int, int], ...], ...]
     slots: tuple[int, ...]
     aligned: bool
+    order: tuple[Work, ...]
+    joined: bool
 
     @property
     def crossing(self) -> bool:
@@ -196,6 +199,16 @@ class _Order:
         self.history: list[list[list[int]]] = [[] for _ in range(nranks)]
         self.last = [[ENTRY - 1] * nranks for _ in range(nranks)]
 
+    @property
+    def joined(self) -> bool:
+        """Whether all know of all others that they have entered."""
+        return all(
+            task >= ENTRY
+            for rank, known in enumerate(self.known)
+            for peer, task in enumerate(known)
+            if peer != rank
+        )
+
     def atoms(self, place: Place, size: int) -> list[Place]:
         if place.segment == STAGE:
             return []
@@ -272,7 +285,7 @@ def flow(tasks: Sequence[Task], nranks: int) -> Flow:
             work.published = (rank, number) in waited
     if not any(slots):  # what is put aside in one window must be gone before the next
         _set_stages(works, nranks)
-    return Flow(ranks, exits, tuple(slots), aligned)
+    return Flow(ranks, exits, tuple(slots), aligned, tuple(works), order.joined)
 
 
 def _set_stages(works: list[Work], nranks: int) -> None:

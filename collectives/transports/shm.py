@@ -22,7 +22,7 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of, turn_group
 from collectives.shared.bound import Bound
-from collectives.shared.ceiling import Ceiling, probe
+from collectives.shared.ceiling import Ceiling, probe, sweeps
 from collectives.shared.fast import STREAM_PROBE_BYTES_PER_CORE
 from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
@@ -87,15 +87,15 @@ class ShmTransport:
         everyone = world.gather(mine)
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
-        crowded = world.size > self.cores
+        self.crowded = world.size > self.cores
         # Whether ranks take turns on the cores as they like: a yield lets another go on.
-        self.turns = crowded and len({one["group"] for one in everyone}) == 1
+        self.turns = self.crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
         self.watch = core and core.Watch(
-            world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
+            world.rank, int(self._life.ctypes.data), self.pids, self.crowded, deadline
         )
 
     @property
@@ -180,7 +180,7 @@ class ShmTransport:
             source, target = self.allocate(each), self.allocate(each)
             seconds = []
             for stream in (False, True):
-                mine = self._sweep("copy", stream, source, target, each, 7)
+                mine = self._sweep("copy", stream, source, target, each, sweeps(most))
                 everyone = self.world.gather(mine)
                 # The least: what disturbs a sweep only makes it longer.
                 seconds.append(min(map(max, zip(*everyone, strict=True))))

@@ -85,6 +85,10 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
     }
 }
 
+// Two cache lines. Strips past the caches begin at a multiple of it: of five targets and more, stores
+// took five times as long when a strip was the second line of a pair and the first of the next.
+constexpr std::size_t kPair = 128;
+
 // Bytes until the targets that are to be stored past the caches are aligned for it; more than
 // there are when they never are together.
 inline std::size_t skew(const Pass& p, std::size_t nbytes) {
@@ -92,7 +96,7 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     bool any = false;
     for (int t = 0; t < p.ntargets; ++t) {
         if (!p.targets[t].stream) continue;
-        const std::size_t mine = -reinterpret_cast<std::uintptr_t>(p.targets[t].at) % kVector;
+        const std::size_t mine = -reinterpret_cast<std::uintptr_t>(p.targets[t].at) % kPair;
         if (any && mine != found) return nbytes;
         found = mine, any = true;
     }

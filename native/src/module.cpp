@@ -116,6 +116,13 @@ Task read_task(Numbers& n) {
     return t;
 }
 
+Chain read_chain(Numbers& n) {
+    Chain c{n.size(), {}};
+    if (!c.window) throw std::invalid_argument("a chain's window has no elements");
+    c.tasks = n.list<Task>([&] { return read_task(n); });
+    return c;
+}
+
 Copy read_copy(Numbers& n) {
     std::byte *target = n.address(), *source = n.address();
     const std::size_t count = n.size();
@@ -155,12 +162,12 @@ std::unique_ptr<Plan> direct(
 
 std::unique_ptr<Plan> pooled(
     Watch& watch, std::uintptr_t lines, int type, int op,
-    const py::array_t<std::int64_t>& numbers) {
+    const py::array_t<std::int64_t>& numbers, bool shared) {
     Numbers n(numbers);
-    auto tasks = n.list<std::vector<Task>>([&] { return n.list<Task>([&] { return read_task(n); }); });
-    if (static_cast<int>(tasks.size()) != watch.size())
-        throw std::invalid_argument("a pooled plan needs the tasks of every rank");
-    return std::make_unique<Pooled>(watch, lines_at(lines), Type(type), Op(op), std::move(tasks));
+    auto parts = n.list<Part>([&] { return n.list<Chain>([&] { return read_chain(n); }); });
+    if (static_cast<int>(parts.size()) != watch.size())
+        throw std::invalid_argument("a pooled plan needs as many parts as ranks");
+    return std::make_unique<Pooled>(watch, lines_at(lines), Type(type), Op(op), std::move(parts), shared);
 }
 
 std::unique_ptr<Plan> eager(

@@ -123,12 +123,12 @@ void Direct::fire() {
 }
 
 Pooled::Pooled(
-    Watch& watch, Line* lines, Type type, Op op, std::vector<std::vector<Task>> tasks)
-    : Plan(watch, lines, type, op), tasks_(std::move(tasks)) {}
+    Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts, bool shared)
+    : Plan(watch, lines, type, op), parts_(std::move(parts)), shared_(shared) {}
 
 namespace {
 
-// A rank's word says who took its tasks last, on which core, and in which firing, counted from 1.
+// A part's word says who took it last, on which core, and in which firing, counted from 1.
 constexpr int kRankBits = 12, kCoreBits = 12;
 constexpr std::uint64_t kRanks = std::uint64_t{1} << kRankBits, kCores = std::uint64_t{1} << kCoreBits;
 
@@ -137,30 +137,47 @@ std::uint64_t firing_of(std::uint64_t word) { return word / kRanks / kCores; }
 
 }  // namespace
 
-bool Pooled::claim(int r, std::uint64_t core, bool any) const {
-    std::atomic<std::uint64_t>& word = progress(r).value;
+bool Pooled::claim(int part, std::uint64_t core, bool any) const {
+    std::atomic<std::uint64_t>& word = progress(part).value;
     std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (firing_of(seen) > fired_ || !(any || core_of(seen) == core)) return false;
     const auto rank = static_cast<std::uint64_t>(watch_.rank());
     return word.compare_exchange_strong(seen, ((fired_ + 1) * kCores + core) * kRanks + rank);
 }
 
-int Pooled::holder(int r) const { return static_cast<int>(progress(r).value.load() % kRanks); }
+int Pooled::holder(int part) const {
+    return shared_ ? static_cast<int>(progress(part).value.load() % kRanks) : part;
+}
 
-void Pooled::fire() {
+void Pooled::run_chain(const Chain& chain) {
+    std::size_t size = 0;
+    for (const Task& task : chain.tasks) size = std::max(size, task.count);
+    for (std::size_t from = 0; from < size; from += chain.window)
+        for (const Task& task : chain.tasks)
+            if (from < task.count) run(task, from, std::min(chain.window, task.count - from));
+}
+
+void Pooled::run_part(int part) {
+    for (const Chain& chain : parts_[static_cast<std::size_t>(part)]) run_chain(chain);
+    watch_.arrive(exit_gate(), part);
+}
+
+void Pooled::run_shared() {
     const int me = watch_.rank(), size = watch_.size();
-    watch_.arrive(entry_gate(), me);
-    watch_.wait_all(entry_gate(), fired_ + 1);
     const auto core = static_cast<std::uint64_t>(sched_getcpu()) % kCores;
     // First what was done on this core in the firing before: its caches may still hold some of it.
     for (const bool any : {false, true})
-        for (int i = 0; i < size; ++i) {
-            const int r = (me + i) % size;
-            if (!claim(r, core, any)) continue;
-            for (const Task& task : tasks_[static_cast<std::size_t>(r)]) run(task, 0, task.count);
-            watch_.arrive(exit_gate(), r);
-        }
-    watch_.wait_all(exit_gate(), ++fired_, [this](int r) { return holder(r); });
+        for (int i = 0; i < size; ++i)
+            if (const int part = (me + i) % size; claim(part, core, any)) run_part(part);
+}
+
+void Pooled::fire() {
+    const int me = watch_.rank();
+    watch_.arrive(entry_gate(), me);
+    watch_.wait_all(entry_gate(), fired_ + 1);
+    if (shared_) run_shared();
+    else run_part(me);
+    watch_.wait_all(exit_gate(), ++fired_, [this](int part) { return holder(part); });
 }
 
 Eager::Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)

@@ -122,24 +122,34 @@ private:
     bool gates_, enter_all_, exit_all_;
 };
 
-// For ranks that outnumber the cores, where no task waits for another but only for everyone to have
-// entered: whoever has a core then does the tasks of those who have none, as all memory is mapped
-// here. A rank is given a core once in a firing, to leave one and enter the next, and not twice.
+struct Chain {  // tasks in order, gone through window by window; nobody else's touch what they write
+    std::size_t window;
+    std::vector<Task> tasks;
+};
+using Part = std::vector<Chain>;
+
+// For ranks that outnumber the cores, where nobody leaves before everyone has entered: what depends on
+// each other is done by one rank alone, as all memory is mapped here, and a part never waits for
+// another.
 class Pooled : public Plan {
 public:
-    // `tasks[r]`: those of rank r.
-    Pooled(
-        Watch& watch, Line* lines, Type type, Op op, std::vector<std::vector<Task>> tasks);
+    // `parts`: as many as ranks. `shared`: whoever has a core does the parts of those who have none,
+    // so that a rank is given a core once in a firing, to leave one and enter the next.
+    Pooled(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts, bool shared);
     void fire() override;
 
 private:
-    // Whether this rank, and nobody else, is to do the tasks of rank r in this firing. `any`: also
-    // when they were done on another core last.
-    bool claim(int r, std::uint64_t core, bool any) const;
-    // Who does or did the tasks of rank r last.
-    int holder(int r) const;
+    // Whether this rank, and nobody else, is to do a part in this firing. `any`: also when it was
+    // done on another core last.
+    bool claim(int part, std::uint64_t core, bool any) const;
+    // Who does or did a part last.
+    int holder(int part) const;
+    void run_shared();
+    void run_part(int part);
+    void run_chain(const Chain& chain);
 
-    std::vector<std::vector<Task>> tasks_;
+    std::vector<Part> parts_;
+    bool shared_;
 };
 
 struct Copy {  // inside the rank: target becomes source, or gains it

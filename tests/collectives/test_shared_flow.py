@@ -15,8 +15,8 @@ from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
-from collectives.shared.fast import can_pool
-from collectives.shared.flow import ENTRY, STAGE, Flow, flow
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.shared.pool import PIECE_BYTES, can_pool, chains, parts
 from collectives.shared.tasks import Place, encode, ordered
 from tests.collectives.cases import expected, inputs
 
@@ -64,18 +64,23 @@ class _Machine:
             return self.stage.setdefault(place, np.empty(size, np.int64))[:size]
         return self.memory[place.rank, place.segment][place.start : place.start + size]
 
+    def enter(self, rank: int) -> None:
+        mine = self.given[rank]
+        self.memory[rank, self.source][: len(mine)] = mine
+
+    def carry_out(self, one: Work) -> None:
+        if one.sources[0].segment != STAGE and one.targets[0].segment == STAGE:
+            self.stage.pop(one.targets[0], None)
+        total = sum(self.view(p, one.size).copy() for p in one.sources)
+        for place in one.targets:
+            self.view(place, one.size)[...] = total
+
     def advance(self, rank: int) -> None:
         number, works = self.done[rank] + 1, self.work.works[rank]
         if number == ENTRY:
-            mine = self.given[rank]
-            self.memory[rank, self.source][: len(mine)] = mine
+            self.enter(rank)
         elif number < len(works):
-            one = works[number]
-            if one.sources[0].segment != STAGE and one.targets[0].segment == STAGE:
-                self.stage.pop(one.targets[0], None)
-            total = sum(self.view(p, one.size).copy() for p in one.sources)
-            for place in one.targets:
-                self.view(place, one.size)[...] = total
+            self.carry_out(works[number])
         else:
             self.results[rank] = self.memory[rank, 1].copy()
             for segment in (0, 1, 2):
@@ -123,22 +128,89 @@ def test_two_shot_is_one_pass(nranks: int, in_place: bool) -> None:
         assert len(only.sources) == len(only.targets) == nranks
 
 
+def _touched(works: tuple[Work, ...], written: bool) -> set[Place]:
+    """Places that passes write, or read or write, but for what is put aside."""
+    every = (p for w in works for p in (w.targets if written else (*w.targets, *w.sources)))
+    return {place for place in every if place.segment != STAGE}
+
+
+@pytest.mark.parametrize("nranks", [3, 8])
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_what_any_rank_may_do_for_another(pair: tuple[str, str]) -> None:
-    """Rule: passes are pooled only where all begin when all have entered and meet in no memory."""
-    found = _flow(*pair, 8, 64, False)
-    assert found is not None
-    if not can_pool(found):
-        assert pair not in {("allreduce", "sharded_ps"), ("allgather", "direct")}
+def test_chains_share_nothing_that_is_written(pair: tuple[str, str], nranks: int) -> None:
+    """Rule: every pass is in one chain, in order, and no chain touches what another one writes."""
+    found = _flow(*pair, nranks, 8 * nranks, False)
+    if found is None or not can_pool(found):
         return
-    touched: dict[Place, int] = {}
-    for rank, works in enumerate(found.works):
-        assert {peer for work in works for peer, _ in work.waits} == set(range(8)) - {rank}
+    every = chains(found)
+    order = {id(work): i for i, work in enumerate(found.order)}
+    assert sorted(order[id(w)] for works in every for w in works) == list(range(len(found.order)))
+    for works in every:
+        numbers = [order[id(work)] for work in works]
+        assert numbers == sorted(numbers)
+        others = [one for one in every if one is not works]
+        if found.aligned:
+            written = _touched(works, True)
+            assert not any(written & _touched(one, False) for one in others)
+
+
+def test_what_is_pooled() -> None:
+    """Rule: where nobody could leave before all have entered, and only there."""
+    for pair in (("allreduce", "ring"), ("allreduce", "tree"), ("allgather", "direct")):
+        found = _flow(*pair, 8, 64, False)
+        assert found is not None and can_pool(found), pair
+    for pair in (("broadcast", "binomial"), ("gather", "flat"), ("reduce", "chain")):
+        found = _flow(*pair, 8, 64, False)
+        assert found is not None and not can_pool(found), pair
+
+
+@pytest.mark.parametrize("elements", [8 * 5, 100_003])
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_parts_are_of_like_work_and_leave_nothing_out(pair: tuple[str, str], elements: int) -> None:
+    """Rule: the pieces of a chain are all its elements, once each; parts differ by few pages."""
+    found = _flow(*pair, 5, elements, False)
+    if found is None or not can_pool(found):
+        return
+    every = parts(found, 4)
+    assert len(every) == 5
+    for works in chains(found):
+        pieces = sorted((p.start, p.size) for part in every for p in part if p.works == works)
+        at = 0
+        for start, size in pieces:
+            assert start == at and size > 0
+            at += size
+        assert at == max(work.size for work in works)
+    if found.aligned:
+        work = [
+            sum(p.size * sum(len(w.sources) + len(w.targets) for w in p.works) for p in part)
+            for part in every
+        ]
+        widest = max(sum(len(w.sources) + len(w.targets) for w in p) for p in chains(found))
+        assert max(work) - min(work) <= 2 * widest * PIECE_BYTES // 4 + max(work) // 5
+
+
+@given(st.sampled_from(PAIRS), st.integers(2, 9), st.integers(0, 40), st.booleans(), st.randoms())
+def test_chains_in_any_order_are_right(
+    pair: tuple[str, str], nranks: int, elements: int, in_place: bool, chance: random.Random
+) -> None:
+    """Rule: whoever does a chain, and whichever comes first, the result is the schedule's."""
+    what = spec(pair[0])
+    in_place = in_place and what.name == "allreduce"
+    found = _flow(*pair, nranks, elements, in_place)
+    if found is None or not can_pool(found) or what.idempotent:
+        return
+    layout = Layout.of(build(*pair, nranks), what)
+    given_ = inputs(layout, elements, np.dtype(np.int64), False)
+    room = max(1, 2 * elements * max(1, what.parts(nranks)))
+    machine = _Machine(found, given_, room, in_place)
+    every = chains(found)
+    chance.shuffle(every)
+    for rank in range(nranks):
+        machine.enter(rank)
+    for works in every:
         for work in works:
-            assert all(task == ENTRY for _, task in work.waits)
-            assert STAGE not in {place.segment for place in (*work.sources, *work.targets)}
-            for place in work.targets:
-                assert touched.setdefault(place, rank) == rank
+            machine.carry_out(work)
+    for rank, want in enumerate(expected(layout, elements, given_, np.add)):
+        assert np.array_equal(machine.memory[rank, 1][: len(want)], want), f"{pair} rank {rank}"
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

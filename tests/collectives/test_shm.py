@@ -30,8 +30,10 @@ from tests.collectives.cases import (
 )
 
 needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
-# ``pooled``: the native one, with passes that any rank does for any other where that is possible.
-EXECUTORS = ["numpy", *(pytest.param(name, marks=needs_native) for name in ("native", "pooled"))]
+# The native one where ranks have cores of their own, and where they have not: then each does a part
+# of all passes (``parts``), or whoever has a core any part (``pooled``).
+NATIVE = ("native", "parts", "pooled")
+EXECUTORS = ["numpy", *(pytest.param(name, marks=needs_native) for name in NATIVE)]
 
 
 @pytest.fixture(params=EXECUTORS)
@@ -41,10 +43,10 @@ def executor(request: pytest.FixtureRequest) -> str:
 
 
 def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTransport:
-    """A transport whose ranks take turns on the cores, or do not, however many cores there are."""
-    name = "native" if executor == "pooled" else executor
+    """A transport whose ranks share cores, or do not, however many cores there are."""
+    name = "native" if executor in NATIVE else executor
     transport = ShmTransport(world, executor=name, deadline=deadline)
-    transport.turns = executor == "pooled"
+    transport.crowded, transport.turns = executor in ("parts", "pooled"), executor == "pooled"
     return transport
 
 

@@ -77,22 +77,22 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
     });
 }
 
-// The same where whoever has a core does the tasks of those who have none.
-void pooled(int size, std::size_t share, bool crowded, bool in_place) {
+// The same where each has a part, or whoever has a core does those of who has none.
+void pooled(int size, std::size_t share, bool crowded, bool in_place, bool shared) {
     World world(size, share * size);
     const auto inputs = world.in;
     world.run(crowded, [&](int r, Watch& watch) {
         auto& to = in_place ? world.in : world.out;
-        std::vector<std::vector<Task>> tasks(size);
+        std::vector<Part> parts(size);
         for (int owner = 0; owner < size; ++owner) {
             Task task{true, true, share, {}, {}, {}};
             for (int p = 0; p < size; ++p) {
                 task.sources.push_back({bytes(world.in[p], owner * share), false, false});
                 task.targets.push_back({bytes(to[p], owner * share), false, false});
             }
-            tasks[owner].push_back(task);
+            parts[owner].push_back({share, {task}});
         }
-        Pooled plan(watch, world.lines.data(), Type::int32, Op::sum, tasks);
+        Pooled plan(watch, world.lines.data(), Type::int32, Op::sum, parts, shared);
         std::vector<std::int32_t> wanted = inputs[0];
         for (int p = 1; p < size; ++p)
             for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += inputs[p][i];
@@ -102,6 +102,43 @@ void pooled(int size, std::size_t share, bool crowded, bool in_place) {
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
             plan.fire();
             expect(to[r] == wanted, "pooled");
+        }
+    });
+}
+
+// A ring whose every chunk is a chain: the sum goes from rank to rank, and then from rank to rank again.
+void chains(
+    int size, std::size_t share, std::size_t window, bool crowded, bool in_place, bool shared) {
+    World world(size, share * size);
+    const auto inputs = world.in;
+    world.run(crowded, [&](int r, Watch& watch) {
+        auto& to = in_place ? world.in : world.out;
+        std::vector<Part> parts(size);
+        for (int c = 0; c < size; ++c) {
+            const auto at = [&](std::vector<std::int32_t>& memory) {
+                return Place{bytes(memory, c * share), false, false};
+            };
+            Chain chain{window, {}};
+            for (int hop = 1; hop < size; ++hop) {
+                const int from = (c + hop - 1) % size, by = (c + hop) % size;
+                const Place sum = at(hop == 1 ? world.in[from] : to[from]);
+                chain.tasks.push_back({true, true, share, {at(to[by])}, {at(world.in[by]), sum}, {}});
+            }
+            for (int hop = 0; hop < size - 1; ++hop) {
+                const int from = (c + size - 1 + hop) % size, by = (from + 1) % size;
+                chain.tasks.push_back({false, true, share, {at(to[by])}, {at(to[from])}, {}});
+            }
+            parts[c].push_back(chain);
+        }
+        Pooled plan(watch, world.lines.data(), Type::int32, Op::sum, parts, shared);
+        std::vector<std::int32_t> wanted = inputs[0];
+        for (int p = 1; p < size; ++p)
+            for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += inputs[p][i];
+        for (int i = 0; i < 5; ++i) {
+            world.in[r] = inputs[r];
+            std::fill(world.out[r].begin(), world.out[r].end(), -1);
+            plan.fire();
+            expect(to[r] == wanted, "chains");
         }
     });
 }
@@ -268,7 +305,11 @@ int main() {
             ring(3, 1000, 96, crowded, staged);
             ring(4, 64, 64, crowded, staged);
         }
-        for (const bool in_place : {false, true}) pooled(5, 2000, crowded, in_place);
+        for (const bool in_place : {false, true})
+            for (const bool shared : {false, true}) {
+                pooled(5, 2000, crowded, in_place, shared);
+                chains(4, 3000, 700, crowded, in_place, shared);
+            }
         exchange(4, 5000, crowded);
         letters(3, 5, crowded);
     }

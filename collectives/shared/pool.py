@@ -1,0 +1,155 @@
+"""Plans in which whoever has a core does the passes of ranks that have none.
+
+What depends on each other is a *chain*: the ring's moves of one chunk, through all ranks, are one.
+Chains share nothing that is written, so any process may carry one out alone, window by window and
+without waiting: what one rank's pass leaves for the next rank is then still in a cache. For ranks
+that outnumber the cores (docs/shared-memory.md, "Turns").
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from collectives.ops import Op
+from collectives.shared.fast import Binding, op_number, task_numbers, type_number
+from collectives.shared.flow import STAGE, Flow, Work
+from collectives.shared.tasks import Place
+
+__all__ = ["Piece", "can_pool", "chains", "parts", "pooled"]
+
+# Ranks that a word of a pooled plan can tell apart (`kRankBits` in native/src/plans.cpp).
+MOST_POOLED = 4096
+# Bytes of all places of a chain that a window touches: what stays in a core's second-level cache.
+WINDOWS_BYTES = 512 << 10
+# Pieces begin at multiples of this, so that no two processes write one pair of cache lines.
+PIECE_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements ``start`` to ``start + size`` of all passes of a chain, which are in order."""
+
+    works: tuple[Work, ...]
+    start: int
+    size: int
+
+
+def can_pool(found: Flow) -> bool:
+    """Whether nobody could leave before all have entered, and passes can be told apart by what
+    they touch: then the waiting that a pooled plan does is the schedule's own."""  # noqa: D205, D209
+    if not found.aligned and (found.crossing or any(found.slots)):
+        return False
+    return found.joined and len(found.works) <= MOST_POOLED
+
+
+def chains(found: Flow) -> list[tuple[Work, ...]]:
+    """The passes of all ranks, in order, by what depends on each other; a rank's where pieces of
+    places were not matched to each other."""  # noqa: D205, D209
+    if not found.aligned:
+        return [works for works in found.works if works]
+    head = list(range(len(found.order)))
+
+    def root(i: int) -> int:
+        while head[i] != i:
+            head[i] = head[head[i]]
+            i = head[i]
+        return i
+
+    writer: dict[Place, int] = {}
+    readers: dict[Place, list[int]] = defaultdict(list)
+    for i, work in enumerate(found.order):
+        for place in work.sources:
+            if place in writer:
+                head[root(i)] = root(writer[place])
+            readers[place].append(i)
+        for place in work.targets:
+            # What is put aside is put aside for the step: the next user of the slot begins anew.
+            before = [*readers.pop(place, []), *([writer[place]] if place in writer else [])]
+            for j in before if place.segment != STAGE else []:
+                head[root(i)] = root(j)
+            writer[place] = i
+    joined: dict[int, list[Work]] = defaultdict(list)
+    for i, work in enumerate(found.order):
+        joined[root(i)].append(work)
+    return sorted(map(tuple, joined.values()), key=lambda works: works[0].rank)
+
+
+def parts(found: Flow, itemsize: int) -> list[list[Piece]]:
+    """As many parts as ranks, of like work; chains are cut where that needs it."""
+    nranks = len(found.works)
+    every = [(works, max(w.size for w in works), _moved(works)) for works in chains(found)]
+    share = max(sum(moved for _, _, moved in every) / nranks, 1)
+    grain = PIECE_BYTES // itemsize
+    cut: list[list[Piece]] = [[] for _ in range(nranks)]
+    before = 0
+    for works, size, moved in every:
+        bounds = (round((share * n - before) * size / max(moved, 1)) for n in range(1, nranks))
+        inner = {round(b / grain) * grain for b in bounds} if found.aligned else set()
+        edges = [0, *sorted(b for b in inner if 0 < b < size), size]
+        for start, end in pairwise(edges):
+            middle = before + moved * (start + end) / 2 / max(size, 1)
+            cut[min(int(middle / share), nranks - 1)].append(Piece(works, start, end - start))
+        before += moved
+    return cut
+
+
+def _moved(works: Sequence[Work]) -> int:
+    return sum(w.size * (len(w.sources) + len(w.targets)) for w in works)
+
+
+def _window(piece: Piece, itemsize: int) -> int:
+    """Elements that a pass covers before the next one of the chain follows."""
+    if len(piece.works) == 1:
+        return max(piece.size, 1)
+    places = {p for w in piece.works for p in (*w.targets, *w.sources)}
+    return max(WINDOWS_BYTES // len(places), PIECE_BYTES) // itemsize
+
+
+def pooled(
+    core: ModuleType,
+    watch: Any,
+    to: Binding,
+    found: Flow,
+    op: Op | None,
+    stream: bool,
+    shared: bool,
+) -> tuple[Any, Any]:
+    """A plan for what `can_pool`, and the staging that it needs to keep alive.
+
+    ``stream``: whether stores should go past the caches where nothing is lost by it. ``shared``:
+    whether whoever has a core does the parts of others; a rank does its own where not.
+    """
+    itemsize = to.dtype.itemsize
+    every = parts(found, itemsize)
+    windows = [[_window(piece, itemsize) for piece in part] for part in every]
+    widest = max((n for part in windows for n in part), default=1)
+    slots = [sum(found.slots[:rank]) for rank in range(len(found.slots) + 1)]
+    stage = np.empty(slots[-1] * widest, to.dtype)
+
+    def address(place: Place, start: int) -> int:
+        if place.segment == STAGE:
+            slot = slots[place.rank] + place.start
+            return int(stage.ctypes.data) + slot * widest * itemsize
+        return to.address(place) + start * itemsize
+
+    numbers = [len(every)]
+    for pieces, sizes in zip(every, windows, strict=True):
+        numbers.append(len(pieces))
+        for piece, window in zip(pieces, sizes, strict=True):
+            numbers += [window, len(piece.works)]
+            for work in piece.works:
+                size = piece.size if found.aligned else work.size
+                past = work.cold if stream else set()
+                numbers += task_numbers(
+                    work, size, [0], lambda p, at=piece.start: address(p, at), past
+                )
+    described = np.array(numbers, np.int64)
+    plan = core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described, shared)
+    return plan, stage
