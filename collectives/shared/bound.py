@@ -54,7 +54,7 @@ class Host(Protocol):
     watch: Any
     lives: Lives
     cores: int
-    crowded: bool
+    pools: bool
     turns: bool
 
     def common(self, nbytes: int) -> Array: ...
@@ -104,7 +104,7 @@ class Bound(Counted):
         found = flow(ordered(programs), nranks)
         nbytes = moved(found) * shape.itemsize
         stream = nbytes > STREAM_BYTES_PER_CORE * shape.cores and transport.streams(nbytes)
-        if transport.crowded and can_pool(found):
+        if transport.pools and can_pool(found):
             plan, self._stage = pooled(
                 core, transport.watch, self, found, op, stream, transport.turns
             )

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -19,10 +20,10 @@ import numpy as np
 
 from collectives.ops import Op
 from collectives.shared.fast import Binding, op_number, task_numbers, type_number
-from collectives.shared.flow import STAGE, Flow, Work
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work
 from collectives.shared.tasks import Place
 
-__all__ = ["Piece", "can_pool", "chains", "parts", "pooled"]
+__all__ = ["WINDOWS_BYTES", "Piece", "apart", "can_pool", "chains", "parts", "pooled"]
 
 # Ranks that a word of a pooled plan can tell apart (`kRankBits` in native/src/plans.cpp).
 MOST_POOLED = 4096
@@ -81,16 +82,18 @@ def chains(found: Flow) -> list[tuple[Work, ...]]:
     return sorted(map(tuple, joined.values()), key=lambda works: works[0].rank)
 
 
-def parts(found: Flow, itemsize: int) -> list[list[Piece]]:
-    """As many parts as ranks, of like work; chains are cut where that needs it."""
+def parts(found: Flow, grain: int) -> list[list[Piece]]:
+    """As many parts as ranks, of like work; chains are cut where that needs it.
+
+    ``grain``: elements that a piece is a multiple of, but for the last of a chain.
+    """
     nranks = len(found.works)
     every = [(works, max(w.size for w in works), _moved(works)) for works in chains(found)]
     share = max(sum(moved for _, _, moved in every) / nranks, 1)
-    grain = PIECE_BYTES // itemsize
     cut: list[list[Piece]] = [[] for _ in range(nranks)]
     before = 0
     for works, size, moved in every:
-        bounds = (round((share * n - before) * size / max(moved, 1)) for n in range(1, nranks))
+        bounds = ((share * n - before) * size / max(moved, 1) for n in range(1, nranks))
         inner = {round(b / grain) * grain for b in bounds} if found.aligned else set()
         edges = [0, *sorted(b for b in inner if 0 < b < size), size]
         for start, end in pairwise(edges):
@@ -104,9 +107,50 @@ def _moved(works: Sequence[Work]) -> int:
     return sum(w.size * (len(w.sources) + len(w.targets)) for w in works)
 
 
-def _window(piece: Piece, itemsize: int) -> int:
+def apart(found: Flow) -> tuple[Flow, int]:
+    """What `can_pool` as the work of ranks that wait for all to enter, and for all to be done.
+
+    Every element of what is given stands for so many (the second) of what is returned.
+    """
+    nranks = len(found.works)
+    fine = nranks if found.aligned else 1
+    scaled = {id(w): replace(w, size=w.size * fine) for w in found.order}
+    grown = replace(
+        found,
+        order=tuple(scaled[id(w)] for w in found.order),
+        works=tuple(tuple(scaled[id(w)] for w in works) for works in found.works),
+    )
+
+    def moved(place: Place, start: int) -> Place:
+        put_aside = place.segment == STAGE
+        return place if put_aside else place._replace(start=place.start * fine + start)
+
+    others = [[(peer, ENTRY) for peer in range(nranks) if peer != rank] for rank in range(nranks)]
+    works = tuple(
+        tuple(
+            replace(
+                work,
+                rank=rank,
+                size=piece.size if found.aligned else work.size,
+                targets=[moved(p, piece.start) for p in work.targets],
+                sources=[moved(p, piece.start) for p in work.sources],
+                waits=others[rank],
+                stage=0,
+            )
+            for piece in pieces
+            for work in piece.works
+        )
+        for rank, pieces in enumerate(parts(grown, 1))
+    )
+    last = [(rank, len(mine) - 1) for rank, mine in enumerate(works) if mine]
+    exits = tuple(tuple(end for end in last if end[0] != rank) for rank in range(nranks))
+    order = tuple(work for mine in works for work in mine)
+    return Flow(works, exits, found.slots, found.aligned, order, True), fine
+
+
+def _window(piece: Piece, aligned: bool, itemsize: int) -> int:
     """Elements that a pass covers before the next one of the chain follows."""
-    if len(piece.works) == 1:
+    if len(piece.works) == 1 or not aligned:
         return max(piece.size, 1)
     places = {p for w in piece.works for p in (*w.targets, *w.sources)}
     return max(WINDOWS_BYTES // len(places), PIECE_BYTES) // itemsize
@@ -127,13 +171,16 @@ def pooled(
     whether whoever has a core does the parts of others; a rank does its own where not.
     """
     itemsize = to.dtype.itemsize
-    every = parts(found, itemsize)
-    windows = [[_window(piece, itemsize) for piece in part] for part in every]
-    widest = max((n for part in windows for n in part), default=1)
+    every = parts(found, PIECE_BYTES // itemsize)
+    windows = [[_window(piece, found.aligned, itemsize) for piece in part] for part in every]
+    # What is put aside is in chains of several passes.
+    widest = max(
+        (_window(p, True, itemsize) for part in every for p in part if p.works[1:]), default=0
+    )
     slots = [sum(found.slots[:rank]) for rank in range(len(found.slots) + 1)]
     stage = np.empty(slots[-1] * widest, to.dtype)
 
-    def address(place: Place, start: int) -> int:
+    def address(start: int, place: Place) -> int:
         if place.segment == STAGE:
             slot = slots[place.rank] + place.start
             return int(stage.ctypes.data) + slot * widest * itemsize
@@ -147,9 +194,7 @@ def pooled(
             for work in piece.works:
                 size = piece.size if found.aligned else work.size
                 past = work.cold if stream else set()
-                numbers += task_numbers(
-                    work, size, [0], lambda p, at=piece.start: address(p, at), past
-                )
+                numbers += task_numbers(work, size, [0], partial(address, piece.start), past)
     described = np.array(numbers, np.int64)
     plan = core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described, shared)
     return plan, stage

@@ -53,7 +53,8 @@ class ShmTransport:
 
     ``executor`` is ``native``, ``numpy``, or ``auto`` for native where it is available.
     ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
-    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported
+    ``deadline``: seconds that a rank waits for another before it gives up. ``pool``: whether ranks
+    that share cores may do each other's passes; not where a link is measured. Raises Unsupported
     when the ranks are on several nodes, Unavailable when memory cannot be shared.
     """
 
@@ -66,6 +67,7 @@ class ShmTransport:
         executor: str = "auto",
         memory: str = "auto",
         deadline: float = 60.0,
+        pool: bool = True,
     ) -> None:
         if executor not in EXECUTORS:
             raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
@@ -87,15 +89,16 @@ class ShmTransport:
         everyone = world.gather(mine)
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
-        self.crowded = world.size > self.cores
+        crowded = world.size > self.cores
+        self.pools = crowded and pool
         # Whether ranks take turns on the cores as they like: a yield lets another go on.
-        self.turns = self.crowded and len({one["group"] for one in everyone}) == 1
+        self.turns = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
         self.watch = core and core.Watch(
-            world.rank, int(self._life.ctypes.data), self.pids, self.crowded, deadline
+            world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
         )
 
     @property

@@ -15,8 +15,9 @@ from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
+from collectives.shared.fast import moved
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
-from collectives.shared.pool import PIECE_BYTES, can_pool, chains, parts
+from collectives.shared.pool import PIECE_BYTES, apart, can_pool, chains, parts
 from collectives.shared.tasks import Place, encode, ordered
 from tests.collectives.cases import expected, inputs
 
@@ -170,7 +171,8 @@ def test_parts_are_of_like_work_and_leave_nothing_out(pair: tuple[str, str], ele
     found = _flow(*pair, 5, elements, False)
     if found is None or not can_pool(found):
         return
-    every = parts(found, 4)
+    grain = PIECE_BYTES // 4
+    every = parts(found, grain)
     assert len(every) == 5
     for works in chains(found):
         pieces = sorted((p.start, p.size) for part in every for p in part if p.works == works)
@@ -185,7 +187,18 @@ def test_parts_are_of_like_work_and_leave_nothing_out(pair: tuple[str, str], ele
             for part in every
         ]
         widest = max(sum(len(w.sources) + len(w.targets) for w in p) for p in chains(found))
-        assert max(work) - min(work) <= 2 * widest * PIECE_BYTES // 4 + max(work) // 5
+        assert max(work) - min(work) <= 2 * widest * grain + max(work) // 5
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_what_a_model_is_given_moves_the_same(pair: tuple[str, str]) -> None:
+    """Rule: passes put apart for a model move every element once, and wait for entering alone."""
+    found = _flow(*pair, 5, 35, False)
+    if found is None or not can_pool(found):
+        return
+    alone, fine = apart(found)
+    assert not alone.crossing
+    assert moved(alone) == fine * moved(found)
 
 
 @given(st.sampled_from(PAIRS), st.integers(2, 9), st.integers(0, 40), st.booleans(), st.randoms())

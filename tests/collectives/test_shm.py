@@ -46,7 +46,7 @@ def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTr
     """A transport whose ranks share cores, or do not, however many cores there are."""
     name = "native" if executor in NATIVE else executor
     transport = ShmTransport(world, executor=name, deadline=deadline)
-    transport.crowded, transport.turns = executor in ("parts", "pooled"), executor == "pooled"
+    transport.pools, transport.turns = executor in ("parts", "pooled"), executor == "pooled"
     return transport
 
 

@@ -1,7 +1,8 @@
 """The time of plans over ranks' buffers where they lie: passes, windows, rounds and waits.
 
-Follows `native/src/plans.cpp` (``Direct``): round by round every rank does its passes in order, each
-on the window that is due, and waits for passes of others. Ranks that share a core take turns on it.
+Follows `native/src/plans.cpp`. Among ranks with cores of their own (``Direct``) every rank does its
+passes in order round by round, each on the window that is due, and waits for passes of others. Ranks that
+share cores take turns on them, with parts that wait for nobody (``Pooled``) where the schedule has such.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collectives.model.shm.rates import Between
 from collectives.model.shm.states import Touch, Touched, in_order, touched
 from collectives.shared.fast import window_bytes
 from collectives.shared.flow import ENTRY
+from collectives.shared.pool import WINDOWS_BYTES, apart, can_pool
 
 __all__ = ["Passes"]
 
@@ -27,15 +29,18 @@ class Passes:
     """
 
     def __init__(self, draft: Draft, cores: Sequence[int], between: Between) -> None:
-        self._flow = draft.flow
         self._cores = cores
+        self._flow, self._fine = draft.flow, 1
+        self._pooled = len(set(cores)) < len(cores) and can_pool(self._flow)
+        if self._pooled:
+            self._flow, self._fine = apart(self._flow)
         self._between = between
         self._order = in_order(self._flow)
         self._touched: Touched = touched(self._flow, cores)
 
     def seconds(self, scale: float) -> float:
         """Seconds of a firing, of passes whose sizes count ``scale`` bytes each."""
-        found = self._flow
+        found, scale = self._flow, scale / self._fine
         size = max((w.size for works in found.works for w in works), default=0) * scale
         window = min(float(window_bytes(len(self._cores), len(set(self._cores)))), size)
         if not (found.aligned and found.crossing):
@@ -58,10 +63,11 @@ class Passes:
         for rank, number, work in self._order:
             core = self._cores[rank]
             through = self._touched.through[core] * scale
+            near = WINDOWS_BYTES if self._pooled else window * through
             total = 0.0
             for touch in self._touched.of[rank, number]:
                 if (core, touch) not in known:
-                    distance = through * (window if touch.again else 1.0)
+                    distance = min(near, through) if touch.again else through
                     known[core, touch] = self._share(core, touch, distance)
                 total += known[core, touch]
             if len(work.sources) > 1:
