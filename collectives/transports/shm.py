@@ -40,6 +40,9 @@ _DIED, _LATE = 1, 3
 # begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290 KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
+# Stores past the caches are taken where a sweep of them takes at most so much of one with ordinary
+# stores: a pass over the places of all ranks loses more by them than a sweep of a rank's own two.
+_STREAM_GAIN = 0.8
 EXECUTORS = ("auto", "native", "numpy")
 
 
@@ -172,7 +175,7 @@ class ShmTransport:
         return probe(sweep, self.world, nbytes)
 
     def streams(self, nbytes: int) -> bool:
-        """Whether stores past the caches are faster here when all ranks move ``nbytes`` together.
+        """Whether stores past the caches are clearly faster here when all ranks move ``nbytes`` together.
 
         Measured once a size (a power of two, at most 32 MiB for every core), by all ranks
         together, copying on memory that is given back.
@@ -187,7 +190,7 @@ class ShmTransport:
                 everyone = self.world.gather(mine)
                 # The least: what disturbs a sweep only makes it longer.
                 seconds.append(min(map(max, zip(*everyone, strict=True))))
-            self._streams[each] = seconds[1] < seconds[0]
+            self._streams[each] = seconds[1] < _STREAM_GAIN * seconds[0]
         return self._streams[each]
 
     def _sweep(
