@@ -43,16 +43,20 @@ class Piece:
 
 
 def can_pool(found: Flow) -> bool:
-    """Whether nobody could leave before all have entered, and passes can be told apart by what
-    they touch: then the waiting that a pooled plan does is the schedule's own."""  # noqa: D205, D209
+    """Whether a pooled plan waits for nothing that the schedule does not wait for.
+
+    So it is where nobody could leave before all have entered. And what depends on what must be known.
+    """
     if not found.aligned and (found.crossing or any(found.slots)):
         return False
     return found.joined and len(found.works) <= MOST_POOLED
 
 
 def chains(found: Flow) -> list[tuple[Work, ...]]:
-    """The passes of all ranks, in order, by what depends on each other; a rank's where pieces of
-    places were not matched to each other."""  # noqa: D205, D209
+    """The passes of all ranks by what depends on each other, each chain in order.
+
+    Where places were not cut into matching pieces, a rank's passes are one.
+    """
     if not found.aligned:
         return [works for works in found.works if works]
     head = list(range(len(found.order)))

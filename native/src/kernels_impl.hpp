@@ -14,6 +14,8 @@ namespace {
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
+// The same for many places past the caches: memory likes long runs in one place after the other.
+constexpr std::size_t kFarBlockBytes = 16384;
 
 // to[i] = source 0 [i] joined with up to three more; `to` may be any of them.
 template <class F, Op op, int n>
@@ -103,12 +105,19 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     return found;
 }
 
+// Whether there are more than few places, and targets that are to be stored past the caches.
+inline bool many_and_far(const Pass& p) {
+    bool stream = false;
+    for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
+    return stream && (p.nsources > kFew || p.ntargets > kFew);
+}
+
 // Elements `from` to `to`, block by block.
-template <class F, Op op>
+template <class F, Op op, std::size_t bytes = kBlockBytes>
 void blocks(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename F::Value;
     using W = typename F::Wide;
-    constexpr std::size_t block = kBlockBytes / sizeof(W);
+    constexpr std::size_t block = bytes / sizeof(W);
     alignas(64) W wide[block];
     const V* s[4];
     for (std::size_t at = from; at < to; at += block) {
@@ -143,7 +152,13 @@ void reduce(const Pass& p) {
         const std::size_t nbytes = p.count * sizeof(V), head = skew(p, nbytes);
         if (head % sizeof(V) == 0 && head < nbytes) {
             blocks<F, op>(p, 0, head / sizeof(V));
-            done = strips<V, op>(p, head, nbytes) / sizeof(V);
+            done = head / sizeof(V);
+            if (!many_and_far(p)) {
+                done = strips<V, op>(p, head, nbytes) / sizeof(V);
+            } else {
+                blocks<F, op, kFarBlockBytes>(p, done, p.count);
+                done = p.count;
+            }
         }
     }
     blocks<F, op>(p, done, p.count);

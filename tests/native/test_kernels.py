@@ -125,3 +125,23 @@ def test_unknown_kernels_are_refused():
     """Rule: an instruction set that this CPU lacks is an error, not another one in silence."""
     with pytest.raises(ValueError, match="no kernels named z80"):
         core.reduce(0, 0, [], [], 0, False, "z80")
+
+
+@pytest.mark.parametrize("isa", core.isas())
+@pytest.mark.parametrize("places", [(1, 3), (3, 3), (5, 6), (16, 16)])
+def test_targets_that_begin_alike_are_streamed(isa, places):
+    """Rule: past the caches, wherever in a pair of lines all targets begin, no element is left out."""
+    kind, pitch = np.dtype(np.float32), 4096
+    sources, ntargets = places
+    for offset in (0, 4, 60, 64, 100):
+        for count in (1, 31, 700):
+            rows = values(kind, sources, count, offset)
+            raw = np.full((ntargets + 1) * pitch + 128, 77, np.uint8)
+            start = -raw.ctypes.data % 128 + offset
+            at = [raw[start + i * pitch :][: 4 * count].view(kind) for i in range(ntargets)]
+            where = [row.ctypes.data for row in rows]
+            core.reduce(type_number(kind), 0, [t.ctypes.data for t in at], where, count, True, isa)
+            for target in at:
+                np.testing.assert_array_equal(target, expected(np.add, rows))
+                target.view(np.uint8)[:] = 77
+            assert (raw == 77).all(), "beside the targets"
