@@ -14,8 +14,10 @@ namespace {
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
-// The same for many places past the caches: memory likes long runs in one place after the other.
+// The same for many places past the caches where a strip is one line of each or less: memory likes longer
+// runs in one place after the other. Strips of two lines (AVX-512) are long enough.
 constexpr std::size_t kFarBlockBytes = 16384;
+constexpr bool kShortStrips = kManyStrip * kVector <= 64;
 
 // to[i] = source 0 [i] joined with up to three more; `to` may be any of them.
 template <class F, Op op, int n>
@@ -87,8 +89,9 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
     }
 }
 
-// Two cache lines. Strips past the caches begin at a multiple of it: of five targets and more, stores
-// took five times as long when a strip was the second line of a pair and the first of the next.
+// Two cache lines. Strips past the caches begin at a multiple of it: those of 32-byte vectors that began
+// in the middle of a line left two lines half written, which to five targets and more took three to five
+// times as long.
 constexpr std::size_t kPair = 128;
 
 // Bytes until the targets that are to be stored past the caches are aligned for it; more than
@@ -105,11 +108,11 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     return found;
 }
 
-// Whether there are more than few places, and targets that are to be stored past the caches.
-inline bool many_and_far(const Pass& p) {
+// Whether strips are too short for what is to be stored past the caches.
+inline bool goes_by_blocks(const Pass& p) {
     bool stream = false;
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;
-    return stream && (p.nsources > kFew || p.ntargets > kFew);
+    return kShortStrips && stream && (p.nsources > kFew || p.ntargets > kFew);
 }
 
 // Elements `from` to `to`, block by block.
@@ -153,7 +156,7 @@ void reduce(const Pass& p) {
         if (head % sizeof(V) == 0 && head < nbytes) {
             blocks<F, op>(p, 0, head / sizeof(V));
             done = head / sizeof(V);
-            if (!many_and_far(p)) {
+            if (!goes_by_blocks(p)) {
                 done = strips<V, op>(p, head, nbytes) / sizeof(V);
             } else {
                 blocks<F, op, kFarBlockBytes>(p, done, p.count);
