@@ -1,4 +1,4 @@
-"""Plans in which whoever has a core does the passes of ranks that have none.
+"""Plans of parts that wait for nobody: a rank its own, or whoever has a core those of who has none.
 
 What depends on each other is a *chain*: the ring's moves of one chunk, through all ranks, are one.
 Chains share nothing that is written, so any process may carry one out alone, window by window and
