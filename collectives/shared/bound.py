@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,19 +12,13 @@ from collectives.errors import Unsupported
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.shared.fast import (
-    STREAM_BYTES_PER_CORE,
-    Shape,
-    direct,
-    eager,
-    mail_bytes,
-    moved,
-)
-from collectives.shared.flow import flow
+from collectives.shared.fast import Shape, direct, eager, mail_bytes
+from collectives.shared.flow import Flow, flow
 from collectives.shared.lines import plan_bytes, words
 from collectives.shared.memory import Memory
 from collectives.shared.pool import can_pool, pooled
 from collectives.shared.reference import Lives, Reference
+from collectives.shared.stores import with_better_stores
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
 from collectives.transport import Array, Buffers, Counted
@@ -60,7 +54,14 @@ class Host(Protocol):
     def common(self, nbytes: int) -> Array: ...
     def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
     def guarded(self, action: Callable[[], T]) -> T: ...
-    def streams(self, nbytes: int) -> bool: ...
+
+
+class _Built(NamedTuple):
+    """A plan, and what has to stay mapped for it: its lines, and its staging."""
+
+    plan: FiredPlan
+    shared: Array
+    stage: Array | None
 
 
 class Bound(Counted):
@@ -68,7 +69,6 @@ class Bound(Counted):
 
     def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
         self._transport, world = transport, transport.world
-        self._stage: Array | None = None
         # Also where this rank's part is empty: all ranks must come to the same plan.
         self._dtype = buffers[Buffer.OUT].dtype
         super().__init__(*(n * self._dtype.itemsize for n in (program.sent(), program.received())))
@@ -77,40 +77,51 @@ class Bound(Counted):
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
             for rank, one in enumerate(everyone)
         ]
-        self._plan = self._build([one["steps"] for one in everyone], op)
+        self._built = self._build([one["steps"] for one in everyone], op)
         world.barrier()
 
-    def _build(self, programs: list[Json], op: Op | None) -> FiredPlan:
+    def _build(self, programs: list[Json], op: Op | None) -> _Built:
         transport, nranks = self._transport, len(programs)
         shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
-        lines = plan_bytes(nranks)
-        self._shared = transport.common(lines + mail_bytes(programs, shape))
-        core = transport.core
+        core, watch = transport.core, transport.watch
+        if core is not None and shape.eager:
+            mail = self._share(mail_bytes(programs, shape))
+            return _Built(eager(core, watch, self, programs, shape, op, mail), self._shared, None)
+        found = flow(ordered(programs), nranks)
         if core is None:
-            return Reference(
-                flow(ordered(programs), nranks),
+            self._share(0)
+            plan = Reference(
+                found,
                 self.rank,
                 self._find,
-                words(self._shared[:lines]),
+                words(self._shared),
                 transport.lives,
                 op,
                 self._dtype,
                 shape.window,
                 transport.world.barrier,
             )
-        if shape.eager:
-            mail = self.lines + lines
-            return cast(FiredPlan, eager(core, transport.watch, self, programs, shape, op, mail))
-        found = flow(ordered(programs), nranks)
-        nbytes = moved(found) * shape.itemsize
-        stream = nbytes > STREAM_BYTES_PER_CORE * shape.cores and transport.streams(nbytes)
-        if transport.pools and can_pool(found):
-            plan, self._stage = pooled(
-                core, transport.watch, self, found, op, stream, transport.turns
-            )
-            return cast(FiredPlan, plan)
-        plan, self._stage = direct(core, transport.watch, self, found, shape, op, stream)
-        return cast(FiredPlan, plan)
+            return _Built(plan, self._shared, None)
+
+        def make(some: Flow, past: bool) -> _Built:
+            self._share(0)
+            if transport.pools and can_pool(some):
+                made = pooled(core, watch, self, some, op, past, transport.turns)
+            else:
+                made = direct(core, watch, self, some, shape, op, past)
+            return _Built(made[0], self._shared, made[1])
+
+        def timed(built: _Built, n: int) -> list[float]:
+            return transport.guarded(lambda: built.plan.each(n))
+
+        where = shape.itemsize, shape.cores, transport.world
+        return with_better_stores(found, *where, self._find, make, timed)
+
+    def _share(self, more: int) -> int:
+        """Take the lines of a plan, and so many bytes after them. Gives where those begin."""
+        lines = plan_bytes(self._transport.world.size)
+        self._shared = self._transport.common(lines + more)
+        return self.lines + lines
 
     def _describe(self, program: Program, buffers: Buffers) -> Json:
         memory, size = self._transport.memory, self._dtype.itemsize
@@ -130,7 +141,7 @@ class Bound(Counted):
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""
-        self._transport.guarded(self._plan.fire)
+        self._transport.guarded(self._built.plan.fire)
         self._fired += 1
 
     def times(self, n: int, loop: bool) -> list[float]:
@@ -138,15 +149,15 @@ class Bound(Counted):
 
         In the native executor the interpreter takes no part in what is timed.
         """
-        timed = self._plan.loop if loop else self._plan.each
+        plan = self._built.plan
+        timed = plan.loop if loop else plan.each
         found = self._transport.guarded(lambda: timed(n))
         self._fired += n
         return [found] if isinstance(found, float) else found
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""
-        del self._plan, self._segments, self._shared
-        self._stage = None
+        del self._built, self._segments, self._shared
 
     # -- what `fast` asks for
 

@@ -15,7 +15,7 @@ from collectives.layout import Elements, Layout
 from collectives.moves import Buffer
 from collectives.world import World
 
-__all__ = ["Ceiling", "Least", "least", "probe", "sweeps"]
+__all__ = ["Ceiling", "Least", "least", "probe"]
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,6 @@ def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> 
             outs -= min(ins, outs)
         reads, writes = reads + ins * itemsize, writes + outs * itemsize
     return Least(reads, writes, in_place and layout.spec.reduces)
-
-
-def sweeps(nbytes: int) -> int:
-    """How many sweeps over so many bytes of all ranks tell what they take in the long run.
-
-    Small memory comes into a third-level cache bit by bit, in 20 and more sweeps.
-    """
-    return max(7, min(50, (256 << 20) // max(nbytes, 1)))
 
 
 Sweep = Callable[[str, bool], "list[float]"]

@@ -21,13 +21,11 @@ from collectives.shared.tasks import Place
 from collectives.world import Json
 
 __all__ = [
-    "STREAM_BYTES_PER_CORE",
     "Binding",
     "Shape",
     "direct",
     "eager",
     "mail_bytes",
-    "moved",
     "op_number",
     "task_numbers",
     "type_number",
@@ -46,10 +44,6 @@ EAGER_BYTES = 8192
 # every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
 WINDOW_BYTES = 512 << 10
 CROWDED_WINDOW_BYTES = 2 << 20
-# Stores may go past the caches when a firing moves more than this for every core, and do where a
-# measurement finds them faster (`ShmTransport.streams`).
-STREAM_BYTES_PER_CORE = 2 << 20
-STREAM_PROBE_BYTES_PER_CORE = 32 << 20
 _WORD, _PAIR = 16, 128
 
 
@@ -158,11 +152,6 @@ def direct(
         leave[to.rank],
     )
     return plan, stage
-
-
-def moved(found: Flow) -> int:
-    """Elements that all ranks read and write in a firing."""
-    return sum(w.size * (len(w.sources) + len(w.targets)) for works in found.works for w in works)
 
 
 def _enters_all(works: Sequence[Work], nranks: int) -> bool:

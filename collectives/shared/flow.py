@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -45,6 +45,11 @@ class Work:
     cold: set[Place] = field(default_factory=set)
     stage: int = 0
 
+    @property
+    def moved(self) -> int:
+        """Elements that the pass reads and writes."""
+        return self.size * (len(self.sources) + len(self.targets))
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -71,6 +76,12 @@ class Flow:
     def depth(self) -> int:
         """The highest stage of any pass."""
         return max((work.stage for works in self.works for work in works), default=0)
+
+    def resized(self, size: Callable[[int], int]) -> Flow:
+        """The same with passes of other sizes, where they begin now."""
+        other = {id(w): replace(w, size=size(w.size)) for w in self.order}
+        works = tuple(tuple(other[id(w)] for w in mine) for mine in self.works)
+        return replace(self, works=works, order=tuple(other[id(w)] for w in self.order))
 
 
 class _Edges:
@@ -183,7 +194,7 @@ def _can_forward(
 def _busiest(works: list[Work], nranks: int) -> int:
     moved = [0] * nranks
     for work in works:
-        moved[work.rank] += work.size * (len(work.sources) + len(work.targets))
+        moved[work.rank] += work.moved
     return max(moved, default=0)
 
 

@@ -9,7 +9,6 @@ that outnumber the cores (docs/shared-memory.md, "Turns").
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -92,7 +91,9 @@ def parts(found: Flow, grain: int) -> list[list[Piece]]:
     ``grain``: elements that a piece is a multiple of, but for the last of a chain.
     """
     nranks = len(found.works)
-    every = [(works, max(w.size for w in works), _moved(works)) for works in chains(found)]
+    every = [
+        (works, max(w.size for w in works), sum(w.moved for w in works)) for works in chains(found)
+    ]
     share = max(sum(moved for _, _, moved in every) / nranks, 1)
     cut: list[list[Piece]] = [[] for _ in range(nranks)]
     before = 0
@@ -107,10 +108,6 @@ def parts(found: Flow, grain: int) -> list[list[Piece]]:
     return cut
 
 
-def _moved(works: Sequence[Work]) -> int:
-    return sum(w.size * (len(w.sources) + len(w.targets)) for w in works)
-
-
 def apart(found: Flow) -> tuple[Flow, int]:
     """What `can_pool` as the work of ranks that wait for all to enter, and for all to be done.
 
@@ -118,12 +115,6 @@ def apart(found: Flow) -> tuple[Flow, int]:
     """
     nranks = len(found.works)
     fine = nranks if found.aligned else 1
-    scaled = {id(w): replace(w, size=w.size * fine) for w in found.order}
-    grown = replace(
-        found,
-        order=tuple(scaled[id(w)] for w in found.order),
-        works=tuple(tuple(scaled[id(w)] for w in works) for works in found.works),
-    )
 
     def moved(place: Place, start: int) -> Place:
         put_aside = place.segment == STAGE
@@ -144,7 +135,7 @@ def apart(found: Flow) -> tuple[Flow, int]:
             for piece in pieces
             for work in piece.works
         )
-        for rank, pieces in enumerate(parts(grown, 1))
+        for rank, pieces in enumerate(parts(found.resized(lambda size: size * fine), 1))
     )
     last = [(rank, len(mine) - 1) for rank, mine in enumerate(works) if mine]
     exits = tuple(tuple(end for end in last if end[0] != rank) for rank in range(nranks))

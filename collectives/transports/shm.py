@@ -22,8 +22,7 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of, turn_group
 from collectives.shared.bound import Bound
-from collectives.shared.ceiling import Ceiling, probe, sweeps
-from collectives.shared.fast import STREAM_PROBE_BYTES_PER_CORE
+from collectives.shared.ceiling import Ceiling, probe
 from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
 from collectives.shared.reference import Lives
@@ -40,9 +39,6 @@ _DIED, _LATE = 1, 3
 # begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290 KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
-# Stores past the caches are taken where a sweep of them takes at most so much of one with ordinary
-# stores: a pass over the places of all ranks loses more by them than a sweep of a rank's own two.
-_STREAM_GAIN = 0.8
 EXECUTORS = ("auto", "native", "numpy")
 
 
@@ -86,7 +82,6 @@ class ShmTransport:
         self.core: ModuleType | None = core
         self.memory = sharing(world, core, memory)
         self._allocated = 0
-        self._streams: dict[int, bool] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": turn_group()}
         everyone = world.gather(mine)
@@ -173,25 +168,6 @@ class ShmTransport:
             return self._sweep(kind, stream, source, target, nbytes, n)
 
         return probe(sweep, self.world, nbytes)
-
-    def streams(self, nbytes: int) -> bool:
-        """Whether stores past the caches are clearly faster here when all ranks move ``nbytes`` together.
-
-        Measured once a size (a power of two, at most 32 MiB for every core), by all ranks
-        together, copying on memory that is given back.
-        """
-        most = min(1 << nbytes.bit_length() - 1, STREAM_PROBE_BYTES_PER_CORE * self.cores)
-        each = most // 2 // self.world.size
-        if each not in self._streams:
-            source, target = self.allocate(each), self.allocate(each)
-            seconds = []
-            for stream in (False, True):
-                mine = self._sweep("copy", stream, source, target, each, sweeps(most))
-                everyone = self.world.gather(mine)
-                # The least: what disturbs a sweep only makes it longer.
-                seconds.append(min(map(max, zip(*everyone, strict=True))))
-            self._streams[each] = seconds[1] < _STREAM_GAIN * seconds[0]
-        return self._streams[each]
 
     def _sweep(
         self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int

@@ -223,16 +223,29 @@ def test_without_anonymous_files_mpi_is_named(
 
 
 @needs_native
-def test_stores_past_the_caches_are_chosen_by_all_alike() -> None:
-    """Rule: one measurement decides for all ranks, once."""
-    found: dict[int, bool] = {}
+@pytest.mark.parametrize("executor", NATIVE)
+@pytest.mark.parametrize("name", ["sharded_ps", "ring"])
+@pytest.mark.parametrize("elements", [2_000_003, 9_000_000])
+def test_a_plan_that_was_tried_leaves_memory_as_it_was(
+    executor: str, name: str, elements: int
+) -> None:
+    """Rule: choosing the stores works on the ranks' own memory, whole or in part, and puts it back."""
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
-        found[world.rank] = transport.streams(1 << 22)
-        assert transport.streams((1 << 22) + 5) == found[world.rank]
+        buffers = [transport.allocate(4 * elements).view(np.float32) for _ in range(2)]
+        for i, array in enumerate(buffers):
+            array[:] = np.arange(elements) % 1009 + 10 * i + world.rank
+        before = [array.copy() for array in buffers]
+        schedule = build("allreduce", name, world.size)
+        with Plan(
+            schedule, spec("allreduce"), transport, world.rank, *buffers, op("sum"), elements
+        ) as plan:
+            assert all(map(np.array_equal, buffers, before))
+            plan()
+            assert np.array_equal(buffers[1], 3 * before[0] + 3 * (1 - world.rank))
+            world.barrier()
 
-    _each(body, "native", 3)
-    assert len(found) == 3 and len(set(found.values())) == 1
+    _each(body, executor, 3)
 
 
 @needs_native

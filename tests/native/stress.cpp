@@ -77,6 +77,21 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
     });
 }
 
+// Fires a plan that sums all ranks' inputs, and compares what it leaves in this rank's memory.
+void fire_sums(Pooled& plan, World& world, const std::vector<Ints>& inputs, std::vector<Ints>& to,
+               int r, const char* what) {
+    Ints wanted = inputs[0];
+    for (int p = 1; p < world.size; ++p)
+        for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += inputs[p][i];
+    for (int i = 0; i < 5; ++i) {
+        // One's own memory may change between firings: nobody else touches it then.
+        world.in[r] = inputs[r];
+        std::fill(world.out[r].begin(), world.out[r].end(), -1);
+        plan.fire();
+        expect(to[r] == wanted, what);
+    }
+}
+
 // The same where each has a part, or whoever has a core does those of who has none.
 void pooled(int size, std::size_t share, bool crowded, bool in_place, bool shared) {
     World world(size, share * size);
@@ -93,16 +108,7 @@ void pooled(int size, std::size_t share, bool crowded, bool in_place, bool share
             parts[owner].push_back({share, {task}});
         }
         Pooled plan(watch, world.lines.data(), Type::int32, Op::sum, parts, shared);
-        std::vector<std::int32_t> wanted = inputs[0];
-        for (int p = 1; p < size; ++p)
-            for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += inputs[p][i];
-        for (int i = 0; i < 5; ++i) {
-            // One's own memory may change between firings: nobody else touches it then.
-            world.in[r] = inputs[r];
-            std::fill(world.out[r].begin(), world.out[r].end(), -1);
-            plan.fire();
-            expect(to[r] == wanted, "pooled");
-        }
+        fire_sums(plan, world, inputs, to, r, "pooled");
     });
 }
 
@@ -115,7 +121,7 @@ void chains(
         auto& to = in_place ? world.in : world.out;
         std::vector<Part> parts(size);
         for (int c = 0; c < size; ++c) {
-            const auto at = [&](std::vector<std::int32_t>& memory) {
+            const auto at = [&](Ints& memory) {
                 return Place{bytes(memory, c * share), false, false};
             };
             Chain chain{window, {}};
@@ -131,15 +137,7 @@ void chains(
             parts[c].push_back(chain);
         }
         Pooled plan(watch, world.lines.data(), Type::int32, Op::sum, parts, shared);
-        std::vector<std::int32_t> wanted = inputs[0];
-        for (int p = 1; p < size; ++p)
-            for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i] += inputs[p][i];
-        for (int i = 0; i < 5; ++i) {
-            world.in[r] = inputs[r];
-            std::fill(world.out[r].begin(), world.out[r].end(), -1);
-            plan.fire();
-            expect(to[r] == wanted, "chains");
-        }
+        fire_sums(plan, world, inputs, to, r, "chains");
     });
 }
 
