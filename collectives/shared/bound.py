@@ -18,7 +18,7 @@ from collectives.shared.lines import plan_bytes, words
 from collectives.shared.memory import Memory
 from collectives.shared.pool import can_pool, pooled
 from collectives.shared.reference import Lives, Reference
-from collectives.shared.stores import with_better_stores
+from collectives.shared.stores import Past, with_best_stores
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
 from collectives.transport import Array, Buffers, Counted
@@ -103,7 +103,7 @@ class Bound(Counted):
             )
             return _Built(plan, self._shared, None)
 
-        def make(some: Flow, past: bool) -> _Built:
+        def make(some: Flow, past: Past) -> _Built:
             self._share(0)
             if transport.pools and can_pool(some):
                 made = pooled(core, watch, self, some, op, past, transport.turns)
@@ -115,7 +115,7 @@ class Bound(Counted):
             return transport.guarded(lambda: built.plan.each(n))
 
         where = shape.itemsize, shape.cores, transport.world
-        return with_better_stores(found, *where, self._find, make, timed)
+        return with_best_stores(found, *where, self._find, make, timed)
 
     def _share(self, more: int) -> int:
         """Take the lines of a plan, and so many bytes after them. Gives where those begin."""

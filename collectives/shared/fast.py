@@ -17,6 +17,7 @@ import numpy as np
 from collectives.errors import Unsupported
 from collectives.ops import Op
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
+from collectives.shared.stores import Past
 from collectives.shared.tasks import Place
 from collectives.world import Json
 
@@ -105,11 +106,11 @@ def direct(
     found: Flow,
     shape: Shape,
     op: Op | None,
-    stream: bool,
+    stores: Past,
 ) -> Any:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
-    ``stream``: whether stores should go past the caches where nothing is lost by it.
+    ``stores``: which go past the caches, of those by which nothing is lost.
     """
     nranks = len(found.works)
     size = max((work.size for works in found.works for work in works), default=1)
@@ -133,8 +134,7 @@ def direct(
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        past = {*work.targets} - {*work.sources} if all_cold else work.cold
-        past = past if stream else set()
+        past = stores.of(work, {*work.targets} - {*work.sources} if all_cold else work.cold)
         numbers += task_numbers(work, work.size, _waits(found, waits), address, past)
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(

@@ -20,6 +20,7 @@ import numpy as np
 from collectives.ops import Op
 from collectives.shared.fast import Binding, op_number, task_numbers, type_number
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
+from collectives.shared.stores import Past
 from collectives.shared.tasks import Place
 
 __all__ = ["WINDOWS_BYTES", "Piece", "apart", "can_pool", "chains", "parts", "pooled"]
@@ -157,13 +158,13 @@ def pooled(
     to: Binding,
     found: Flow,
     op: Op | None,
-    stream: bool,
+    stores: Past,
     shared: bool,
 ) -> tuple[Any, Any]:
     """A plan for what `can_pool`, and the staging that it needs to keep alive.
 
-    ``stream``: whether stores should go past the caches where nothing is lost by it. ``shared``:
-    whether whoever has a core does the parts of others; a rank does its own where not.
+    ``stores``: which go past the caches, of those by which nothing is lost. ``shared``: whether
+    whoever has a core does the parts of others; a rank does its own where not.
     """
     itemsize = to.dtype.itemsize
     every = parts(found, PIECE_BYTES // itemsize)
@@ -188,7 +189,7 @@ def pooled(
             numbers += [window, len(piece.works)]
             for work in piece.works:
                 size = piece.size if found.aligned else work.size
-                past = work.cold if stream else set()
+                past = stores.of(work, work.cold)
                 numbers += task_numbers(work, size, [0], partial(address, piece.start), past)
     described = np.array(numbers, np.int64)
     plan = core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described, shared)

@@ -1,4 +1,4 @@
-"""Which stores a plan gets: those that took less time, the same on every rank, and nothing is lost."""
+"""Which stores a plan gets: those that took least time, the same on every rank, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -12,38 +12,45 @@ from collectives.shared.flow import Flow, Work
 from collectives.shared.stores import (
     LEAST_BYTES_PER_CORE,
     MOST_BYTES_PER_CORE,
-    with_better_stores,
+    Past,
+    with_best_stores,
 )
 from collectives.shared.tasks import Place
 from collectives.transport import Array
 from collectives.worlds.inproc import InprocWorld, run
 
-Made = tuple[Flow, bool]
+Made = tuple[Flow, Past]
 ITEM = 8
 
 
-def _flow(nranks: int, size: int, in_place: bool) -> Flow:
-    """Every rank copies so many elements of its own, or writes over what it has read."""
+def _flow(nranks: int, size: int, in_place: bool, own: bool = True) -> Flow:
+    """Every rank copies so many elements to its own or its neighbour's, or over what it has read."""
     works = tuple(
-        Work(r, size, [Place(r, 0 if in_place else 1, 0)], [Place(r, 0, 0)]) for r in range(nranks)
+        Work(
+            r,
+            size,
+            [Place(r if own or in_place else (r + 1) % nranks, 0 if in_place else 1, 0)],
+            [Place(r, 0, 0)],
+        )
+        for r in range(nranks)
     )
     return Flow(tuple((w,) for w in works), ((),) * nranks, (0,) * nranks, True, works, True)
 
 
 class _Rank:
-    """A rank whose plans write their memory full, and take the seconds that they are told."""
+    """A rank whose plans write its memory full, and take the seconds that they are told."""
 
-    def __init__(self, world: InprocWorld, size: int, seconds: tuple[float, float]) -> None:
+    def __init__(self, world: InprocWorld, size: int, seconds: dict[Past, float]) -> None:
         self.world, self.seconds = world, seconds
         self.memory = {s: np.arange(size) + 100 * world.rank + s for s in (0, 1)}
         self.made: list[Made] = []
-        self.fired: list[tuple[int, int]] = []
+        self.fired: list[tuple[Past, int, int]] = []
 
     def find(self, place: Place) -> Array:
         assert place.rank == self.world.rank
         return self.memory[place.segment][place.start :]
 
-    def make(self, found: Flow, past: bool) -> Made:
+    def make(self, found: Flow, past: Past) -> Made:
         self.made.append((found, past))
         return self.made[-1]
 
@@ -51,36 +58,42 @@ class _Rank:
         found, past = plan
         size = found.order[0].size
         self.memory[1][:size] = -1
-        self.fired.append((size, n))
+        self.fired.append((past, size, n))
         return [self.seconds[past]] * n
 
     def choose(self, found: Flow, cores: int) -> Made:
-        return with_better_stores(found, ITEM, cores, self.world, self.find, self.make, self.timed)
+        return with_best_stores(found, ITEM, cores, self.world, self.find, self.make, self.timed)
+
+
+SECONDS = st.fixed_dictionaries({past: st.sampled_from([1.0, 1.02, 2.0, 3.0]) for past in Past})
 
 
 @given(st.integers(1, 3), st.integers(1, 2), st.integers(1, 400_000), st.booleans(), st.data())
 def test_the_slowest_rank_decides_for_all(
     nranks: int, cores: int, size: int, in_place: bool, data: st.DataObject
 ) -> None:
-    """Rule: all get the kind that takes clearly less, whole; memory is as before; little is not tried."""
-    rates = st.sampled_from([1.0, 2.0, 3.0])
-    seconds = [(data.draw(rates), data.draw(rates)) for _ in range(nranks)]
+    """Rule: all get what takes least, whole, the caches' own where it hardly differs; memory is as before."""
+    seconds = [data.draw(SECONDS) for _ in range(nranks)]
     found = _flow(nranks, size, in_place)
     tried = not in_place and 2 * nranks * size * ITEM > LEAST_BYTES_PER_CORE * cores
-    slowest = [max(one[past] for one in seconds) for past in (False, True)]
-    chosen: dict[int, bool] = {}
+    slowest = {past: max(one[past] for one in seconds) for past in Past}
+    chosen: dict[int, Past] = {}
 
     def body(world: InprocWorld) -> None:
         rank = _Rank(world, size, seconds[world.rank])
         plan, past = rank.choose(found, cores)
         assert plan is found and (plan, past) in rank.made
-        assert bool(rank.fired) == tried
+        assert {past for past, _, _ in rank.fired} == (set(Past) if tried else set())
         for segment, memory in rank.memory.items():
             assert np.array_equal(memory, np.arange(size) + 100 * world.rank + segment)
         chosen[world.rank] = past
 
     run(nranks, body, deadline=60)
-    assert list(chosen.values()) == [tried and slowest[True] < slowest[False]] * nranks
+    (best,) = set(chosen.values())
+    assert tried or best is Past.NONE
+    if tried:
+        assert slowest[best] <= 1.1 * min(slowest.values())
+        assert best is Past.NONE or slowest[best] < 0.95 * slowest[Past.NONE]
 
 
 def test_of_a_large_plan_a_part_is_tried() -> None:
@@ -89,12 +102,33 @@ def test_of_a_large_plan_a_part_is_tried() -> None:
     found = _flow(1, size, False)
 
     def body(world: InprocWorld) -> None:
-        rank = _Rank(world, size, (2.0, 1.0))
-        assert rank.choose(found, 1) == (found, True)
-        assert {tried for tried, _ in rank.fired} == {size // 2}
-        assert all(2 * tried * ITEM * n <= 16 * MOST_BYTES_PER_CORE for tried, n in rank.fired)
+        rank = _Rank(world, size, {Past.NONE: 2.0, Past.OTHERS: 3.0, Past.ALL: 1.0})
+        assert rank.choose(found, 1) == (found, Past.ALL)
+        assert {tried for _, tried, _ in rank.fired} == {size // 2}
+        assert all(2 * tried * ITEM * n <= 16 * MOST_BYTES_PER_CORE for _, tried, n in rank.fired)
 
     run(1, body, deadline=60)
+
+
+def test_where_all_targets_are_others_they_are_not_told_apart() -> None:
+    """Rule: a choice that makes the same plan as another one is not tried."""
+    size = LEAST_BYTES_PER_CORE
+    found = _flow(2, size, False, own=False)
+
+    def body(world: InprocWorld) -> None:
+        rank = _Rank(world, size, {Past.NONE: 2.0, Past.ALL: 1.0})
+        assert rank.choose(found, 1) == (found, Past.ALL)
+
+    run(2, body, deadline=60)
+
+
+@pytest.mark.parametrize("past", Past)
+def test_what_goes_past_is_among_what_may(past: Past) -> None:
+    """Rule: nothing, what lies on other ranks, or everything, and never what may not."""
+    able = {Place(0, 1, 0), Place(1, 1, 0), Place(1, 1, 9)}
+    work = Work(1, 9, [*able, Place(2, 1, 0)], [Place(1, 0, 0)])
+    wanted = {Past.NONE: set(), Past.OTHERS: {Place(0, 1, 0)}, Past.ALL: able}
+    assert past.of(work, able) == wanted[past]
 
 
 def test_memory_comes_back_when_a_rank_is_lost() -> None:
@@ -102,7 +136,7 @@ def test_memory_comes_back_when_a_rank_is_lost() -> None:
     size = LEAST_BYTES_PER_CORE
 
     def body(world: InprocWorld) -> None:
-        rank = _Rank(world, size, (1.0, 1.0))
+        rank = _Rank(world, size, dict.fromkeys(Past, 1.0))
 
         def lost(plan: Made, n: int) -> list[float]:
             rank.timed(plan, n)
@@ -110,7 +144,7 @@ def test_memory_comes_back_when_a_rank_is_lost() -> None:
 
         found, make = _flow(1, size, False), rank.make
         with pytest.raises(RankFailure):
-            with_better_stores(found, ITEM, 1, world, rank.find, make, lost)
+            with_best_stores(found, ITEM, 1, world, rank.find, make, lost)
         assert rank.fired
         assert np.array_equal(rank.memory[1], np.arange(size) + 1)
 
