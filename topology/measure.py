@@ -6,6 +6,7 @@ turns by one each round, so that every pair meets once and no rank is twice in a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
@@ -13,6 +14,7 @@ from statistics import median
 
 from topology.errors import ProbeError
 from topology.model import Device, Kind, Topology
+from topology.sources.cpulist import members
 
 Pair = tuple[int, int]
 #: Below this a difference is of no consequence, however narrow the intervals are.
@@ -38,6 +40,50 @@ def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
 def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]:
     """Return the same pairs, one at a time."""
     return tuple((pair,) for together in schedule for pair in together)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node."""
+
+    host: str
+    cpus: str
+    numa: int | None
+
+
+def with_cpus(
+    schedule: Sequence[Sequence[Pair]], places: Sequence[Place]
+) -> tuple[tuple[Pair, ...], ...]:
+    """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
+
+    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose two ranks
+    have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as it has
+    CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each other, as
+    launchers make them; ranks of which no CPUs are known take none.
+    """
+    sets = [(place.host, frozenset(members(place.cpus) or ())) for place in places]
+    found: list[tuple[Pair, ...]] = []
+    for together in schedule:
+        turns: list[list[Pair]] = []
+        for pair in together:
+            free = (turn for turn in turns if _room(sets, [*turn, pair]))
+            turn = next(free, None)
+            if turn is None:
+                turns.append([pair])
+            else:
+                turn.append(pair)
+        found += map(tuple, turns)
+    return tuple(found)
+
+
+def _room(sets: Sequence[tuple[str, frozenset[int]]], pairs: Sequence[Pair]) -> bool:
+    """Whether no set of CPUs has to serve more ranks than it has CPUs."""
+    active = Counter(sets[rank] for pair in pairs for rank in pair)
+    return all(
+        sum(n for (where, some), n in active.items() if where == host and some and some <= cpus)
+        <= len(cpus)
+        for host, cpus in active
+    )
 
 
 @dataclass(frozen=True)

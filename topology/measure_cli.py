@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from topology.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange, find
-from topology.measure import QUANTITIES, matrix
+from topology.measure import QUANTITIES, Place, matrix
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources import own_json
@@ -25,7 +25,7 @@ from topology.views.plain import plain
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from topology.measure_mpi import Place, Settings
+    from topology.measure_mpi import Settings
 
 T = TypeVar("T")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolated",
         action="store_true",
-        help="one pair at a time instead of disjoint pairs at once",
+        help="one pair at a time instead of as many disjoint pairs as there are CPUs for",
     )
     parser.add_argument(
         "--bytes",
@@ -108,8 +108,9 @@ def run(
     except _Elsewhere:
         return 2
     try:
-        found = measure_mpi.measure(comm, exchange, settings, _progress)
-        swept = _swept(comm, exchange, settings)
+        places = measure_mpi.places_of(comm)
+        found = measure_mpi.measure(comm, places, exchange, settings, _progress)
+        swept = _swept(comm, places, exchange, settings)
     except ProbeError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
@@ -128,19 +129,24 @@ def run(
         with suppress(ProbeError):
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(found.places):
-            sys.stderr.write(f"note: {ranks} ranks share {cpus} CPUs of {plain(host)}: what is ")
-            sys.stderr.write("measured there is the scheduler as well\n")
+            sys.stderr.write(
+                f"note: {ranks} ranks share {cpus} CPUs of {plain(host)}: pairs took turns"
+            )
+            sys.stderr.write(" on them, and what was measured is the scheduler as well\n")
         _report(args, whole, write)
     return 0
 
 
-def _swept(comm: MPI.Intracomm, exchange: Exchange, settings: Settings) -> Samples | None:
+def _swept(
+    comm: MPI.Intracomm, places: Sequence[Place], exchange: Exchange, settings: Settings
+) -> Samples | None:
     """The sweep's samples on rank 0, where one was asked for."""
     if not settings.sweep:
         return None
+    from topology.measure_mpi import schedule_of
     from topology.measure_sweep import sweep
 
-    return sweep(comm, exchange, settings, _progress)
+    return sweep(comm, schedule_of(places, settings), exchange, settings, _progress)
 
 
 class _Elsewhere(Exception):

@@ -22,7 +22,16 @@ import numpy.typing as npt
 from topology.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange
 from topology.launched import wrong_library
-from topology.measure import QUANTITIES, Estimate, Pair, estimate, isolated, rounds
+from topology.measure import (
+    QUANTITIES,
+    Estimate,
+    Pair,
+    Place,
+    estimate,
+    isolated,
+    rounds,
+    with_cpus,
+)
 from topology.sources.cpulist import listed, members
 
 if TYPE_CHECKING:
@@ -36,8 +45,8 @@ _TEXT = 1024
 class Settings:
     """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
 
-    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time. ``sweep``: the
-    largest message of `topology.measure_sweep`, 0 for no sweep.
+    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there be CPUs
+    for more. ``sweep``: the largest message of `topology.measure_sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20
@@ -50,19 +59,14 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node."""
-
-    host: str
-    cpus: str
-    numa: int | None
-
-
-@dataclass(frozen=True)
 class Measured:
-    """What rank 0 knows in the end. ``cells[name][a, b]``: seconds, or bytes per second from a to b."""
+    """What rank 0 knows in the end. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
+
+    ``at_once``: whether any pairs were measured at the same time.
+    """
 
     places: tuple[Place, ...]
+    at_once: bool
     cells: dict[str, dict[Pair, Estimate]]
     library: str
 
@@ -106,18 +110,25 @@ def first_in_trouble(comm: MPI.Intracomm, fine: bool) -> int | None:
     return next((rank for rank, flag in enumerate(flags.tolist()) if not flag), None)
 
 
+def schedule_of(places: Sequence[Place], settings: Settings) -> tuple[tuple[Pair, ...], ...]:
+    """Return which pairs are measured together, round by round."""
+    every = rounds(len(places))
+    return isolated(every) if settings.alone else with_cpus(every, places)
+
+
 def measure(
     comm: MPI.Intracomm,
+    places: Sequence[Place],
     exchange: Exchange,
     settings: Settings,
     progress: Callable[[int, int], None],
 ) -> Measured | None:
-    """Measure all pairs; collective. Rank 0 gets the result, the others None.
+    """Measure all pairs of ranks at ``places``; collective. Rank 0 gets the result, the others None.
 
     ``progress(done, rounds)`` is called on rank 0 before every round.
     """
     size, rank = comm.size, comm.rank
-    schedule = isolated(rounds(size)) if settings.alone else rounds(size)
+    schedule = schedule_of(places, settings)
     table = np.zeros((len(QUANTITIES), size, size, 3))
     for done, together in enumerate(schedule):
         if rank == 0:
@@ -127,12 +138,13 @@ def measure(
         comm.Barrier()
     whole = np.zeros_like(table)
     comm.Reduce(table, whole, root=0)
-    places = _places(comm)
     if rank != 0:
         return None
     from mpi4py import MPI
 
-    return Measured(places, _cells(whole, schedule), _library(MPI.Get_library_version()))
+    at_once = any(len(together) > 1 for together in schedule)
+    library = _library(MPI.Get_library_version())
+    return Measured(tuple(places), at_once, _cells(whole, schedule), library)
 
 
 def _library(version: str) -> str:
@@ -186,8 +198,8 @@ def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) 
     table[list(QUANTITIES).index(name), way[0], way[1]] = (found.value, found.low, found.high)
 
 
-def _places(comm: MPI.Intracomm) -> tuple[Place, ...]:
-    """Gather everyone's host and CPUs as fixed-size text; rank 0 gets them all, others nothing."""
+def places_of(comm: MPI.Intracomm) -> tuple[Place, ...]:
+    """Return everyone's host and CPUs, gathered as fixed-size text; collective."""
     cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     numa = _numa(set(cpus))
     text = f"{socket.gethostname()[:200]}\n{listed(cpus)[:600]}\n{'' if numa is None else numa}"
@@ -195,9 +207,7 @@ def _places(comm: MPI.Intracomm) -> tuple[Place, ...]:
     raw = text.encode()
     mine[: len(raw)] = np.frombuffer(raw, dtype=np.uint8)
     everyone = np.zeros((comm.size, _TEXT), dtype=np.uint8)
-    comm.Gather(mine, everyone, root=0)
-    if comm.rank != 0:
-        return ()
+    comm.Allgather(mine, everyone)
     rows = [bytes(row).rstrip(b"\0").decode("utf-8", "replace").split("\n") for row in everyone]
     return tuple(Place(host, cpus, int(n) if n else None) for host, cpus, n in rows)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from topology.errors import ProbeError
 from topology.exchange import Exchange
-from topology.measure import Pair, isolated, rounds
+from topology.measure import Pair
 from topology.sweep import BLOCKS, SWEPT, repetitions, sizes
 
 if TYPE_CHECKING:
@@ -24,41 +24,40 @@ _MOST_RANKS = 64
 
 def sweep(
     comm: MPI.Intracomm,
+    schedule: Sequence[Sequence[Pair]],
     exchange: Exchange,
     settings: Settings,
     progress: Callable[[int, int], None],
 ) -> dict[tuple[Pair, str, int], list[float]] | None:
-    """Time all pairs at all sizes up to ``settings.sweep``; collective. Rank 0 gets the blocks' medians.
+    """Time the pairs of a schedule at all sizes up to ``settings.sweep``; collective.
 
+    Rank 0 gets the blocks' medians.
     ``progress(done, all)`` is called on rank 0 before every block of a round. Raises ProbeError for
     more ranks than a sweep through all pairs is meant for.
     """
     if comm.size > _MOST_RANKS:
         reason = f"--sweep goes through all pairs of up to {_MOST_RANKS} ranks, not of {comm.size}"
         raise ProbeError("measure", reason)
-    schedule = isolated(rounds(comm.size)) if settings.alone else rounds(comm.size)
     cells = [(name, nbytes) for name in SWEPT for nbytes in sizes(name, settings.sweep)]
-    # A row a cell and block, a column a pair, by its round and first rank.
-    table = np.zeros((len(cells), BLOCKS, len(schedule), comm.size))
+    pairs = [pair for together in schedule for pair in together]
+    # A row a cell and block, a column a pair, filled in by its first rank.
+    table = np.zeros((len(cells), BLOCKS, len(pairs)))
     for block in range(BLOCKS):
         for number, together in enumerate(schedule):
             if comm.rank == 0:
                 progress(block * len(schedule) + number, BLOCKS * len(schedule))
             comm.Barrier()
+            mine = [pairs.index(pair) for pair in together if pair[0] == comm.rank]
             for row, (name, nbytes) in enumerate(cells):
                 times = exchange.times(name, together, nbytes, _WARMUP + repetitions(nbytes))
                 if times:
-                    table[row, block, number, comm.rank] = median(times[_WARMUP:])
+                    table[row, block, mine] = median(times[_WARMUP:])
     whole = np.zeros_like(table)
     comm.Reduce(table, whole, root=0)
     if comm.rank != 0:
         return None
     return {
-        (pair, name, nbytes): whole[row, :, number, pair[0]].tolist()
+        (pair, name, nbytes): whole[row, :, column].tolist()
         for row, (name, nbytes) in enumerate(cells)
-        for number, pair in _pairs(schedule)
+        for column, pair in enumerate(pairs)
     }
-
-
-def _pairs(schedule: Sequence[Sequence[Pair]]) -> list[tuple[int, Pair]]:
-    return [(number, pair) for number, together in enumerate(schedule) for pair in together]

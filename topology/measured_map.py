@@ -47,7 +47,7 @@ def as_topology(
         Fact("transport", settings.transport, SOURCE),
         Fact("message_bytes", settings.nbytes, SOURCE),
         Fact("repetitions", settings.repetitions, SOURCE),
-        Fact("pairs_at_once", not settings.alone, SOURCE),
+        Fact("pairs_at_once", measured.at_once, SOURCE),
         *machine,
     )
     return Topology(tuple(devices.values()), (), (*pairs, *swept), facts, (), (SOURCE,))

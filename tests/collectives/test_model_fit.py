@@ -16,8 +16,8 @@ from collectives.model.fitfile import Fit, dump, load, read
 from collectives.model.fitting import MOST_EDGES, alpha_beta, fit
 from collectives.model.given import fitted
 from collectives.model.measured import costs_of
-from topology.measure import Estimate
-from topology.measure_mpi import Measured, Place, Settings
+from topology.measure import Estimate, Place
+from topology.measure_mpi import Measured, Settings
 from topology.measured_map import as_topology
 from topology.model import Topology
 from topology.sources import own_json
@@ -136,7 +136,9 @@ def measured(ranks: int = 2, factor: float = 1.0, transport: str = "mpi") -> Top
     both = {way: Estimate(1.0, 1.0, 1.0) for a, b in pairs for way in ((a, b), (b, a))}
     cells = dict.fromkeys(("latency", "bandwidth", "bandwidth_both"), both)
     places = tuple(Place("here", str(rank), 0) for rank in range(ranks))
-    return as_topology(Measured(places, cells, "an MPI"), Settings(transport=transport), samples)
+    return as_topology(
+        Measured(places, False, cells, "an MPI"), Settings(transport=transport), samples
+    )
 
 
 def test_a_sweep_becomes_costs() -> None:

@@ -15,8 +15,8 @@ from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import buffer_bytes, busiest, simulate
 from collectives.simulate.weights import Weights
-from topology.measure import Estimate
-from topology.measure_mpi import Measured, Place, Settings
+from topology.measure import Estimate, Place
+from topology.measure_mpi import Measured, Settings
 from topology.measured_map import as_topology
 from topology.model import Topology
 from topology.sources import own_json
@@ -68,7 +68,7 @@ def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topolo
         for name, value in values.items()
     }
     places = tuple(Place("here", str(rank), 0) for rank in range(2))
-    return as_topology(Measured(places, cells, "an MPI"), Settings(), samples)
+    return as_topology(Measured(places, False, cells, "an MPI"), Settings(), samples)
 
 
 def _seconds(made: Machine, collective: str, name: str, size: int) -> float:

@@ -13,8 +13,8 @@ from reports.cli import main
 from reports.exports import to_jsonl
 from reports.record import Result, Sample
 from tests.reports.slowness import HOP, MIXED, played
-from topology.measure import Estimate
-from topology.measure_mpi import Measured, Place, Settings
+from topology.measure import Estimate, Place
+from topology.measure_mpi import Measured, Settings
 from topology.measured_map import as_topology
 from topology.sources import own_json
 
@@ -30,7 +30,7 @@ def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
                     worse = 3.0 if name == "latency" else 1 / 3
                     v = usual * (worse if slow(a, b) else 1) * float(1 + 0.02 * random.random())
                     cells[name][a, b] = Estimate(v, 0.99 * v, 1.01 * v)
-    measured = Measured(tuple(Place("n0", "", None) for _ in range(4)), cells, "MPI")
+    measured = Measured(tuple(Place("n0", "", None) for _ in range(4)), False, cells, "MPI")
     path.write_text(own_json.dump(as_topology(measured, Settings())))
     return path
 

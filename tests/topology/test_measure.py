@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from itertools import chain, combinations
+from collections.abc import Sequence
+from itertools import chain, combinations, pairwise
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from topology.launched import mpirun_beside
 from topology.measure import (
     MARGIN,
     Estimate,
+    Place,
     by_class,
     estimate,
     expected,
@@ -26,13 +29,15 @@ from topology.measure import (
     matrix,
     rounds,
     slow,
+    with_cpus,
 )
 from topology.measure_cli import crowded
-from topology.measure_mpi import Measured, Place, Settings
+from topology.measure_mpi import Measured, Settings
 from topology.measured_map import as_topology
 from topology.merge import merge
 from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
+from topology.sources.cpulist import members
 from topology.views import measured as view
 
 from .machines import switched
@@ -53,6 +58,37 @@ def test_rounds_cover_every_pair_once(size: int) -> None:
     assert sorted(chain.from_iterable(schedule)) == list(combinations(range(size), 2))
     assert all(len(together) == 1 for together in isolated(schedule))
     assert list(chain.from_iterable(isolated(schedule))) == list(chain.from_iterable(schedule))
+
+
+def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[Place]) -> bool:
+    """Whether the ranks of a round can have a CPU each, by a flow through a graph of who may use what."""
+    graph = nx.Graph()
+    ranks = [rank for pair in together for rank in pair if places[rank].cpus]
+    for rank in ranks:
+        graph.add_edges_from(
+            (rank, (places[rank].host, cpu)) for cpu in members(places[rank].cpus) or ()
+        )
+    matched = nx.bipartite.maximum_matching(graph, top_nodes=ranks)
+    return all(rank in matched for rank in ranks)
+
+
+BINDINGS = ("", "0-3", "0-1", "2-3", "0", "1", "2", "3")
+HOSTED = st.builds(Place, st.sampled_from("ab"), st.sampled_from(BINDINGS), st.none())
+
+
+@given(st.lists(HOSTED, max_size=14))
+def test_pairs_at_once_have_a_cpu_a_rank(places: list[Place]) -> None:
+    """Rule: all pairs once, at once only where CPUs allow, and no pair waits that could have gone."""
+    every = rounds(len(places))
+    schedule = with_cpus(every, places)
+    assert sorted(chain.from_iterable(schedule)) == sorted(chain.from_iterable(every))
+    assert all(len(together) == 1 or _can_host(together, places) for together in schedule)
+    for together, after in pairwise(schedule):
+        pair = after[0]
+        if any({*together, pair} <= {*one} for one in every):
+            assert not _can_host((*together, pair), places)
+    roomy = [Place(str(rank), "0", None) for rank in range(len(places))]
+    assert with_cpus(every, roomy) == every
 
 
 @given(SAMPLES)
@@ -76,7 +112,7 @@ def test_interval_has_the_published_ranks() -> None:
 def measured(values: dict[tuple[int, int], Estimate], places: tuple[Place, ...]) -> Topology:
     """A map of ranks with one quantity filled in."""
     cells = {"latency": {}, "bandwidth": values, "bandwidth_both": {}}
-    return as_topology(Measured(places, cells, "Test MPI"), Settings())
+    return as_topology(Measured(places, False, cells, "Test MPI"), Settings())
 
 
 def cluster() -> tuple[Place, ...]:
@@ -195,7 +231,7 @@ def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     topology = own_json.parse(saved.read_text())
     assert json.loads(done.stdout) == json.loads(saved.read_text())
-    assert topology.get("pairs_at_once") is (not options)
+    assert topology.get("pairs_at_once") is False
     ways = {(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(3) if a != b}
     for name in ("latency", "bandwidth", "bandwidth_both"):
         cells = matrix(topology, name)
