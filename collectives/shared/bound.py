@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -13,12 +13,12 @@ from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.fast import Shape, direct, eager, mail_bytes
-from collectives.shared.flow import Flow, flow
+from collectives.shared.flow import Flow, Work, flow
 from collectives.shared.lines import plan_bytes, words
 from collectives.shared.memory import Memory
 from collectives.shared.pool import can_pool, pooled
 from collectives.shared.reference import Lives, Reference
-from collectives.shared.stores import Past, with_best_stores
+from collectives.shared.stores import Maker, Past, with_best_stores
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
 from collectives.transport import Array, Buffers, Counted
@@ -50,6 +50,7 @@ class Host(Protocol):
     cores: int
     pools: bool
     turns: bool
+    known_stores: dict[Hashable, Past]
 
     def common(self, nbytes: int) -> Array: ...
     def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
@@ -103,19 +104,31 @@ class Bound(Counted):
             )
             return _Built(plan, self._shared, None)
 
-        def make(some: Flow, past: Past) -> _Built:
+        pools = transport.pools and can_pool(found)
+        # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
+        # is still in a cache when the other comes to it.
+        turns = not pools and nranks > shape.cores and found.crossing
+
+        def able(work: Work) -> set[Place]:
+            return {*work.targets} - {*work.sources} if turns else work.cold
+
+        def build(some: Flow, past: Past) -> _Built:
+            def stored(work: Work) -> set[Place]:
+                return past.of(work, able(work))
+
             self._share(0)
-            if transport.pools and can_pool(some):
-                made = pooled(core, watch, self, some, op, past, transport.turns)
+            if pools:
+                made = pooled(core, watch, self, some, op, stored, transport.turns)
             else:
-                made = direct(core, watch, self, some, shape, op, past)
+                made = direct(core, watch, self, some, shape, op, stored)
             return _Built(made[0], self._shared, made[1])
 
         def timed(built: _Built, n: int) -> list[float]:
             return transport.guarded(lambda: built.plan.each(n))
 
-        where = shape.itemsize, shape.cores, transport.world
-        return with_best_stores(found, *where, self._find, make, timed)
+        maker = Maker(able, self._find, build, timed)
+        known = transport.known_stores
+        return with_best_stores(found, shape.itemsize, shape.cores, transport.world, known, maker)
 
     def _share(self, more: int) -> int:
         """Take the lines of a plan, and so many bytes after them. Gives where those begin."""

@@ -17,7 +17,6 @@ import numpy as np
 from collectives.errors import Unsupported
 from collectives.ops import Op
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
-from collectives.shared.stores import Past
 from collectives.shared.tasks import Place
 from collectives.world import Json
 
@@ -106,11 +105,11 @@ def direct(
     found: Flow,
     shape: Shape,
     op: Op | None,
-    stores: Past,
+    past: Callable[[Work], set[Place]],
 ) -> Any:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
-    ``stores``: which go past the caches, of those by which nothing is lost.
+    ``past``: targets of a pass that are stored past the caches.
     """
     nranks = len(found.works)
     size = max((work.size for works in found.works for work in works), default=1)
@@ -125,17 +124,13 @@ def direct(
             return int(stage.ctypes.data) + place.start * min(window, slot) * to.dtype.itemsize
         return to.address(place)
 
-    # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
-    # is still in a cache when the other comes to it.
-    all_cold = nranks > shape.cores and found.crossing
     everyone = nranks > 2
     enter = [everyone and _enters_all(works, nranks) for works in found.works]
     leave = [everyone and len(exits) == nranks - 1 for exits in found.exits]
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        past = stores.of(work, {*work.targets} - {*work.sources} if all_cold else work.cold)
-        numbers += task_numbers(work, work.size, _waits(found, waits), address, past)
+        numbers += task_numbers(work, work.size, _waits(found, waits), address, past(work))
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,

@@ -9,6 +9,7 @@ that outnumber the cores (docs/shared-memory.md, "Turns").
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -20,7 +21,6 @@ import numpy as np
 from collectives.ops import Op
 from collectives.shared.fast import Binding, op_number, task_numbers, type_number
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
-from collectives.shared.stores import Past
 from collectives.shared.tasks import Place
 
 __all__ = ["WINDOWS_BYTES", "Piece", "apart", "can_pool", "chains", "parts", "pooled"]
@@ -158,13 +158,13 @@ def pooled(
     to: Binding,
     found: Flow,
     op: Op | None,
-    stores: Past,
+    past: Callable[[Work], set[Place]],
     shared: bool,
 ) -> tuple[Any, Any]:
     """A plan for what `can_pool`, and the staging that it needs to keep alive.
 
-    ``stores``: which go past the caches, of those by which nothing is lost. ``shared``: whether
-    whoever has a core does the parts of others; a rank does its own where not.
+    ``past``: targets of a pass that are stored past the caches. ``shared``: whether whoever has a
+    core does the parts of others; a rank does its own where not.
     """
     itemsize = to.dtype.itemsize
     every = parts(found, PIECE_BYTES // itemsize)
@@ -189,8 +189,8 @@ def pooled(
             numbers += [window, len(piece.works)]
             for work in piece.works:
                 size = piece.size if found.aligned else work.size
-                past = stores.of(work, work.cold)
-                numbers += task_numbers(work, size, [0], partial(address, piece.start), past)
+                at = partial(address, piece.start)
+                numbers += task_numbers(work, size, [0], at, past(work))
     described = np.array(numbers, np.int64)
     plan = core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described, shared)
     return plan, stage

@@ -6,9 +6,10 @@ in a cache; which weighs more differs by machine, size, ranks and passes (docs/s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from enum import Enum
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from collectives.shared.tasks import Place
 from collectives.transport import Array
 from collectives.world import World
 
-__all__ = ["Past", "with_best_stores"]
+__all__ = ["Maker", "Past", "with_best_stores"]
 
 T = TypeVar("T")
 # What a firing moves for every core: with less, stores past the caches are not tried; more than
@@ -46,38 +47,50 @@ class Past(Enum):
         return {p for p in able if self is Past.ALL or p.rank != work.rank}
 
 
-def with_best_stores(
-    found: Flow,
-    itemsize: int,
-    cores: int,
-    world: World,
-    find: Callable[[Place], Array],
-    make: Callable[[Flow, Past], T],
-    timed: Callable[[T, int], list[float]],
-) -> T:
-    """The plan of ``found`` with the stores that take it less time, the same for all ranks.
+@dataclass(frozen=True)
+class Maker(Generic[T]):
+    """How a rank comes to a plan of type T.
 
-    ``make(flow, past)`` builds this rank's plan; ``timed(plan, n)`` gives its seconds of n firings;
-    ``find`` gives the memory from a place on. The ranks' own memory is worked on, and is afterwards
-    what it was. All ranks call this together.
+    ``able(work)``: targets of a pass by which nothing is lost when they are stored past the caches.
+    ``find(place)``: this rank's memory from there on. ``build(flow, past)``: the plan, and
+    ``timed(plan, n)`` its seconds of n firings.
+    """
+
+    able: Callable[[Work], set[Place]]
+    find: Callable[[Place], Array]
+    build: Callable[[Flow, Past], T]
+    timed: Callable[[T, int], list[float]]
+
+
+def with_best_stores(
+    found: Flow, itemsize: int, cores: int, world: World, known: dict[Hashable, Past], to: Maker[T]
+) -> T:
+    """The plan of ``found`` with the stores that take it least time, the same for all ranks.
+
+    What was found is kept in ``known``. The ranks' own memory is worked on, and is afterwards what it
+    was. All ranks call this together, and with the same in ``known``.
     """
     nbytes = sum(work.moved for work in found.order) * itemsize
-    if nbytes <= LEAST_BYTES_PER_CORE * cores or _in_place(found):
-        return make(found, Past.NONE)
+    choices = _choices(found, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]
+    if len(choices) == 1:
+        return to.build(found, choices[0])
+    key = _key(found, itemsize)
+    if key in known:
+        return to.build(found, known[key])
     share = min(1.0, MOST_BYTES_PER_CORE * cores / nbytes)
     some = found.resized(lambda n: max(min(n, 1), int(n * share))) if share < 1 else found
     mine = (
-        find(place)[: work.size]
+        to.find(place)[: work.size]
         for work in some.order
         for place in work.targets
         if place.rank == world.rank and place.segment != STAGE
     )
     kept = [(memory, memory.copy()) for memory in mine]
     try:
-        plans = {past: make(some, past) for past in _choices(found)}
+        plans = {past: to.build(some, past) for past in choices}
         n = _firings(nbytes * share)
         rounds = [
-            [_seconds(world, timed(plan, n)) for plan in plans.values()] for _ in range(_ROUNDS)
+            [_seconds(world, to.timed(plan, n)) for plan in plans.values()] for _ in range(_ROUNDS)
         ]
     finally:
         for memory, before in kept:
@@ -86,19 +99,27 @@ def with_best_stores(
     for past, seconds in zip(plans, np.min(rounds, axis=0), strict=True):
         if seconds < _GAIN * least:
             best, least = past, seconds
-    return make(found, best) if share < 1 else plans[best]
+    known[key] = best
+    return to.build(found, best) if share < 1 else plans[best]
 
 
-def _choices(found: Flow) -> list[Past]:
-    """What may differ for a plan."""
-    every = [(w.rank == place.rank) * w.size for w in found.order for place in w.targets]
-    total = sum(len(w.targets) * w.size for w in found.order)
-    return [p for p in Past if p is not Past.OTHERS or sum(every) >= _OWN_SHARE * total]
+def _choices(found: Flow, able: Callable[[Work], set[Place]]) -> list[Past]:
+    """What makes a plan that differs from the others."""
+    sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
+    total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
+    if not total:
+        return [Past.NONE]
+    return [past for past in Past if past is not Past.OTHERS or _OWN_SHARE * total <= own < total]
 
 
-def _in_place(found: Flow) -> bool:
-    """Whether every pass writes only what it has read."""
-    return all({*work.targets} <= {*work.sources} for work in found.order)
+def _key(found: Flow, itemsize: int) -> Hashable:
+    """What a firing moves where, whatever memory it is in."""
+
+    def where(places: list[Place]) -> Hashable:
+        return tuple((place.rank, place.start) for place in places)
+
+    passes = ((w.rank, w.size, where(w.targets), where(w.sources)) for w in found.order)
+    return itemsize, tuple(passes)
 
 
 def _firings(nbytes: float) -> int:

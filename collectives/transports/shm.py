@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import TypeVar, cast
 from weakref import WeakValueDictionary, finalize
@@ -27,6 +27,7 @@ from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
 from collectives.shared.reference import Lives
 from collectives.shared.sharing import sharing
+from collectives.shared.stores import Past
 from collectives.transport import Action, Array, Buffers, LibraryCall
 from collectives.world import World
 
@@ -82,6 +83,7 @@ class ShmTransport:
         self.core: ModuleType | None = core
         self.memory = sharing(world, core, memory)
         self._allocated = 0
+        self.known_stores: dict[Hashable, Past] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
         mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": turn_group()}
         everyone = world.gather(mine)
