@@ -62,11 +62,13 @@ def with_cpus(
     launchers make them; ranks of which no CPUs are known take none.
     """
     sets = [(place.host, frozenset(members(place.cpus) or ())) for place in places]
+    if _room(sets):
+        return tuple(map(tuple, schedule))
     found: list[tuple[Pair, ...]] = []
     for together in schedule:
         turns: list[list[Pair]] = []
         for pair in together:
-            free = (turn for turn in turns if _room(sets, [*turn, pair]))
+            free = (t for t in turns if _room([sets[rank] for p in (*t, pair) for rank in p]))
             turn = next(free, None)
             if turn is None:
                 turns.append([pair])
@@ -76,13 +78,16 @@ def with_cpus(
     return tuple(found)
 
 
-def _room(sets: Sequence[tuple[str, frozenset[int]]], pairs: Sequence[Pair]) -> bool:
-    """Whether no set of CPUs has to serve more ranks than it has CPUs."""
-    active = Counter(sets[rank] for pair in pairs for rank in pair)
+def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
+    """Whether none of these sets of a host's CPUs has to serve more ranks than it has CPUs."""
+    ranks: dict[str, Counter[frozenset[int]]] = {}
+    for host, cpus in sets:
+        if cpus:
+            ranks.setdefault(host, Counter())[cpus] += 1
     return all(
-        sum(n for (where, some), n in active.items() if where == host and some and some <= cpus)
-        <= len(cpus)
-        for host, cpus in active
+        sum(n for some, n in here.items() if some <= cpus) <= len(cpus)
+        for here in ranks.values()
+        for cpus in here
     )
 
 
