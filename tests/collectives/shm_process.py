@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.catalogue import algorithms, build, spec
 from collectives.errors import RankFailure, Unavailable, Unsupported
@@ -22,7 +23,7 @@ from collectives.ops import op
 from collectives.plan import Plan
 from collectives.shared.memory import Memory
 from collectives.transports.shm import ShmTransport
-from collectives.world import Json, World
+from collectives.world import How, Json, World
 
 
 def right(world: World, transport: ShmTransport) -> None:
@@ -112,6 +113,12 @@ class FileWorld:
     def broadcast(self, value: Json, root: int = 0) -> Json:
         """See `World.broadcast`."""
         return self.gather(value)[root]
+
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """See `World.combine`; what the transport asks for is the greatest."""
+        assert how == "max"
+        found: NDArray[np.float64] = np.max(self.gather(values.tolist()), axis=0)
+        return found
 
     def barrier(self) -> None:
         """See `World.barrier`."""
