@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from topology.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange, find
-from topology.measure import QUANTITIES, Place, matrix
+from topology.measure import QUANTITIES, Pair, Place, matrix
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources import own_json
@@ -109,8 +109,9 @@ def run(
         return 2
     try:
         places = measure_mpi.places_of(comm)
-        found = measure_mpi.measure(comm, places, exchange, settings, _progress)
-        swept = _swept(comm, places, exchange, settings)
+        schedule = measure_mpi.schedule_of(places, settings)
+        found = measure_mpi.measure(comm, places, schedule, exchange, settings, _progress)
+        swept = _swept(comm, schedule, exchange, settings)
     except ProbeError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
@@ -138,15 +139,17 @@ def run(
 
 
 def _swept(
-    comm: MPI.Intracomm, places: Sequence[Place], exchange: Exchange, settings: Settings
+    comm: MPI.Intracomm,
+    schedule: Sequence[Sequence[Pair]],
+    exchange: Exchange,
+    settings: Settings,
 ) -> Samples | None:
     """The sweep's samples on rank 0, where one was asked for."""
     if not settings.sweep:
         return None
-    from topology.measure_mpi import schedule_of
     from topology.measure_sweep import sweep
 
-    return sweep(comm, schedule_of(places, settings), exchange, settings, _progress)
+    return sweep(comm, schedule, exchange, settings, _progress)
 
 
 class _Elsewhere(Exception):

@@ -119,16 +119,16 @@ def schedule_of(places: Sequence[Place], settings: Settings) -> tuple[tuple[Pair
 def measure(
     comm: MPI.Intracomm,
     places: Sequence[Place],
+    schedule: Sequence[Sequence[Pair]],
     exchange: Exchange,
     settings: Settings,
     progress: Callable[[int, int], None],
 ) -> Measured | None:
-    """Measure all pairs of ranks at ``places``; collective. Rank 0 gets the result, the others None.
+    """Measure the pairs of a schedule; collective. Rank 0 gets the result, the others None.
 
-    ``progress(done, rounds)`` is called on rank 0 before every round.
+    ``places`` are every rank's; ``progress(done, rounds)`` is called on rank 0 before every round.
     """
     size, rank = comm.size, comm.rank
-    schedule = schedule_of(places, settings)
     table = np.zeros((len(QUANTITIES), size, size, 3))
     for done, together in enumerate(schedule):
         if rank == 0:

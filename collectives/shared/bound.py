@@ -84,25 +84,27 @@ class Bound(Counted):
     def _build(self, programs: list[Json], op: Op | None) -> _Built:
         transport, nranks = self._transport, len(programs)
         shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
-        core, watch = transport.core, transport.watch
+        core, watch, lines = transport.core, transport.watch, plan_bytes(nranks)
         if core is not None and shape.eager:
-            mail = self._share(mail_bytes(programs, shape))
-            return _Built(eager(core, watch, self, programs, shape, op, mail), self._shared, None)
+            shared = transport.common(lines + mail_bytes(programs, shape))
+            at = int(shared.ctypes.data)
+            letters = eager(core, watch, at, self, programs, shape, op, at + lines)
+            return _Built(letters, shared, None)
         found = flow(ordered(programs), nranks)
         if core is None:
-            self._share(0)
+            shared = transport.common(lines)
             plan = Reference(
                 found,
                 self.rank,
                 self._find,
-                words(self._shared),
+                words(shared),
                 transport.lives,
                 op,
                 self._dtype,
                 shape.window,
                 transport.world.barrier,
             )
-            return _Built(plan, self._shared, None)
+            return _Built(plan, shared, None)
 
         pools = transport.pools and can_pool(found)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
@@ -116,12 +118,13 @@ class Bound(Counted):
             def stored(work: Work) -> set[Place]:
                 return past.of(work, able(work))
 
-            self._share(0)
+            shared = transport.common(lines)
+            at = int(shared.ctypes.data)
             if pools:
-                made = pooled(core, watch, self, some, op, stored, transport.turns)
+                made = pooled(core, watch, at, self, some, op, stored, transport.turns)
             else:
-                made = direct(core, watch, self, some, shape, op, stored)
-            return _Built(made[0], self._shared, made[1])
+                made = direct(core, watch, at, self, some, shape, op, stored)
+            return _Built(made[0], shared, made[1])
 
         def timed(built: _Built, n: int) -> list[float]:
             return transport.guarded(lambda: built.plan.each(n))
@@ -129,12 +132,6 @@ class Bound(Counted):
         maker = Maker(able, self._find, build, timed)
         known = transport.known_stores
         return with_best_stores(found, shape.itemsize, shape.cores, transport.world, known, maker)
-
-    def _share(self, more: int) -> int:
-        """Take the lines of a plan, and so many bytes after them. Gives where those begin."""
-        lines = plan_bytes(self._transport.world.size)
-        self._shared = self._transport.common(lines + more)
-        return self.lines + lines
 
     def _describe(self, program: Program, buffers: Buffers) -> Json:
         memory, size = self._transport.memory, self._dtype.itemsize
@@ -170,7 +167,7 @@ class Bound(Counted):
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""
-        del self._built, self._segments, self._shared
+        del self._built, self._segments
 
     # -- what `fast` asks for
 
@@ -183,11 +180,6 @@ class Bound(Counted):
     def dtype(self) -> np.dtype[Any]:
         """The type of the elements."""
         return self._dtype
-
-    @property
-    def lines(self) -> int:
-        """Where the plan's words begin."""
-        return int(self._shared.ctypes.data)
 
     def _find(self, place: Place) -> Array:
         segment = self._segments[place.rank][place.segment]

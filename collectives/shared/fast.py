@@ -59,8 +59,6 @@ class Binding(Protocol):
     def rank(self) -> int: ...  # noqa: D102
     @property
     def dtype(self) -> np.dtype[Any]: ...  # noqa: D102
-    @property
-    def lines(self) -> int: ...  # noqa: D102
     def address(self, place: Place) -> int: ...  # noqa: D102
 
 
@@ -101,6 +99,7 @@ def op_number(op: Op | None) -> int:
 def direct(
     core: ModuleType,
     watch: Any,
+    lines: int,
     to: Binding,
     found: Flow,
     shape: Shape,
@@ -109,7 +108,7 @@ def direct(
 ) -> Any:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
-    ``past``: targets of a pass that are stored past the caches.
+    ``lines``: where the plan's words begin. ``past``: targets of a pass that are stored past the caches.
     """
     nranks = len(found.works)
     size = max((work.size for works in found.works for work in works), default=1)
@@ -134,7 +133,7 @@ def direct(
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,
-        to.lines,
+        lines,
         type_number(to.dtype),
         op_number(op),
         np.array(numbers, np.int64),
@@ -208,13 +207,14 @@ def mail_bytes(programs: Sequence[Json], shape: Shape) -> int:
 def eager(
     core: ModuleType,
     watch: Any,
+    lines: int,
     to: Binding,
     programs: Sequence[Json],
     shape: Shape,
     op: Op | None,
     mail: int,
 ) -> Any:
-    """A plan over mailboxes that begin at address ``mail``."""
+    """A plan over mailboxes that begin at address ``mail``; its words begin at ``lines``."""
     boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
 
     def at(span: list[int]) -> int:
@@ -239,4 +239,4 @@ def eager(
             numbers += [len(letters), *(n for one in letters for n in one)]
         numbers += local(step["after"])
     described = np.array(numbers, np.int64)
-    return core.eager(watch, to.lines, type_number(to.dtype), op_number(op), described)
+    return core.eager(watch, lines, type_number(to.dtype), op_number(op), described)

@@ -155,6 +155,7 @@ def _window(piece: Piece, aligned: bool, itemsize: int) -> int:
 def pooled(
     core: ModuleType,
     watch: Any,
+    lines: int,
     to: Binding,
     found: Flow,
     op: Op | None,
@@ -163,7 +164,7 @@ def pooled(
 ) -> tuple[Any, Any]:
     """A plan for what `can_pool`, and the staging that it needs to keep alive.
 
-    ``past``: targets of a pass that are stored past the caches. ``shared``: whether whoever has a
+    ``lines``: where the plan's words begin. ``past``: targets of a pass that are stored past the caches. ``shared``: whether whoever has a
     core does the parts of others; a rank does its own where not.
     """
     itemsize = to.dtype.itemsize
@@ -192,5 +193,5 @@ def pooled(
                 at = partial(address, piece.start)
                 numbers += task_numbers(work, size, [0], at, past(work))
     described = np.array(numbers, np.int64)
-    plan = core.pooled(watch, to.lines, type_number(to.dtype), op_number(op), described, shared)
+    plan = core.pooled(watch, lines, type_number(to.dtype), op_number(op), described, shared)
     return plan, stage
