@@ -93,7 +93,8 @@ def _work(add: Add, collective: str) -> None:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; auto; all (default"
+        help="names joined by commas, each perhaps :key=value; library; worksharing (all ranks'"
+        " processes share the work); auto; all (default"
         " ring,library; on GPUs tree, torus and ps, too)",
     )
     add(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bench.options import Choice, Options, parse_choice
+from bench.options import BESIDE, Choice, Options, parse_choice
 from bench.tuning.rules import load, lookup
 from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
@@ -18,6 +19,8 @@ from collectives.spec import Collective
 from collectives.verify import verify
 
 __all__ = ["Auto", "Chosen", "Job", "jobs"]
+
+NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 
 
 class Chosen:
@@ -32,7 +35,7 @@ class Chosen:
         self._schedules: dict[int, Schedule] = {}
         self._digests: dict[int, str] = {}
         self.parameters: dict[str, Any] = dict(choice.parameters)
-        if self.library:
+        if not self.scheduled:
             return
         if options.grid is not None and "grid" in parameters(spec.name, choice.name):
             self.parameters.setdefault("grid", options.grid)
@@ -44,13 +47,18 @@ class Chosen:
         """Whether it is the library's own collective, which has no schedule."""
         return self._name == "library"
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether it is a schedule that ranks carry out."""
+        return self._name not in BESIDE
+
     def at(self, nbytes: int) -> Chosen:
         """What runs at a size: itself."""
         return self
 
     def schedule(self, root: int) -> Schedule | None:
-        """The placed schedule for a root, or None for the library."""
-        if self.library:
+        """The placed schedule for a root, or None where there is none."""
+        if not self.scheduled:
             return None
         if root not in self._schedules:
             made = build(self._spec.name, self._name, self._nranks, root=root, **self.parameters)
@@ -61,7 +69,7 @@ class Chosen:
         return self._schedules[root]
 
     def digest(self, root: int) -> str:
-        """The hash of the schedule for a root; empty for the library."""
+        """The hash of the schedule for a root; empty where there is none."""
         schedule = self.schedule(root)
         if schedule is None:
             return ""
@@ -72,7 +80,7 @@ class Chosen:
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
         """Bytes out and in of the busiest rank, by the schedule's own count."""
         schedule = self.schedule(root)
-        assert schedule is not None, "the library has no schedule to count"
+        assert schedule is not None, f"{self.label} has no schedule to count"
         sent, received = traffic(schedule, self._spec, elements, itemsize, root)
         return int(sent.max()), int(received.max())
 
@@ -111,13 +119,16 @@ class Job(NamedTuple):
 
 
 def jobs(
-    wanted: Sequence[Options], nranks: int, transport: str, *, library: bool = True
+    wanted: Sequence[Options],
+    nranks: int,
+    transport: str,
+    missing: Mapping[str, str] = NOTHING_MISSING,
 ) -> list[Job]:
     """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
 
     An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
-    or one of several collectives, it is left out with a note. ``library``: whether there is a
-    library to compare with.
+    or one of several collectives, it is left out with a note. ``missing``: which of `BESIDE` there
+    is not here, and why.
     """
     found: list[Job] = []
     refused: list[str] = []
@@ -125,7 +136,7 @@ def jobs(
         job = Job(spec(options.collective), options, [], [])
         try:
             job.notes.extend(check(job.spec, options, nranks))
-            _choose(job, nranks, transport, library)
+            _choose(job, nranks, transport, missing)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
@@ -138,11 +149,11 @@ def jobs(
     return found
 
 
-def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
-    missing: list[str] = []
+def _choose(job: Job, nranks: int, transport: str, missing: Mapping[str, str]) -> None:
+    reasons: list[str] = []
     for choice in job.options.algorithms:
-        if choice.name == "library" and not library:
-            missing.append("library, since threads of one process have none")
+        if choice.name in missing:
+            reasons.append(f"{choice.name}, {missing[choice.name]}")
             continue
         if choice.name == "auto":
             job.chosen.append(Auto(job.spec, job.options, nranks, transport))
@@ -152,7 +163,7 @@ def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
         except Unsupported as error:
             if not job.options.every_algorithm:
                 raise
-            missing.append(str(error))
+            reasons.append(str(error))
     if not job.chosen:
-        raise Unsupported(missing[0])
-    job.notes.extend(f"left out: {reason}" for reason in missing)
+        raise Unsupported(reasons[0])
+    job.notes.extend(f"left out: {reason}" for reason in reasons)

@@ -144,7 +144,7 @@ def shm() -> PlanExchange:
 
     with _said():
         world = MpiWorld()
-        return PlanExchange(world, ShmTransport(world, pool=False))
+        return PlanExchange(world, ShmTransport(world))
 
 
 @contextmanager

@@ -15,14 +15,17 @@ from collectives.ops import OPS
 from collectives.sizes import parse_size, sweep
 from collectives.world import How
 
-__all__ = ["Choice", "Options", "on_gpus", "parse"]
+__all__ = ["BESIDE", "Choice", "Options", "on_gpus", "parse"]
+
+BESIDE = ("worksharing", "library")
+"""Contenders that carry no schedule out and stand beside those that do, in this order."""
 
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An algorithm and its parameters; or ``library``, its own, or ``auto``, as a file says."""
+    """An algorithm and its parameters; or one of `BESIDE`; or ``auto``, as a file says."""
 
     name: str
     parameters: tuple[tuple[str, object], ...] = ()
@@ -119,15 +122,15 @@ def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ())
 def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     known = catalogue.algorithms(collective)
     if text == "all":
-        return (*(Choice(name) for name in known), Choice("library"))
+        return tuple(map(Choice, (*known, *BESIDE)))
     if text is None:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        listed = choice.name in ("library", "auto") or choice.name in known
+        listed = choice.name in (*BESIDE, "auto") or choice.name in known
         if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
             raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: {', '.join([*known, 'library', 'auto', 'all'])}"
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, *BESIDE, 'auto', 'all'])}"
             )
     return chosen
 

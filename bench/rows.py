@@ -29,7 +29,7 @@ __all__ = ["Bench", "Case"]
 
 @dataclass(frozen=True)
 class Case:
-    """What is run: ``schedule`` is None for the library's own collective."""
+    """What is run: ``schedule`` is None for the library's own collective and for work sharing."""
 
     spec: Collective
     schedule: Schedule | None
@@ -37,6 +37,7 @@ class Case:
     op: Op | None
     elements: Elements
     root: int
+    worksharing: bool = False
 
 
 class Bench:
@@ -104,6 +105,8 @@ class Bench:
             program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
             return memory(program, self._transport, size, in_place)
         own = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+        if case.worksharing:
+            return (max(own) if in_place else sum(own)) * size
         turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
         # Libraries take a temporary vector of their own for large reductions.
         buffers = max(own) if in_place else sum(own)
@@ -158,8 +161,9 @@ class Bench:
     def _action(self, case: Case, source: Array, target: Array, in_place: bool) -> Action:
         if case.schedule is None:
             buffers = {Buffer.IN: source, Buffer.OUT: target}
-            return self._baseline.library(
-                LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
+            call = LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
+            return (self._transport.worksharing if case.worksharing else self._baseline.library)(
+                call
             )
         return Plan(
             case.schedule,
@@ -189,9 +193,11 @@ class Bench:
         inputs.fill(self._world.rank, source)
         self._world.barrier()
         action()
+        self._world.barrier()  # what others count of this rank's memory is complete, too
         if not self._check or (case.schedule is None and case.spec.unit is Unit.NOTHING):
             return None  # a library's barrier leaves nothing behind to compare
-        rounds = case.schedule is None and case.op is not None and case.op.mean
+        library = case.schedule is None and not case.worksharing
+        rounds = library and case.op is not None and case.op.mean
         ulps = getattr(self._baseline, "average_ulps", 0) if rounds else 0
         return inputs.check(self._world.rank, target, ulps)
 
@@ -204,7 +210,7 @@ class Bench:
         for rank, (w, _, _) in enumerate(everyone):
             if w is not None and w[0] and not complaint:
                 complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
-        ours = case.schedule is not None
+        ours = case.schedule is not None or case.worksharing
         sample = Sample(
             times=timed.times,
             iterations=timed.iterations,

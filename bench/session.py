@@ -175,7 +175,15 @@ class Session:
         chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
         schedule = chosen.schedule(line.root)
-        case = Case(spec, schedule, dtype(line.dtype), operation, line.elements, line.root)
+        case = Case(
+            spec,
+            schedule,
+            dtype(line.dtype),
+            operation,
+            line.elements,
+            line.root,
+            worksharing=not (chosen.scheduled or chosen.library),
+        )
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
         for placement in options.placements:

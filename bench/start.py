@@ -271,7 +271,10 @@ def _session(
     has_library = baseline.name == "nccl" or (world.name == "mpi" and baseline.name != "ipc")
     if hasattr(transport, "device_uuid"):
         wanted = [on_gpus(options) for options in wanted]
-    todo = jobs(wanted, world.size, transport.name, library=has_library)
+    missing = {} if has_library else {"library": "since threads of one process have none"}
+    if not transport.shares_memory:
+        missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
+    todo = jobs(wanted, world.size, transport.name, missing)
     session = Session(world, transport, baseline, library, todo, signals, group)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.errors import Unsupported
 from collectives.layout import Elements
 from collectives.moves import Buffer
 from collectives.ops import Op
@@ -92,6 +93,9 @@ class Transport(Protocol):
     `bench.environment.OnGpu` lists.
     """
 
+    shares_memory: bool = False
+    """Whether every rank maps the memory of all, so that there is `worksharing`."""
+
     @property
     def name(self) -> str:
         """The name that ``--transport`` knows."""
@@ -112,6 +116,17 @@ class Transport(Protocol):
     def library(self, call: LibraryCall) -> Action:
         """The library's own collective, the baseline. Raises Unsupported where there is none."""
         ...
+
+    def worksharing(self, call: LibraryCall) -> Action:
+        """The collective with its work shared among all ranks' processes, whatever rank it belongs to.
+
+        No schedule is carried out: this is the best that the ranks' common memory allows. Raises
+        Unsupported where ranks have no memory in common.
+        """
+        raise Unsupported(
+            f"worksharing needs memory that all ranks share, and --transport {self.name} has none;"
+            " use --transport shm"
+        )
 
     def clock(self) -> Callable[[], float]:
         """A function that gives seconds."""

@@ -1,30 +1,28 @@
-"""A program bound to shared buffers: what the shm transport's `prepare` gives."""
+"""What the shm transport binds to shared buffers, and a rank's program bound so."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
-
-import numpy as np
 
 from collectives.errors import Unsupported
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.shared.fast import Shape, direct, eager, mail_bytes
+from collectives.shared.fast import Shape, direct, eager, mail_bytes, window
 from collectives.shared.flow import Flow, Work, flow
-from collectives.shared.lines import plan_bytes, words
+from collectives.shared.lines import plan_bytes, traffic, words
 from collectives.shared.memory import Memory
-from collectives.shared.pool import can_pool, pooled
 from collectives.shared.reference import Lives, Reference
 from collectives.shared.stores import Maker, Past, with_best_stores
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.windows import Windows
-from collectives.transport import Array, Buffers, Counted
+from collectives.transport import Array, Buffers
 from collectives.world import Json, World
 
-__all__ = ["Bound"]
+__all__ = ["Bound", "BoundProgram", "Built", "Host"]
 
 T = TypeVar("T")
 EMPTY = -2
@@ -48,16 +46,15 @@ class Host(Protocol):
     watch: Any
     lives: Lives
     cores: int
-    pools: bool
     turns: bool
     known_stores: dict[Hashable, Past]
 
-    def common(self, nbytes: int) -> Array: ...
-    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...
-    def guarded(self, action: Callable[[], T]) -> T: ...
+    def common(self, nbytes: int) -> Array: ...  # noqa: D102
+    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...  # noqa: D102
+    def guarded(self, action: Callable[[], T]) -> T: ...  # noqa: D102
 
 
-class _Built(NamedTuple):
+class Built(NamedTuple):
     """A plan, and what has to stay mapped for it: its lines, and its staging."""
 
     plan: FiredPlan
@@ -65,128 +62,179 @@ class _Built(NamedTuple):
     stage: Array | None
 
 
-class Bound(Counted):
-    """A program bound to shared buffers; see `Action` for the methods."""
+class Bound(ABC):
+    """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
 
-    def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
-        self._transport, world = transport, transport.world
+    A subclass says what a rank tells the others, and how a plan comes of what all have told.
+    """
+
+    def __init__(self, transport: Host, buffers: Buffers) -> None:
+        self.transport, world = transport, transport.world
         # Also where this rank's part is empty: all ranks must come to the same plan.
-        self._dtype = buffers[Buffer.OUT].dtype
-        super().__init__(*(n * self._dtype.itemsize for n in (program.sent(), program.received())))
-        everyone = world.gather(self._describe(program, buffers))
+        self.dtype = buffers[Buffer.OUT].dtype
+        found = self._where(buffers)
+        segments = {
+            key: transport.memory.describe(key) for key, _ in found.values() if key != EMPTY
+        }
+        everyone = world.gather({"told": self._told(found), "segments": segments})
         self._segments = [
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
             for rank, one in enumerate(everyone)
         ]
-        self._built = self._build([one["steps"] for one in everyone], op)
+        self._built = self._build([one["told"] for one in everyone])
+        world.barrier()
+        counts = traffic(self._built.shared, world.size)
+        # What was moved to find the best stores does not count.
+        self._counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
         world.barrier()
 
-    def _build(self, programs: list[Json], op: Op | None) -> _Built:
-        transport, nranks = self._transport, len(programs)
-        shape = Shape.of(programs, self._dtype.itemsize, transport.cores)
-        core, watch, lines = transport.core, transport.watch, plan_bytes(nranks)
-        if core is not None and shape.eager:
-            shared = transport.common(lines + mail_bytes(programs, shape))
-            at = int(shared.ctypes.data)
-            letters = eager(core, watch, at, self, programs, shape, op, at + lines)
-            return _Built(letters, shared, None)
-        found = flow(ordered(programs), nranks)
-        if core is None:
-            shared = transport.common(lines)
-            plan = Reference(
-                found,
-                self.rank,
-                self._find,
-                words(shared),
-                transport.lives,
-                op,
-                self._dtype,
-                shape.window,
-                transport.world.barrier,
-            )
-            return _Built(plan, shared, None)
+    @abstractmethod
+    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        """What all ranks must know of this one, whose buffers lie at these segments and elements."""
 
-        pools = transport.pools and can_pool(found)
-        # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
-        # is still in a cache when the other comes to it.
-        turns = not pools and nranks > shape.cores and found.crossing
+    @abstractmethod
+    def _build(self, everyone: list[Json]) -> Built:
+        """The plan, from what all ranks told."""
 
-        def able(work: Work) -> set[Place]:
-            return {*work.targets} - {*work.sources} if turns else work.cold
-
-        def build(some: Flow, past: Past) -> _Built:
-            def stored(work: Work) -> set[Place]:
-                return past.of(work, able(work))
-
-            shared = transport.common(lines)
-            at = int(shared.ctypes.data)
-            if pools:
-                made = pooled(core, watch, at, self, some, op, stored, transport.turns)
-            else:
-                made = direct(core, watch, at, self, some, shape, op, stored)
-            return _Built(made[0], shared, made[1])
-
-        def timed(built: _Built, n: int) -> list[float]:
-            return transport.guarded(lambda: built.plan.each(n))
-
-        maker = Maker(able, self._find, build, timed)
-        known = transport.known_stores
-        return with_best_stores(found, shape.itemsize, shape.cores, transport.world, known, maker)
-
-    def _describe(self, program: Program, buffers: Buffers) -> Json:
-        memory, size = self._transport.memory, self._dtype.itemsize
+    def _where(self, buffers: Buffers) -> dict[Buffer, tuple[int, int]]:
+        """The segment of each buffer, and the element there at which it begins."""
+        memory, size = self.transport.memory, self.dtype.itemsize
         found: dict[Buffer, tuple[int, int]] = {}
         for buffer, array in buffers.items():
             key, offset = memory.locate(array) if array.size else (EMPTY, 0)
             if offset % size:
                 raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
             found[buffer] = key, offset // size
-        segments = {key: memory.describe(key) for key, _ in found.values() if key != EMPTY}
-        return {"steps": encode(program, found), "segments": segments}
+        return found
+
+    def in_numpy(self, found: Flow, op: Op | None, cores: int) -> Built:
+        """A plan carried out in NumPy."""
+        transport = self.transport
+        shared = transport.common(plan_bytes(transport.world.size))
+        plan = Reference(
+            found,
+            self.rank,
+            self._find,
+            words(shared),
+            transport.lives,
+            op,
+            self.dtype,
+            window(found, cores, self.dtype.itemsize),
+            transport.world.barrier,
+            traffic(shared, transport.world.size),
+        )
+        return Built(plan, shared, None)
+
+    def with_best_stores(
+        self,
+        found: Flow,
+        able: Callable[[Work], set[Place]],
+        build: Callable[[int, Flow, Callable[[Work], set[Place]]], tuple[Any, Array | None]],
+    ) -> Built:
+        """The plan with the stores that take it least time.
+
+        ``build(lines, flow, past)``: a plan with its words at an address, and its staging.
+        """
+        transport = self.transport
+
+        def made(some: Flow, past: Past) -> Built:
+            shared = transport.common(plan_bytes(transport.world.size))
+            at = int(shared.ctypes.data)
+            plan, stage = build(at, some, lambda work: past.of(work, able(work)))
+            return Built(plan, shared, stage)
+
+        def timed(built: Built, n: int) -> list[float]:
+            return transport.guarded(lambda: built.plan.each(n))
+
+        maker = Maker(able, self._find, made, timed)
+        known = transport.known_stores
+        itemsize = self.dtype.itemsize
+        return with_best_stores(found, itemsize, transport.cores, transport.world, known, maker)
 
     def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
         if rank == self.rank:
-            return self._transport.memory.own(key)
-        return self._transport.attach(rank, key, where)
+            return self.transport.memory.own(key)
+        return self.transport.attach(rank, key, where)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted them."""
+        return self._counts.out(self.rank) - self._before[0]
+
+    @property
+    def received(self) -> int:
+        """Bytes that came into this rank's memory, or that it loaded from elsewhere."""
+        return self._counts.into(self.rank) - self._before[1]
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""
-        self._transport.guarded(self._built.plan.fire)
-        self._fired += 1
+        self.transport.guarded(self._built.plan.fire)
 
-    def times(self, n: int, loop: bool) -> list[float]:
+    def times(self, n: int, loop: bool) -> list[float] | None:
         """Fire n times; seconds of each (begun together), or of the loop as one number.
 
         In the native executor the interpreter takes no part in what is timed.
         """
         plan = self._built.plan
         timed = plan.loop if loop else plan.each
-        found = self._transport.guarded(lambda: timed(n))
-        self._fired += n
+        found = self.transport.guarded(lambda: timed(n))
         return [found] if isinstance(found, float) else found
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""
-        del self._built, self._segments
+        del self._built, self._segments, self._counts
 
     # -- what `fast` asks for
 
     @property
     def rank(self) -> int:
         """The rank whose plan this is."""
-        return self._transport.world.rank
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the elements."""
-        return self._dtype
+        return self.transport.world.rank
 
     def _find(self, place: Place) -> Array:
         segment = self._segments[place.rank][place.segment]
-        whole = len(segment) // self._dtype.itemsize * self._dtype.itemsize
-        return segment[:whole].view(self._dtype)[place.start :]
+        whole = len(segment) // self.dtype.itemsize * self.dtype.itemsize
+        return segment[:whole].view(self.dtype)[place.start :]
 
     def address(self, place: Place) -> int:
         """Where a place lies in this process."""
         segment = self._segments[place.rank][place.segment]
-        return int(segment.ctypes.data) + place.start * self._dtype.itemsize
+        return int(segment.ctypes.data) + place.start * self.dtype.itemsize
+
+
+class BoundProgram(Bound):
+    """A rank's program: every pass is done by a rank whose move it is."""
+
+    def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
+        self._program, self._op = program, op
+        super().__init__(transport, buffers)
+
+    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        return encode(self._program, places)
+
+    def _build(self, everyone: list[Json]) -> Built:
+        transport, op, nranks = self.transport, self._op, len(everyone)
+        shape = Shape.of(everyone, self.dtype.itemsize, transport.cores)
+        core, watch = transport.core, transport.watch
+        if core is not None and shape.eager:
+            lines = plan_bytes(nranks)
+            shared = transport.common(lines + mail_bytes(everyone, shape))
+            at = int(shared.ctypes.data)
+            return Built(
+                eager(core, watch, at, self, everyone, shape, op, at + lines), shared, None
+            )
+        found = flow(ordered(everyone), nranks)
+        if core is None:
+            return self.in_numpy(found, op, shape.cores)
+        # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
+        # is still in a cache when the other comes to it.
+        turns = nranks > shape.cores and found.crossing
+
+        def able(work: Work) -> set[Place]:
+            return {*work.targets} - {*work.sources} if turns else work.cold
+
+        return self.with_best_stores(
+            found,
+            able,
+            lambda at, some, past: direct(core, watch, at, self, some, shape, op, past),
+        )

@@ -1,12 +1,13 @@
 """Plans for the native executor, as the flat numbers it reads (`native/src/module.cpp`).
 
 Decides how a plan is carried out: small messages through mailboxes beside their flags, others
-where they lie; in which windows; and which stores go past the caches. The extension itself is
-handed in, so that this imports nothing of it.
+where they lie; and in which windows. The extension itself is handed in, so that this imports
+nothing of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -23,13 +24,15 @@ from collectives.world import Json
 __all__ = [
     "Binding",
     "Shape",
+    "crossing_window_bytes",
     "direct",
     "eager",
     "mail_bytes",
     "op_number",
-    "task_numbers",
     "type_number",
+    "window",
     "window_bytes",
+    "worksharing",
 ]
 
 TYPES = (
@@ -44,12 +47,35 @@ EAGER_BYTES = 8192
 # every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
 WINDOW_BYTES = 512 << 10
 CROWDED_WINDOW_BYTES = 2 << 20
+# Bytes of all places of a rank that waits for nobody's passes, but comes back to what its own have
+# touched: what stays in a core's second-level cache. And the least of one place.
+CACHED_BYTES = 512 << 10
+LEAST_WINDOW_BYTES = 4096
 _WORD, _PAIR = 16, 128
 
 
-def window_bytes(nranks: int, cores: int) -> int:
-    """Bytes that a pass covers before the next one follows, of so many ranks on so many cores."""
+def crossing_window_bytes(nranks: int, cores: int) -> int:
+    """Bytes that a pass covers before the next one follows, among ranks that wait for others' passes."""
     return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
+
+
+def window_bytes(found: Flow, cores: int) -> float:
+    """Bytes that a pass covers before the next one follows, on so many cores; infinite where all.
+
+    Windows serve to find in a cache what an earlier pass left there. They are the same on all ranks.
+    """
+    if found.aligned and found.crossing:
+        return crossing_window_bytes(len(found.works), cores)
+    if found.aligned and max(map(len, found.works)) > 1:
+        places = max(len({p for w in works for p in w.places}) for works in found.works)
+        return max(CACHED_BYTES // places, LEAST_WINDOW_BYTES)
+    return math.inf
+
+
+def window(found: Flow, cores: int, itemsize: int) -> int:
+    """Elements of a window, see `window_bytes`; at least 1."""
+    size = max((work.size for work in found.order), default=0)
+    return max(1, int(min(window_bytes(found, cores) / itemsize, size)))
 
 
 class Binding(Protocol):
@@ -64,10 +90,9 @@ class Binding(Protocol):
 
 @dataclass(frozen=True)
 class Shape:
-    """How a plan is carried out: through mailboxes or not, and elements of a window."""
+    """How a plan is carried out: through mailboxes or not, on how many cores."""
 
     eager: bool
-    window: int
     itemsize: int
     cores: int
 
@@ -77,8 +102,7 @@ class Shape:
         most = max(
             sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
         )
-        window = window_bytes(len(programs), cores) // itemsize
-        return cls(most * itemsize <= EAGER_BYTES, window, itemsize, cores)
+        return cls(most * itemsize <= EAGER_BYTES, itemsize, cores)
 
 
 def type_number(dtype: np.dtype[Any]) -> int:
@@ -108,19 +132,19 @@ def direct(
 ) -> Any:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
-    ``lines``: where the plan's words begin. ``past``: targets of a pass that are stored past the caches.
+    ``lines``: where the plan's words begin. ``past``: targets of a pass that are
+    written with non-temporal stores.
     """
     nranks = len(found.works)
-    size = max((work.size for works in found.works for work in works), default=1)
-    window = min(shape.window, size) if found.aligned and found.crossing else size
-    window = max(window, 1)
+    size = max((work.size for work in found.order), default=1)
+    covered = window(found, shape.cores, shape.itemsize)
     mine = found.works[to.rank]
     slot = max((w.size for w in mine), default=0)
-    stage = np.empty(found.slots[to.rank] * min(window, slot), to.dtype)
+    stage = np.empty(found.slots[to.rank] * min(covered, slot), to.dtype)
 
     def address(place: Place) -> int:
         if place.segment == STAGE:
-            return int(stage.ctypes.data) + place.start * min(window, slot) * to.dtype.itemsize
+            return int(stage.ctypes.data) + place.start * min(covered, slot) * to.dtype.itemsize
         return to.address(place)
 
     everyone = nranks > 2
@@ -129,7 +153,7 @@ def direct(
     numbers = [len(mine)]
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        numbers += task_numbers(work, work.size, _waits(found, waits), address, past(work))
+        numbers += _task(work, _waits(found, waits), address, past(work))
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
     plan = core.direct(
         watch,
@@ -138,8 +162,8 @@ def direct(
         op_number(op),
         np.array(numbers, np.int64),
         [len(works) for works in found.works],
-        window,
-        -(-size // window),
+        covered,
+        -(-size // covered),
         found.depth,
         any(enter) or any(leave),
         enter[to.rank],
@@ -160,17 +184,36 @@ def _waits(found: Flow, waits: Sequence[tuple[int, int]]) -> list[int]:
     return numbers
 
 
-def task_numbers(
-    work: Work, size: int, waits: list[int], address: Callable[[Place], int], past: set[Place]
+def _task(
+    work: Work, waits: list[int], address: Callable[[Place], int], past: set[Place]
 ) -> list[int]:
-    """``size`` elements of a pass as numbers; ``past``: targets to be stored past the caches."""
-    numbers = [len(work.sources) > 1, work.published, size]
+    """A pass as numbers; ``past``: targets that are written with non-temporal stores."""
+    numbers = [len(work.sources) > 1, work.published, work.size]
     for places in (work.targets, work.sources):
         numbers.append(len(places))
         for p in places:
             stored = places is work.targets and p in past
-            numbers += [address(p), 1 if p.segment == STAGE else 2 * stored]
+            numbers += [address(p), p.rank, 1 if p.segment == STAGE else 2 * stored]
     return [*numbers, *waits, work.stage]
+
+
+def worksharing(
+    core: ModuleType,
+    watch: Any,
+    lines: int,
+    to: Binding,
+    found: Flow,
+    op: Op | None,
+    past: Callable[[Work], set[Place]],
+) -> Any:
+    """A plan of parts, one a rank by number, that whoever has a core takes; see `direct`."""
+    numbers = [len(found.works)]
+    for part in found.works:
+        numbers.append(len(part))
+        for work in part:
+            numbers += _task(work, [0], to.address, past(work))
+    described = np.array(numbers, np.int64)
+    return core.worksharing(watch, lines, type_number(to.dtype), op_number(op), described)
 
 
 # -- through mailboxes

@@ -5,6 +5,10 @@ that order; all others may run at once. Every rank does its own tasks in order, 
 for the *number* of tasks that another has done. Entering and leaving a firing are part of the
 same reckoning: a rank's memory may be touched once it has entered, and it leaves when nobody
 touches its memory any more. There is no barrier, and firings may follow each other directly.
+
+Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who loads
+it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put). Two moves
+are one pass only within one rank and one step (docs/measuring.md, "Who does a move").
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from itertools import pairwise
 
 from collectives.shared.tasks import Place, Task
 
-__all__ = ["ENTRY", "STAGE", "Flow", "Work", "flow"]
+__all__ = ["ENTRY", "STAGE", "Flow", "Work", "flow", "mark_cold"]
 
 STAGE = -1
 """The segment number of a rank's private staging; a place's start is its slot then."""
@@ -46,9 +50,14 @@ class Work:
     stage: int = 0
 
     @property
+    def places(self) -> list[Place]:
+        """Its targets and sources."""
+        return [*self.targets, *self.sources]
+
+    @property
     def moved(self) -> int:
         """Elements that the pass reads and writes."""
-        return self.size * (len(self.sources) + len(self.targets))
+        return self.size * len(self.places)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,6 @@ class Flow:
 
     ``aligned``: every pass covers equal pieces, element for element, so that the whole may be
     carried out window by window. ``order``: all ranks' work in an order in which one could do it.
-    ``joined``: nobody can leave before all have entered.
     """
 
     works: tuple[tuple[Work, ...], ...]
@@ -65,7 +73,6 @@ class Flow:
     slots: tuple[int, ...]
     aligned: bool
     order: tuple[Work, ...]
-    joined: bool
 
     @property
     def crossing(self) -> bool:
@@ -127,9 +134,13 @@ def _pieces(task: Task, edges: _Edges) -> Iterable[Task]:
         yield task.shifted(a, b - a)
 
 
-def _works(tasks: list[Task], nranks: int) -> tuple[list[Work], list[int]]:
+_When = tuple[int, int]
+_Entry = tuple[_When, Work]
+
+
+def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
     """Tasks as passes in order; late ones become two, over a staging slot of their step."""
-    entries: list[tuple[tuple[int, int], Work]] = []
+    entries: list[_Entry] = []
     slots = [0] * nranks
     used: dict[tuple[int, int], int] = defaultdict(int)
     for task in tasks:
@@ -146,49 +157,31 @@ def _works(tasks: list[Task], nranks: int) -> tuple[list[Work], list[int]]:
         own, messages = list(task.sources[: task.other]), list(task.sources[task.other :])
         entries.append(((step, 1), Work(task.rank, task.size, [stage], messages)))
         entries.append((task.when, Work(task.rank, task.size, list(task.targets), [*own, stage])))
-    return [work for _, work in sorted(entries, key=lambda entry: entry[0])], slots
+    return sorted(entries, key=lambda entry: entry[0]), slots
 
 
-def _forward(works: list[Work], nranks: int) -> list[Work]:
-    """Let a rank write its result where others would copy it from, while it has it at hand.
+def _put(entries: list[_Entry], nranks: int) -> list[Work]:
+    """The passes, plain messages stored by their senders (put) where that keeps nobody busier.
 
-    The message and its bytes stay; the sender stores instead of the receiver loading. Kept only
-    when the busiest rank does not move more than before.
+    As `_works` gives them, receivers load every message (get). Those of one step from one place
+    become one pass of their sender.
     """
-    touched: dict[Place, list[int]] = defaultdict(list)
-    for at, work in enumerate(works):
-        for place in {*work.sources, *work.targets}:
-            touched[place].append(at)
-    writer: dict[Place, int] = {}
-    joined: dict[int, list[Place]] = defaultdict(list)
-    gone: set[int] = set()
-    for at, work in enumerate(works):
-        found = writer.get(work.sources[0]) if len(work.sources) == 1 else None
-        if found is not None and _can_forward(works[found], found, work, at, touched):
-            joined[found].append(work.targets[0])
-            gone.add(at)
-            # What was pushed was not made by its new owner, who therefore does not push it on.
-            writer.pop(work.targets[0], None)
+    got = [work for _, work in entries]
+    put: list[Work] = []
+    sends: dict[tuple[_When, Place, int], Work] = {}
+    for when, work in entries:
+        source, target = work.sources[0], work.targets[0]
+        message = len(work.sources) == 1 and STAGE not in (source.segment, target.segment)
+        if not message or source.rank == work.rank:
+            put.append(work)
             continue
-        writer.update(dict.fromkeys(work.targets, at))
-    after = [
-        replace(work, targets=[*work.targets, *joined[at]])
-        for at, work in enumerate(works)
-        if at not in gone
-    ]
-    return after if _busiest(after, nranks) <= _busiest(works, nranks) else works
-
-
-def _can_forward(
-    maker: Work, made: int, copy: Work, at: int, touched: dict[Place, list[int]]
-) -> bool:
-    source, target = copy.sources[0], copy.targets[0]
-    if STAGE in (source.segment, target.segment) or len(copy.targets) != 1:
-        return False
-    if maker.rank != source.rank or maker.rank == copy.rank or maker.size != copy.size:
-        return False
-    between = touched[target]
-    return bisect_right(between, made) == bisect_left(between, at)
+        key = when, source, work.size
+        if key in sends:
+            sends[key].targets.append(target)
+            continue
+        sends[key] = Work(source.rank, work.size, [target], [source])
+        put.append(sends[key])
+    return put if _busiest(put, nranks) <= _busiest(got, nranks) else got
 
 
 def _busiest(works: list[Work], nranks: int) -> int:
@@ -209,16 +202,6 @@ class _Order:
         self.known = [[ENTRY - 1] * nranks for _ in range(nranks)]
         self.history: list[list[list[int]]] = [[] for _ in range(nranks)]
         self.last = [[ENTRY - 1] * nranks for _ in range(nranks)]
-
-    @property
-    def joined(self) -> bool:
-        """Whether all know of all others that they have entered."""
-        return all(
-            task >= ENTRY
-            for rank, known in enumerate(self.known)
-            for peer, task in enumerate(known)
-            if peer != rank
-        )
 
     def atoms(self, place: Place, size: int) -> list[Place]:
         if place.segment == STAGE:
@@ -268,7 +251,7 @@ class _Order:
         return self.learn(rank, needs)
 
 
-def _mark_cold(works: list[Work]) -> None:
+def mark_cold(works: Sequence[Work]) -> None:
     """Targets that only this pass touches in a firing: nobody has or needs them in a cache."""
     touched = Counter(p for work in works for p in {*work.sources, *work.targets})
     for work in works:
@@ -279,10 +262,10 @@ def _mark_cold(works: list[Work]) -> None:
 def flow(tasks: Sequence[Task], nranks: int) -> Flow:
     """The work of every rank, in order, with its waits."""
     pieces, edges, aligned = _cut(list(tasks))
-    works, slots = _works(pieces, nranks)
+    entries, slots = _works(pieces, nranks)
+    works = _put(entries, nranks)
     if aligned:
-        works = _forward(works, nranks)
-        _mark_cold(works)
+        mark_cold(works)
     order = _Order(nranks, edges, aligned)
     for work in works:
         order.add(work)
@@ -296,7 +279,7 @@ def flow(tasks: Sequence[Task], nranks: int) -> Flow:
             work.published = (rank, number) in waited
     if not any(slots):  # what is put aside in one window must be gone before the next
         _set_stages(works, nranks)
-    return Flow(ranks, exits, tuple(slots), aligned, tuple(works), order.joined)
+    return Flow(ranks, exits, tuple(slots), aligned, tuple(works))
 
 
 def _set_stages(works: list[Work], nranks: int) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from collectives.errors import RankFailure
 from collectives.ops import Op
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
+from collectives.shared.lines import Traffic
 from collectives.shared.tasks import Place
 from collectives.transport import Array
 
@@ -61,7 +62,8 @@ class Lives:
 class Reference:
     """Fires one rank's work window by window, as the native executor does.
 
-    ``find(place)`` gives the elements from a place on; ``words`` is the progress of every rank.
+    ``find(place)`` gives the elements from a place on; ``words`` is the progress of every rank, and
+    ``counts`` what the plan's ranks count.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Reference:
         dtype: np.dtype[Any],
         window: int,
         barrier: Callable[[], None],
+        counts: Traffic,
     ) -> None:
         self._flow, self._rank, self._find = flow, rank, find
         self._words, self._lives, self._window = words, lives, window
@@ -83,8 +86,10 @@ class Reference:
         sizes = [work.size for works in flow.works for work in works]
         self._nwindows = max(1, -(-max(sizes, default=0) // window))
         self._stage = np.empty((flow.slots[rank], window), dtype)
+        self._itemsize = dtype.itemsize
         self._fired = 0
         self._barrier = barrier
+        self._loads, self._stores = counts.loads[rank], counts.stores[rank]
 
     def _mark(self, rank: int, window: int, task: int) -> int:
         tasks = len(self._flow.works[rank])
@@ -146,6 +151,9 @@ class Reference:
         size = min(self._window, work.size - start)
         if size <= 0:
             return
+        for places, moved in ((work.sources, self._loads), (work.targets, self._stores)):
+            for place in places:
+                moved[place.rank] += np.uint64((place.rank != self._rank) * size * self._itemsize)
         first, *rest = (self._view(place, start, size) for place in work.sources)
         value = first
         if rest:

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from collectives.errors import Unsupported
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Span
-from collectives.transport import Action, Array, Buffers, LibraryCall
+from collectives.transport import Action, Array, Buffers, LibraryCall, Transport
 from collectives.worlds.inproc import InprocWorld
 
 __all__ = ["InprocTransport"]
 
 
-class InprocTransport:
+class InprocTransport(Transport):
     """See `Transport` for the methods."""
 
     name = "inproc"

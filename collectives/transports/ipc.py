@@ -28,7 +28,7 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.flow import flow
 from collectives.shared.tasks import Place
-from collectives.transport import Action, Buffers, LibraryCall
+from collectives.transport import Action, Buffers, LibraryCall, Transport
 from collectives.world import Json, World
 from collectives.worlds.inproc import InprocWorld
 
@@ -38,7 +38,7 @@ __all__ = ["IpcTransport"]
 MOST_RANKS = 64
 
 
-class IpcTransport:
+class IpcTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.gpu.ipc_fire`). ``graph``: fire

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Receive, Span
-from collectives.transport import Action, Array, Buffers, Counted, LibraryCall
+from collectives.transport import Action, Array, Buffers, Counted, LibraryCall, Transport
 from collectives.transports.mpi_library import library_calls
 from collectives.worlds.mpi import MpiWorld
 
@@ -29,7 +29,7 @@ SEGMENT_BYTES = 512 * 1024
 _TAGS = 32768  # MPI promises tags below this
 
 
-class MpiTransport:
+class MpiTransport(Transport):
     """See `Transport` for the methods."""
 
     name = "mpi"

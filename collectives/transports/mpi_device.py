@@ -23,7 +23,7 @@ from collectives.gpu.program import bind, staging_bytes
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.transport import Counted, LibraryCall
+from collectives.transport import Counted, LibraryCall, Transport
 from collectives.transports.mpi_library import library_calls
 from collectives.world import Json
 from collectives.worlds.mpi import MpiWorld
@@ -54,7 +54,7 @@ class _Message(NamedTuple):
     after: Call | None
 
 
-class MpiDeviceTransport:
+class MpiDeviceTransport(Transport):
     """See `Transport` for the methods. Made by the thread that uses it.
 
     ``aware``: hand device memory to MPI; else messages pass through pinned host memory.

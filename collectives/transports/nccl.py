@@ -24,7 +24,7 @@ from collectives.gpu.nccl_memory import buffer_bytes
 from collectives.gpu.program import bind, staging_bytes
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.transport import LibraryCall
+from collectives.transport import LibraryCall, Transport
 from collectives.transports.nccl_library import library_calls
 from collectives.transports.nccl_said import Log, NoLog
 from collectives.world import Json, World
@@ -56,7 +56,7 @@ def version_text(code: int) -> str:
     return f"{code // big}.{code % big // 100}.{code % 100}"
 
 
-class NcclTransport:
+class NcclTransport(Transport):
     """See `Transport` for the methods; all ranks call `prepare` and `library` together.
 
     Made by the thread that uses it. ``graph``: replay plans from captured graphs. ``cold``: let

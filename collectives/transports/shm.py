@@ -21,14 +21,15 @@ from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of, turn_group
-from collectives.shared.bound import Bound
+from collectives.shared.bound import BoundProgram
 from collectives.shared.ceiling import Ceiling, probe
 from collectives.shared.lines import LINE, plan_bytes, words
 from collectives.shared.memory import Segment
 from collectives.shared.reference import Lives
 from collectives.shared.sharing import sharing
 from collectives.shared.stores import Past
-from collectives.transport import Action, Array, Buffers, LibraryCall
+from collectives.shared.worksharing import WorkSharing
+from collectives.transport import Action, Array, Buffers, LibraryCall, Transport
 from collectives.world import World
 
 __all__ = ["ShmTransport", "why_not"]
@@ -48,17 +49,17 @@ def why_not() -> str:
     return native.why_not()
 
 
-class ShmTransport:
+class ShmTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``executor`` is ``native``, ``numpy``, or ``auto`` for native where it is available.
     ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
-    ``deadline``: seconds that a rank waits for another before it gives up. ``pool``: whether ranks
-    that share cores may do each other's passes; not where a link is measured. Raises Unsupported
-    when the ranks are on several nodes, Unavailable when memory cannot be shared.
+    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported when
+    the ranks are on several nodes, Unavailable when memory cannot be shared.
     """
 
     name = "shm"
+    shares_memory = True
 
     def __init__(
         self,
@@ -67,7 +68,6 @@ class ShmTransport:
         executor: str = "auto",
         memory: str = "auto",
         deadline: float = 60.0,
-        pool: bool = True,
     ) -> None:
         if executor not in EXECUTORS:
             raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
@@ -90,8 +90,7 @@ class ShmTransport:
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
         crowded = world.size > self.cores
-        self.pools = crowded and pool
-        # Whether ranks take turns on the cores as they like: a yield lets another go on.
+        # Whether ranks that share cores pass them on: a yield lets another go on.
         self.turns = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
@@ -142,7 +141,11 @@ class ShmTransport:
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together."""
-        return Bound(self, program, buffers, op)
+        return BoundProgram(self, program, buffers, op)
+
+    def worksharing(self, call: LibraryCall) -> Action:
+        """See `Transport.worksharing`. All ranks call this together."""
+        return WorkSharing(self, call)
 
     def library(self, call: LibraryCall) -> Action:
         """There is no library here: raises Unsupported."""

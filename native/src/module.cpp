@@ -100,8 +100,9 @@ Wait read_wait(Numbers& n) {
 
 Place read_place(Numbers& n) {
     std::byte* at = n.address();
+    const int rank = n.small();
     const std::int64_t flags = n.next();
-    return {at, (flags & 1) != 0, (flags & 2) != 0};
+    return {at, (flags & 1) != 0, (flags & 2) != 0, rank};
 }
 
 Task read_task(Numbers& n) {
@@ -114,13 +115,6 @@ Task read_task(Numbers& n) {
     t.waits = n.list<Wait>([&] { return read_wait(n); });
     t.stage = n.next();
     return t;
-}
-
-Chain read_chain(Numbers& n) {
-    Chain c{n.size(), {}};
-    if (!c.window) throw std::invalid_argument("a chain's window has no elements");
-    c.tasks = n.list<Task>([&] { return read_task(n); });
-    return c;
 }
 
 Copy read_copy(Numbers& n) {
@@ -160,14 +154,14 @@ std::unique_ptr<Plan> direct(
         std::move(ntasks), window, nwindows, depth, gates, enter_all, exit_all);
 }
 
-std::unique_ptr<Plan> pooled(
+std::unique_ptr<Plan> worksharing(
     Watch& watch, std::uintptr_t lines, int type, int op,
-    const py::array_t<std::int64_t>& numbers, bool shared) {
+    const py::array_t<std::int64_t>& numbers) {
     Numbers n(numbers);
-    auto parts = n.list<Part>([&] { return n.list<Chain>([&] { return read_chain(n); }); });
+    auto parts = n.list<Part>([&] { return n.list<Task>([&] { return read_task(n); }); });
     if (static_cast<int>(parts.size()) != watch.size())
-        throw std::invalid_argument("a pooled plan needs as many parts as ranks");
-    return std::make_unique<Pooled>(watch, lines_at(lines), Type(type), Op(op), std::move(parts), shared);
+        throw std::invalid_argument("work sharing needs as many parts as ranks");
+    return std::make_unique<WorkSharing>(watch, lines_at(lines), Type(type), Op(op), std::move(parts));
 }
 
 std::unique_ptr<Plan> eager(
@@ -247,7 +241,7 @@ PYBIND11_MODULE(_core, m) {
         .def("barrier", &Plan::barrier, released);
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
-    m.def("pooled", &pooled, py::keep_alive<0, 1>());
+    m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
     m.def("eager", &eager, py::keep_alive<0, 1>());
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);

@@ -8,9 +8,15 @@
 namespace busbar {
 
 Plan::Plan(Watch& watch, Line* lines, Type type, Op op)
-    : watch_(watch), lines_(lines), kernels_(kernels()), type_(type), op_(op) {}
+    : watch_(watch), lines_(lines), kernels_(kernels()), type_(type), op_(op) {
+    const auto size = static_cast<std::size_t>(watch.size()), rank = static_cast<std::size_t>(watch.rank());
+    Line* traffic = lines + control_lines(watch.size());
+    loads_ = reinterpret_cast<std::uint64_t*>(traffic + rank * traffic_lines(watch.size()));
+    stores_ = reinterpret_cast<std::uint64_t*>(traffic + (size + rank) * traffic_lines(watch.size()));
+}
 
 void Plan::barrier() {
+    watch_.here();
     watch_.arrive(barrier_gate(), watch_.rank());
     watch_.wait_all(barrier_gate(), ++barriers_);
 }
@@ -22,6 +28,11 @@ void Plan::run(const Task& task, std::size_t from, std::size_t count) {
     sources_.clear();
     for (const Place& p : task.targets) targets_.push_back({at(p), p.stream});
     for (const Place& p : task.sources) sources_.push_back(at(p));
+    const int me = watch_.rank();
+    for (const Place& p : task.targets)
+        if (p.rank >= 0 && p.rank != me) stores_[p.rank] += count * size;
+    for (const Place& p : task.sources)
+        if (p.rank >= 0 && p.rank != me) loads_[p.rank] += count * size;
     const bool copies = sources_.size() == 1;
     const Pass pass{
         targets_.data(), static_cast<int>(targets_.size()), sources_.data(),
@@ -122,9 +133,8 @@ void Direct::fire() {
     ++fired_;
 }
 
-Pooled::Pooled(
-    Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts, bool shared)
-    : Plan(watch, lines, type, op), parts_(std::move(parts)), shared_(shared) {}
+WorkSharing::WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts)
+    : Plan(watch, lines, type, op), parts_(std::move(parts)) {}
 
 namespace {
 
@@ -137,7 +147,7 @@ std::uint64_t firing_of(std::uint64_t word) { return word / kRanks / kCores; }
 
 }  // namespace
 
-bool Pooled::claim(int part, std::uint64_t core, bool any) const {
+bool WorkSharing::claim(int part, std::uint64_t core, bool any) const {
     std::atomic<std::uint64_t>& word = progress(part).value;
     std::uint64_t seen = word.load(std::memory_order_relaxed);
     if (firing_of(seen) > fired_ || !(any || core_of(seen) == core)) return false;
@@ -145,38 +155,23 @@ bool Pooled::claim(int part, std::uint64_t core, bool any) const {
     return word.compare_exchange_strong(seen, ((fired_ + 1) * kCores + core) * kRanks + rank);
 }
 
-int Pooled::holder(int part) const {
-    return shared_ ? static_cast<int>(progress(part).value.load() % kRanks) : part;
+int WorkSharing::holder(int part) const {
+    return static_cast<int>(progress(part).value.load() % kRanks);
 }
 
-void Pooled::run_chain(const Chain& chain) {
-    std::size_t size = 0;
-    for (const Task& task : chain.tasks) size = std::max(size, task.count);
-    for (std::size_t from = 0; from < size; from += chain.window)
-        for (const Task& task : chain.tasks)
-            if (from < task.count) run(task, from, std::min(chain.window, task.count - from));
-}
-
-void Pooled::run_part(int part) {
-    for (const Chain& chain : parts_[static_cast<std::size_t>(part)]) run_chain(chain);
-    watch_.arrive(exit_gate(), part);
-}
-
-void Pooled::run_shared() {
+void WorkSharing::fire() {
     const int me = watch_.rank(), size = watch_.size();
+    watch_.arrive(entry_gate(), me);
+    watch_.wait_all(entry_gate(), fired_ + 1);
     const auto core = static_cast<std::uint64_t>(sched_getcpu()) % kCores;
     // First what was done on this core in the firing before: its caches may still hold some of it.
     for (const bool any : {false, true})
-        for (int i = 0; i < size; ++i)
-            if (const int part = (me + i) % size; claim(part, core, any)) run_part(part);
-}
-
-void Pooled::fire() {
-    const int me = watch_.rank();
-    watch_.arrive(entry_gate(), me);
-    watch_.wait_all(entry_gate(), fired_ + 1);
-    if (shared_) run_shared();
-    else run_part(me);
+        for (int i = 0; i < size; ++i) {
+            const int part = (me + i) % size;
+            if (!claim(part, core, any)) continue;
+            for (const Task& task : parts_[static_cast<std::size_t>(part)]) run(task, 0, task.count);
+            watch_.arrive(exit_gate(), part);
+        }
     watch_.wait_all(exit_gate(), ++fired_, [this](int part) { return holder(part); });
 }
 
@@ -205,6 +200,7 @@ void Eager::send(const Letter& s) {
     }
     std::byte* half = s.mailbox + (fired_ & 1) * s.stride;
     std::memcpy(half + sizeof(Word), s.span, s.count * size_of(type_));
+    stored(s.peer, s.count * size_of(type_));
     watch_.publish(*reinterpret_cast<Word*>(half), fired_ + 1);
 }
 

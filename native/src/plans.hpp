@@ -1,8 +1,9 @@
 // Executes one rank's part of any schedule over memory that all ranks map.
 //
-// Two ways, same meaning. `Direct`: tasks read and write the ranks' buffers where they lie; which
-// task waits for which was worked out beforehand. `Eager`: small messages go through mailboxes
-// beside their flag, one cache line each way.
+// `Direct`: a rank's own tasks read and write the ranks' buffers where they lie; which task waits for
+// which was worked out beforehand. `Eager`: small messages go through mailboxes beside their flag, one
+// cache line each way. `WorkSharing`: tasks that belong to no rank, done by whoever has a core. Every
+// plan counts the bytes that it loads from other ranks' memory and stores into it.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,7 @@ struct Place {
     std::byte* at;
     bool fixed;   // staging: the same bytes in every window
     bool stream;  // a target to be stored past the caches
+    int rank = -1;  // whose memory it is; -1: not counted
 };
 
 struct Wait {
@@ -38,9 +40,18 @@ struct Task {
 };
 
 constexpr int kGates = 3;
-// Lines that a plan shares, beside mailboxes: progress of every rank, the gates, their arrivals.
-constexpr std::size_t plan_lines(int size) {
+// Progress of every rank, the gates, their arrivals.
+constexpr std::size_t control_lines(int size) {
     return static_cast<std::size_t>((1 + kGates) * size + kGates);
+}
+// A number for every rank, on lines that one rank alone writes.
+constexpr std::size_t traffic_lines(int size) {
+    return (static_cast<std::size_t>(size) * sizeof(std::uint64_t) + sizeof(Line) - 1) / sizeof(Line);
+}
+// Lines that a plan shares, beside mailboxes: control, then for every rank the bytes that it has loaded
+// from each rank's memory, then for every rank those that it has stored into each rank's.
+constexpr std::size_t plan_lines(int size) {
+    return control_lines(size) + 2 * static_cast<std::size_t>(size) * traffic_lines(size);
 }
 
 class Plan {
@@ -70,16 +81,18 @@ protected:
     }
     // One task, or elements `from` on of it.
     void run(const Task& task, std::size_t from, std::size_t count);
+    // Counts bytes that this rank has stored into another rank's memory.
+    void stored(int rank, std::size_t nbytes) { stores_[rank] += nbytes; }
     Gate entry_gate() const { return gate(0); }
     Gate exit_gate() const { return gate(1); }
     Gate barrier_gate() const { return gate(2); }
 
 private:
     std::uint64_t barriers_ = 0;
+    std::uint64_t *loads_, *stores_;  // by rank
     std::vector<Target> targets_;
     std::vector<const void*> sources_;
 };
-
 
 // A sweep over one's own memory, for the ceiling probe: done when every rank is done.
 class Sweep : public Plan {
@@ -122,20 +135,15 @@ private:
     bool gates_, enter_all_, exit_all_;
 };
 
-struct Chain {  // tasks in order, gone through window by window; nobody else's touch what they write
-    std::size_t window;
-    std::vector<Task> tasks;
-};
-using Part = std::vector<Chain>;
+using Part = std::vector<Task>;
 
-// For ranks that outnumber the cores, where nobody leaves before everyone has entered: what depends on
-// each other is done by one rank alone, as all memory is mapped here, and a part never waits for
-// another.
-class Pooled : public Plan {
+// Tasks that wait for nobody, in parts that whoever has a core takes: no rank does its own. For ranks
+// that outnumber the cores and pass them on by yielding: a rank is then given a core once in a firing, to
+// leave one and enter the next.
+class WorkSharing : public Plan {
 public:
-    // `parts`: as many as ranks. `shared`: whoever has a core does the parts of those who have none,
-    // so that a rank is given a core once in a firing, to leave one and enter the next.
-    Pooled(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts, bool shared);
+    // `parts`: as many as ranks.
+    WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts);
     void fire() override;
 
 private:
@@ -144,12 +152,8 @@ private:
     bool claim(int part, std::uint64_t core, bool any) const;
     // Who does or did a part last.
     int holder(int part) const;
-    void run_shared();
-    void run_part(int part);
-    void run_chain(const Chain& chain);
 
     std::vector<Part> parts_;
-    bool shared_;
 };
 
 struct Copy {  // inside the rank: target becomes source, or gains it

@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +17,8 @@ namespace {
 
 constexpr double kPatience = 0.02;  // seconds between looks at the others' lives
 constexpr int kSpins = 4000;        // polls before giving the core away
+// Polls between looks at whether whoever is waited for is on this core, and so waits for it.
+constexpr int kLook = 64;
 // Turns given away before sleeping. Ranks that share a core and have nothing to do pass it on: a
 // switch is cheaper than being put to sleep and woken (docs/shared-memory.md).
 constexpr int kYields = 64;
@@ -23,6 +26,9 @@ constexpr int kYields = 64;
 // to another scheduling group (a session each, as some launchers give them), whom a yield skips.
 constexpr int kVain = 16;
 constexpr double kSwitch = 0.7e-6;  // seconds; a yield that took less was vain
+// Vain yields to a rank on the same core that nobody wakes us for; then a nap lets it go on.
+constexpr int kVainOnCore = 2;
+constexpr timespec kNap{0, 1000};
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -35,6 +41,17 @@ inline void relax() {
 std::uint32_t* futex_of(Word& word) {
     auto* half = reinterpret_cast<std::uint32_t*>(&word.value);
     return std::endian::native == std::endian::little ? half : half + 1;
+}
+
+// Lets another task have this core. `vain`: yields so far that let nobody go on.
+void give_way(int& vain) {
+    if (vain >= kVainOnCore) {
+        nanosleep(&kNap, nullptr);
+        return;
+    }
+    const double before = now();
+    sched_yield();
+    vain += now() - before < kSwitch;
 }
 
 }  // namespace
@@ -53,6 +70,7 @@ Watch::Watch(
       crowded_(crowded),
       deadline_(deadline),
       interrupted_(std::move(interrupted)) {
+    prctl(PR_SET_TIMERSLACK, 1UL);  // or a nap takes 50 us
     for (const int pid : pids) {
         // A pidfd becomes readable when the process ends, even while nobody has reaped it.
         const bool watched = pid > 0 && pid != getpid();
@@ -67,9 +85,12 @@ Watch::~Watch() {
 
 void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) const {
     const auto reached = [&] { return word.value.load(std::memory_order_acquire) >= value; };
-    for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
+    for (int i = 0, vain = 0; i < (crowded_ ? 0 : kSpins); ++i) {
         if (reached()) return;
-        if (i > 64) relax();
+        if (i > kLook) relax();
+        if (i % kLook != kLook - 1) continue;
+        here();
+        if (share_core(missing)) give_way(vain);
     }
     const double start = now();
     double looked = start, t = start;
@@ -85,6 +106,20 @@ void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) c
             looked = t;
         }
     }
+}
+
+void Watch::here() const {
+    const auto core = static_cast<std::uint32_t>(sched_getcpu()) + 1;
+    if (core == core_) return;
+    core_ = core;
+    life_[rank_].core.store(core, std::memory_order_relaxed);
+}
+
+bool Watch::share_core(const Missing& missing) const {
+    for (int r = 0; r < size(); ++r)
+        if (r != rank_ && life_[r].core.load(std::memory_order_relaxed) == core_ && missing(r))
+            return true;
+    return false;
 }
 
 void Watch::sleep(Word& word, std::uint64_t value) const {

@@ -1,8 +1,8 @@
 // How a rank waits for others in shared memory, and when it gives up.
 //
 // Words only grow. A rank publishes with release and waits with acquire, so what was written
-// before a publication is seen after the wait. Ranks that outnumber the cores sleep on a futex;
-// others spin, then yield.
+// before a publication is seen after the wait. Ranks that outnumber the cores yield and then sleep on a
+// futex; others spin, but not while whoever they wait for waits for the same core.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@ struct alignas(16) Word {
 // One alone on its pair of cache lines (prefetchers fetch pairs).
 struct alignas(128) Line {
     Word word;
+    std::atomic<std::uint32_t> core;  // of a life line: where its rank was last seen, plus 1
 };
 static_assert(sizeof(Word) == 16 && sizeof(Line) == 128);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
@@ -84,6 +85,8 @@ public:
     void wait_all(const Gate& gate, std::uint64_t times) const {
         wait_all(gate, times, [](int rank) { return rank; });
     }
+    // Notes which core this rank is on, for those that wait for it.
+    void here() const;
     int rank() const { return rank_; }
     int size() const { return static_cast<int>(pidfds_.size()); }
 
@@ -91,6 +94,8 @@ private:
     using Missing = std::function<bool(int)>;  // whether a rank is waited for
     void wait_long(Word& word, std::uint64_t value, const Missing& missing) const;
     void sleep(Word& word, std::uint64_t value) const;
+    // Whether a rank that is waited for was last seen on this core.
+    bool share_core(const Missing& missing) const;
     void wake(Word& word) const;
     // Throws when the wait has become vain.
     void check(Word& word, std::uint64_t value, const Missing& missing, double waited) const;
@@ -101,6 +106,7 @@ private:
     double deadline_;
     std::function<bool()> interrupted_;
     std::vector<int> pidfds_;
+    mutable std::uint32_t core_ = 0;  // as `here` noted it last
 };
 
 double now();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -16,8 +17,8 @@ from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
-from collectives.shared.pool import PIECE_BYTES, apart, can_pool, chains, parts
 from collectives.shared.tasks import Place, encode, ordered
+from collectives.shared.worksharing import PIECE_BYTES, shared_out
 from tests.collectives.cases import expected, inputs
 
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "alltoallv")]
@@ -128,105 +129,108 @@ def test_any_order_that_the_waits_allow_is_right(
 
 @pytest.mark.parametrize("nranks", [2, 3, 8])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_two_shot_is_one_pass(nranks: int, in_place: bool) -> None:
-    """Rule: all sources of a share are read and all its targets written in one pass, unwindowed."""
+def test_two_shot_is_a_sum_and_a_put(nranks: int, in_place: bool) -> None:
+    """Rule: moves of one rank and one step are one pass, those of two steps are two."""
     found = _flow("allreduce", "sharded_ps", nranks, 8 * nranks, in_place)
     assert found is not None and found.aligned and not found.crossing
-    for works in found.works:
-        (only,) = works
-        assert len(only.sources) == len(only.targets) == nranks
+    for rank, works in enumerate(found.works):
+        added, put = works
+        assert len(added.sources) == nranks and [p.rank for p in added.targets] == [rank]
+        assert put.sources == added.targets and len(put.targets) == nranks - 1
 
 
-def _touched(works: tuple[Work, ...], written: bool) -> set[Place]:
-    """Places that passes write, or read or write, but for what is put aside."""
-    every = (p for w in works for p in (w.targets if written else (*w.targets, *w.sources)))
-    return {place for place in every if place.segment != STAGE}
-
-
-@pytest.mark.parametrize("nranks", [3, 8])
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_chains_share_nothing_that_is_written(pair: tuple[str, str], nranks: int) -> None:
-    """Rule: every pass is in one chain, in order, and no chain touches what another one writes."""
-    found = _flow(*pair, nranks, 8 * nranks, False)
-    if found is None or not can_pool(found):
-        return
-    every = chains(found)
-    order = {id(work): i for i, work in enumerate(found.order)}
-    assert sorted(order[id(w)] for works in every for w in works) == list(range(len(found.order)))
-    for works in every:
-        numbers = [order[id(work)] for work in works]
-        assert numbers == sorted(numbers)
-        others = [one for one in every if one is not works]
-        if found.aligned:
-            written = _touched(works, True)
-            assert not any(written & _touched(one, False) for one in others)
-
-
-def test_what_is_pooled() -> None:
-    """Rule: where nobody could leave before all have entered, and only there."""
-    for pair in (("allreduce", "ring"), ("allreduce", "tree"), ("allgather", "direct")):
-        found = _flow(*pair, 8, 64, False)
-        assert found is not None and can_pool(found), pair
-    for pair in (("broadcast", "binomial"), ("gather", "flat"), ("reduce", "chain")):
-        found = _flow(*pair, 8, 64, False)
-        assert found is not None and not can_pool(found), pair
-
-
-@pytest.mark.parametrize("elements", [8 * 5, 100_003])
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_parts_are_of_like_work_and_leave_nothing_out(pair: tuple[str, str], elements: int) -> None:
-    """Rule: the pieces of a chain are all its elements, once each; parts differ by few pages."""
-    found = _flow(*pair, 5, elements, False)
-    if found is None or not can_pool(found):
-        return
-    grain = PIECE_BYTES // 4
-    every = parts(found, grain)
-    assert len(every) == 5
-    for works in chains(found):
-        pieces = sorted((p.start, p.size) for part in every for p in part if p.works == works)
-        at = 0
-        for start, size in pieces:
-            assert start == at and size > 0
-            at += size
-        assert at == max(work.size for work in works)
-    if found.aligned:
-        work = [
-            sum(p.size * sum(len(w.sources) + len(w.targets) for w in p.works) for p in part)
-            for part in every
-        ]
-        widest = max(sum(len(w.sources) + len(w.targets) for w in p) for p in chains(found))
-        assert max(work) - min(work) <= 2 * widest * grain + max(work) // 5
-
-
-@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_what_a_model_is_given_moves_the_same(pair: tuple[str, str]) -> None:
-    """Rule: passes put apart for a model move every element once, and wait for entering alone."""
-    found = _flow(*pair, 5, 35, False)
-    if found is None or not can_pool(found):
-        return
-    alone, fine = apart(found)
-    assert not alone.crossing
-    assert sum(w.moved for w in alone.order) == fine * sum(w.moved for w in found.order)
-
-
-@given(st.sampled_from(PAIRS), st.integers(2, 9), st.integers(0, 40), st.booleans(), st.randoms())
-def test_chains_in_any_order_are_right(
-    pair: tuple[str, str], nranks: int, elements: int, in_place: bool, chance: random.Random
+@given(st.sampled_from(PAIRS), st.integers(1, 9), st.integers(0, 40), st.booleans())
+def test_each_rank_does_its_own_moves(
+    pair: tuple[str, str], nranks: int, elements: int, in_place: bool
 ) -> None:
-    """Rule: whoever does a chain, and whichever comes first, the result is the schedule's."""
-    case = _machine(pair, nranks, elements, in_place)
-    if case is None or not can_pool(case[0].work):
+    """Rule: a pass has a message's sender or receiver as its rank, and pairs move the schedule's bytes."""
+    in_place = in_place and pair[0] == "allreduce"
+    found = _flow(*pair, nranks, elements, in_place)
+    if found is None:
         return
-    machine, wanted = case
-    every = chains(machine.work)
-    chance.shuffle(every)
+    moved: Counter[tuple[int, int]] = Counter()
+    for work in found.order:
+        far_sources = [p for p in work.sources if p.rank != work.rank]
+        far_targets = [p for p in work.targets if p.rank != work.rank]
+        assert not (far_sources and far_targets), "a third rank between two others"
+        moved.update({(p.rank, work.rank): 0 for p in far_sources})
+        for place in far_sources:
+            moved[place.rank, work.rank] += work.size
+        for place in far_targets:
+            moved[work.rank, place.rank] += work.size
+    schedule = build(*pair, nranks)
+    layout = Layout.of(schedule, spec(pair[0]))
+    wanted: Counter[tuple[int, int]] = Counter()
+    for rank in range(nranks):
+        for step in lower(schedule, layout, rank, elements, in_place=in_place).steps:
+            for send in step.sends:
+                wanted[rank, send.peer] += send.span.size
+    assert +moved == +wanted
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
+    """Rule: messages are put only where no rank then moves more than the busiest one with gets."""
+    found = _flow(*pair, 8, 64, False)
+    assert found is not None
+    schedule = build(*pair, 8)
+    layout = Layout.of(schedule, spec(pair[0]))
+    programs = [lower(schedule, layout, r, 64) for r in range(8)]
+    got = [0] * 8
+    for task in ordered([encode(program, SEGMENTS) for program in programs]):
+        places = len(task.targets) + len(task.sources) + 2 * task.late
+        got[task.rank] += places * task.size
+    assert max(sum(w.moved for w in works) for works in found.works) <= max(got)
+
+
+def _shared(what: str, nranks: int, elements: int, in_place: bool) -> Flow:
+    """The passes of a collective whose work belongs to no rank, of elements of 8 bytes."""
+    layout = Layout(spec(what), nranks, spec(what).parts(nranks))
+    return shared_out(layout, elements, lambda rank, buffer: (int(in_place or buffer), 0), 8)
+
+
+@pytest.mark.parametrize("elements", [40, 100_003])
+@pytest.mark.parametrize("what", [c for c in collectives() if c not in ("barrier", "alltoallv")])
+def test_shares_are_of_like_work_and_leave_nothing_out(what: str, elements: int) -> None:
+    """Rule: what anyone wants is written once, by one process; shares differ by a few pages."""
+    found = _shared(what, 5, elements, False)
+    layout = Layout(spec(what), 5, spec(what).parts(5))
+    written = Counter(
+        (place.rank, element)
+        for work in found.order
+        for place in work.targets
+        for element in (place.start, place.start + work.size - 1)
+    )
+    assert set(written.values()) <= {1, 2}  # a piece of one element begins and ends there
+    for rank in range(5):
+        mine = sum(w.size for w in found.order for p in w.targets if p.rank == rank)
+        assert mine == layout.elements(rank, Buffer.OUT, elements)
+    moved = [sum(w.moved for w in works) for works in found.works]
+    widest = max(len(w.places) for w in found.order)
+    assert max(moved) - min(moved) <= 2 * widest * PIECE_BYTES // 8 + max(moved) // 5
+
+
+@given(st.sampled_from(collectives()), st.integers(1, 9), st.integers(0, 40), st.randoms())
+def test_shared_work_in_any_order_is_right(
+    what: str, nranks: int, elements: int, chance: random.Random
+) -> None:
+    """Rule: whoever does a share, and whichever comes first, each rank has what it wants."""
+    if what in ("barrier", "alltoallv") or spec(what).idempotent:
+        return
+    in_place = what == "allreduce" and chance.random() < 0.5
+    found = _shared(what, nranks, elements, in_place)
+    layout = Layout(spec(what), nranks, spec(what).parts(nranks))
+    given_ = inputs(layout, elements, np.dtype(np.int64), False)
+    room = max(1, elements * max(1, layout.nchunks))
+    machine = _Machine(found, given_, room, in_place)
     for rank in range(nranks):
         machine.enter(rank)
-    for works in every:
-        for work in works:
-            machine.carry_out(work)
-    for rank, want in enumerate(wanted):
-        assert np.array_equal(machine.memory[rank, 1][: len(want)], want), f"{pair} rank {rank}"
+    works = list(found.order)
+    chance.shuffle(works)
+    for work in works:
+        machine.carry_out(work)
+    for rank, want in enumerate(expected(layout, elements, given_, np.add)):
+        assert np.array_equal(machine.memory[rank, 1][: len(want)], want), f"{what} rank {rank}"
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)

@@ -33,7 +33,7 @@ def _flow(nranks: int, size: int, targets: Sequence[tuple[int, int]]) -> Flow:
         Work(r, size, [Place((r + on) % nranks, s, 0) for on, s in targets], [Place(r, 0, 0)])
         for r in range(nranks)
     )
-    return Flow(tuple((w,) for w in works), ((),) * nranks, (0,) * nranks, True, works, True)
+    return Flow(tuple((w,) for w in works), ((),) * nranks, (0,) * nranks, True, works)
 
 
 OWN, BOTH, OTHERS, IN_PLACE = [(0, 1)], [(0, 1), (1, 2)], [(1, 1)], [(0, 0)]

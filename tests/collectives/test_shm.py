@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 import native
-from collectives.catalogue import build, spec
+from collectives.catalogue import algorithms, build, spec
 from collectives.dtypes import DTYPES
 from collectives.errors import RankFailure, Unavailable, Unsupported
+from collectives.moves import Buffer
 from collectives.ops import OPS, op
 from collectives.plan import Plan
+from collectives.transport import LibraryCall
 from collectives.transports.shm import ShmTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.collectives.cases import (
@@ -30,9 +32,8 @@ from tests.collectives.cases import (
 )
 
 needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
-# The native one where ranks have cores of their own, and where they have not: then each does a part
-# of all passes (``parts``), or whoever has a core any part (``pooled``).
-NATIVE = ("native", "parts", "pooled")
+# The native one where ranks have cores of their own, and where they share one (``crowded``).
+NATIVE = ("native", "crowded")
 EXECUTORS = ["numpy", *(pytest.param(name, marks=needs_native) for name in NATIVE)]
 
 
@@ -46,7 +47,8 @@ def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTr
     """A transport whose ranks share cores, or do not, however many cores there are."""
     name = "native" if executor in NATIVE else executor
     transport = ShmTransport(world, executor=name, deadline=deadline)
-    transport.pools, transport.turns = executor in ("parts", "pooled"), executor == "pooled"
+    transport.turns = executor == "crowded"
+    transport.cores = 1 if transport.turns else world.size
     return transport
 
 
@@ -90,6 +92,49 @@ def small_and_large(nranks: int) -> Iterator[Case]:
             small = next(sizes)
             elements = min(small, 1) if what.name == "barrier" else small
             yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)
+
+
+def every_collective(nranks: int) -> Iterator[Case]:
+    """Every collective, root and placement, for what needs no schedule; sizes and types take turns."""
+    sizes, kinds, operations = cycle((1, 7001, 0, 100_003)), cycle(DTYPES), cycle(OPS)
+    for what, name, n, root in all_cases((nranks,)):
+        if name != algorithms(what.name)[0]:
+            continue
+        schedule = built(what.name, name, n, root=root)
+        for in_place in placements(what) if schedule is not None else ():
+            operation = "max" if what.idempotent else next(operations)
+            elements = 1 if what.name == "barrier" else next(sizes)
+            yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)
+
+
+def _share(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
+    """One rank's part of every case without its schedule, fired twice and compared each time."""
+    transport, rank = _transport(world, executor, deadline=120), world.rank
+    for judged in everything:
+        case = judged.case
+        source, target = memory(allocator(transport, case), case, judged.layout, rank)
+        buffers = {Buffer.IN: source, Buffer.OUT: target}
+        used = op(case.op) if case.what.reduces else None
+        call = LibraryCall(case.what, buffers, used, case.elements, case.root, case.in_place)
+        action = transport.worksharing(call)
+        for _ in range(2):
+            target[:] = 77
+            source[:] = judged.given[rank]
+            world.barrier()
+            action()
+            assert np.array_equal(target, judged.wanted[rank]), f"{case}: {rank} is wrong"
+        both = world.gather([action.sent, action.received])
+        assert sum(sent for sent, _ in both) == sum(received for _, received in both), str(case)
+        world.barrier()
+        action.close()
+    transport.close()
+
+
+@pytest.mark.parametrize("nranks", [1, 2, 3, 8])
+def test_work_sharing_gives_what_numpy_gives(executor: str, nranks: int) -> None:
+    """Rule: any collective's work may be shared, in both placements; what leaves memory arrives."""
+    everything = [judge(case, nranks) for case in every_collective(nranks)]
+    run(nranks, lambda world: _share(world, executor, everything), deadline=200)
 
 
 def every_operation(nranks: int, kind: str) -> Iterator[Case]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from collectives.model.costs import BURST, Curve, Shared
-from collectives.shared.fast import EAGER_BYTES, window_bytes
+from collectives.shared.fast import EAGER_BYTES, crossing_window_bytes
 from topology.sweep import TRIPS, Swept
 
 __all__ = ["shared"]
@@ -31,7 +31,7 @@ def shared(
     """
     small = {kind: _part(kinds.get(kind, ()), each, True) for kind, each in _SENDS.items()}
     large = {kind: _part(kinds.get(kind, ()), each, False) for kind, each in _SENDS.items()}
-    large["trip"] = [_alone(one, window_bytes(nranks, cores)) for one in large["trip"]]
+    large["trip"] = [_alone(one, crossing_window_bytes(nranks, cores)) for one in large["trip"]]
     wanted = (*small.values(), large["trip"], large["still"], large["sum"])
     if any(len({one.nbytes for one in part}) < _FEWEST for part in wanted):
         return None

@@ -1,8 +1,7 @@
 """The time of plans over ranks' buffers where they lie: passes, windows, rounds and waits.
 
-Follows `native/src/plans.cpp`. Among ranks with cores of their own (``Direct``) every rank does its
-passes in order round by round, each on the window that is due, and waits for passes of others. Ranks that
-share cores take turns on them, with parts that wait for nobody (``Pooled``) where the schedule has such.
+Follows ``Direct`` in `native/src/plans.cpp`: every rank does its passes in order round by round, each on
+the window that is due, and waits for passes of others. Ranks that share cores take turns on them.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collectives.model.shm.rates import Between
 from collectives.model.shm.states import Touch, Touched, in_order, touched
 from collectives.shared.fast import window_bytes
 from collectives.shared.flow import ENTRY
-from collectives.shared.pool import WINDOWS_BYTES, apart, can_pool
 
 __all__ = ["Passes"]
 
@@ -30,21 +28,16 @@ class Passes:
 
     def __init__(self, draft: Draft, cores: Sequence[int], between: Between) -> None:
         self._cores = cores
-        self._flow, self._fine = draft.flow, 1
-        self._pooled = len(set(cores)) < len(cores) and can_pool(self._flow)
-        if self._pooled:
-            self._flow, self._fine = apart(self._flow)
+        self._flow = draft.flow
         self._between = between
         self._order = in_order(self._flow)
         self._touched: Touched = touched(self._flow, cores)
 
     def seconds(self, scale: float) -> float:
         """Seconds of a firing, of passes whose sizes count ``scale`` bytes each."""
-        found, scale = self._flow, scale / self._fine
+        found = self._flow
         size = max((w.size for works in found.works for w in works), default=0) * scale
-        window = min(float(window_bytes(len(self._cores), len(set(self._cores)))), size)
-        if not (found.aligned and found.crossing):
-            window = size
+        window = min(window_bytes(found, len(set(self._cores))), size)
         if not size:
             return 0.0
         windows = -(-size // window)
@@ -63,7 +56,7 @@ class Passes:
         for rank, number, work in self._order:
             core = self._cores[rank]
             through = self._touched.through[core] * scale
-            near = WINDOWS_BYTES if self._pooled else window * through
+            near = window * through
             total = 0.0
             for touch in self._touched.of[rank, number]:
                 if (core, touch) not in known:
