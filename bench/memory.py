@@ -164,8 +164,9 @@ def free_memory() -> int:
 def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
     """The first pool that does not hold what ranks need of it; None when all do.
 
-    ``needs`` and ``seen`` have an entry a rank. What is held already is not free any more, and is
-    not needed once more. Ranks that see a pool at different moments go by the least.
+    ``needs`` and ``seen`` have an entry a rank. What is held for the row is no longer free, but
+    the row's all the same: the answer is that of a row that comes first. Ranks that see a pool at
+    different moments go by the least.
     """
     everyone = sum(need.total for need in needs)
     of: dict[str, list[int]] = {}
@@ -176,9 +177,10 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
         views = [pool for rank in ranks for pool in seen[rank] if pool.key == key]
         shares = views[0].address and needs[ranks[0]].mapped
         need = everyone if shares else sum(needs[rank].total for rank in ranks)
-        free = int(min(pool.free for pool in views) * SHARE) + sum(needs[r].held for r in ranks)
+        whole = min(pool.free for pool in views) + sum(needs[rank].held for rank in ranks)
         if views[0].most is not None:
-            free = min(free, int(views[0].most * SHARE))
+            whole = min(whole, views[0].most)
+        free = int(whole * SHARE)
         if need > free:
             return Lack(views[0].name, need, free, len(ranks))
     return None

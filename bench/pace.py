@@ -21,6 +21,7 @@ SETUP_S = 2.0
 PER_BYTE_S = 5.0 / 2**30
 # With --energy a row goes on until its joules can be told.
 ENERGY_S = 2.5
+_FADES = 0.8
 
 
 def duration(seconds: float) -> str:
@@ -83,7 +84,10 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits, self.bounded, self._clock = list(limits), bounded, clock
-        self._at, self._allowed, self._start, self._begun = -1, 0.0, clock(), 0.0
+        self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
+        # What rows have taken of what they might have: the last ones count most, being most like
+        # those to come.
+        self._taken = self._granted = 0.0
 
     @property
     def total(self) -> float:
@@ -97,11 +101,14 @@ class Pace:
 
     def begin(self) -> None:
         """The next row and placement begins; after the last one, the first again (``-N 0``)."""
+        if self._at >= 0 and self._limits:
+            self._taken = _FADES * self._taken + self.elapsed - self._begun
+            self._granted = _FADES * self._granted + self._limits[self._at]
+        self._begun = self.elapsed
         self._at += 1
         if self._at >= len(self._limits):
-            self._at, self._allowed, self._start = 0, 0.0, self._clock()
+            self._at, self._allowed = 0, self._begun
         self._allowed += self._limits[self._at] if self._limits else float("inf")
-        self._begun = self.elapsed
 
     def left(self) -> float:
         """Seconds that this row and placement may yet take."""
@@ -109,10 +116,8 @@ class Pace:
 
     def remaining(self) -> float | None:
         """Seconds until the sweep's end, as its rows have gone so far; None before one is done."""
-        over = sum(self._limits[: max(0, self._at)])
-        if not over:
+        if not self._granted:
             return None
-        share, now = self._begun / over, self.elapsed - self._begun
-        return share * sum(self._limits[self._at + 1 :]) + max(
-            0.0, share * self._limits[self._at] - now
-        )
+        share, now = self._taken / self._granted, self.elapsed - self._begun
+        rest = share * sum(self._limits[self._at + 1 :])
+        return rest + max(0.0, share * self._limits[self._at] - now)

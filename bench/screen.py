@@ -86,9 +86,7 @@ class Screen:
         if not self._speaks:
             return
         if pace.bounded and pace.total >= _LONG_S:
-            self.note(
-                f"busbar: {rows} rows, each placement counted, in {duration(pace.total)} at most"
-            )
+            self.note(f"busbar: {rows} rows and placements, {duration(pace.total)} at most")
         self._pace, self._of = pace, rows
         if sys.stderr is not None and sys.stderr.isatty():
             self._bar(rows)
