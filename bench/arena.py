@@ -9,14 +9,15 @@ from collectives.moves import Buffer
 from collectives.spec import Collective
 from collectives.transport import Array, Transport
 
-__all__ = ["Arena", "Sizes", "beside", "buffers"]
+__all__ = ["Arena", "Sizes", "beside", "buffers", "taken"]
 
 Sizes = Mapping[Buffer, tuple[int, ...]]
 """Bytes of each buffer, a number a rank; in place there is one buffer, ``out``."""
 
-# Vectors that MPI libraries take for themselves on every rank while they reduce. Measured: MPICH and
-# Open MPI 0.5 for an all-reduce (1 taken, half of it used), up to 1.5 for the others.
+# Vectors that MPI libraries take for themselves on every rank (docs/measuring.md), where not 1.
 _VECTORS = {"reduce": 2, "reduce_scatter": 2}
+# Of smaller vectors what a library has taken says more of its first messages than of them.
+_TELLING = 16 << 20
 
 
 def buffers(
@@ -31,9 +32,22 @@ def buffers(
     return {Buffer.OUT: tuple(map(max, *own.values()))} if in_place else own
 
 
-def beside(spec: Collective, sizes: Sizes, rank: int) -> int:
-    """Bytes that a library's collective takes on a rank beside its buffers."""
-    return _VECTORS.get(spec.name, 1) * max(own[rank] for own in sizes.values())
+def beside(spec: Collective, sizes: Sizes, rank: int, vectors: float = 0.0) -> int:
+    """Bytes that a library's collective takes on a rank beside its buffers.
+
+    ``vectors``: as many as it has been seen to take, where that is more than is known of others.
+    """
+    return int(max(_VECTORS.get(spec.name, 1), vectors) * _vector(sizes, rank))
+
+
+def taken(sizes: Sizes, rank: int, nbytes: int) -> float:
+    """Vectors that a library has taken of so many bytes; nothing where that cannot be told."""
+    vector = _vector(sizes, rank)
+    return nbytes / vector if vector >= _TELLING else 0.0
+
+
+def _vector(sizes: Sizes, rank: int) -> int:
+    return max(own[rank] for own in sizes.values())
 
 
 class Arena:

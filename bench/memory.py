@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collectives.world import World
 
-__all__ = ["SHARE", "Lack", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
+__all__ = ["SHARE", "Growth", "Lack", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
 
 # What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
 # whatever else starts on the node meanwhile.
@@ -153,6 +153,23 @@ def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
     return found
 
 
+class Growth:
+    """How much more memory this process has had at any moment than when this was made.
+
+    ``root`` stands in for ``/proc/self`` in tests. Where the kernel does not tell, it is nothing.
+    """
+
+    def __init__(self, root: Path = Path("/proc/self")) -> None:
+        self._status, self._before = root / "status", 2**60
+        with suppress(OSError):
+            (root / "clear_refs").write_text("5")  # the peak begins anew
+            self._before = _named(self._status).get("VmRSS", self._before)
+
+    def nbytes(self) -> int:
+        """Bytes at the peak, beside those that were there before."""
+        return max(0, _named(self._status).get("VmHWM", 0) - self._before) * 1024
+
+
 def free_memory() -> int:
     """Bytes that this node can still give to processes like this one."""
     return min(pool.free for pool in pools() if not pool.address)
@@ -162,7 +179,7 @@ def free_memory() -> int:
 
 
 def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
-    """The first pool that does not hold what ranks need of it; None when all do.
+    """The pool that is least able to give what ranks need of it; None when all are able.
 
     ``needs`` and ``seen`` have an entry a rank. What is held for the row is no longer free, but
     the row's all the same: the answer is that of a row that comes first. Ranks that see a pool at
@@ -173,6 +190,7 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
     for rank, own in enumerate(seen):
         for pool in own:
             of.setdefault(pool.key, []).append(rank)
+    found: list[Lack] = []
     for key, ranks in of.items():
         views = [pool for rank in ranks for pool in seen[rank] if pool.key == key]
         shares = views[0].address and needs[ranks[0]].mapped
@@ -182,22 +200,23 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
             whole = min(whole, views[0].most)
         free = int(whole * SHARE)
         if need > free:
-            return Lack(views[0].name, need, free, len(ranks))
-    return None
+            found.append(Lack(views[0].name, need, free, len(ranks)))
+    return min(found, key=lambda one: one.free / one.need, default=None)
 
 
 class Room:
     """The memory of a run; every method is called by all ranks together, and gives all the same.
 
-    It is of the nodes, or of the GPUs where the transport moves theirs: such a transport has a method
-    ``room`` that gives the GPU's name and its free bytes. One whose plans map the buffers of all ranks
-    says so with ``maps_all``. ``part``: how much of what is free at first is for these ranks, where
-    others run beside them (``--split``).
+    It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a transport
+    has a method ``room`` that gives the GPU's name and its free bytes. One whose plans map the buffers
+    of all ranks says so with ``maps_all``. ``part``: how much of what is free at first is for these
+    ranks, where others run beside them (``--split``).
     """
 
     def __init__(self, world: World, transport: object, part: float = 1.0) -> None:
         self._world = world
         self._gpu = getattr(transport, "room", None)
+        self.on_host = self._gpu is None
         self.mapped = bool(getattr(transport, "maps_all", False))
         self._most: dict[str, int] = {}
         if part < 1:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.arena import Arena, Sizes, beside, buffers
+from bench.arena import Arena, Sizes, beside, buffers, taken
 from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
-from bench.memory import Need, Room
+from bench.memory import Growth, Need, Room
 from bench.pace import Pace
 from bench.sampler import Gauges
 from collectives.errors import Unavailable
@@ -69,6 +69,8 @@ class Bench:
         self._rules, self._watcher, self._check = rules, watcher, check
         self._room, self._pace = room, pace
         self._arena = Arena(transport, world.rank)
+        # Vectors that the library has taken for itself, by collective: the most so far.
+        self._vectors: dict[str, float] = {}
         self._trim = getattr(transport, "trim", lambda: None)
 
     def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
@@ -86,6 +88,7 @@ class Bench:
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)
         proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
+        growth = Growth()
         action = self._action(case, source, target, in_place)
         try:
             self._gauges.begin()
@@ -104,6 +107,9 @@ class Bench:
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
+            if case.schedule is None and self._room.on_host:
+                most = taken(sizes, self._world.rank, growth.nbytes())
+                self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
@@ -129,7 +135,8 @@ class Bench:
             return memory(program, self._transport, size, in_place)
         own = sum(of[rank] for of in sizes.values())
         turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
-        return own + beside(case.spec, sizes, rank) + int(turns(own))
+        vectors = self._vectors.get(case.spec.name, 0)
+        return own + beside(case.spec, sizes, rank, vectors) + int(turns(own))
 
     def _refusal(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> str:
         """Why the row does not fit beside what is still held for it; empty where it does."""

@@ -21,7 +21,7 @@ import bench.memory
 from bench.arena import beside, buffers
 from bench.ceiling import Ceilings
 from bench.measure import Timing
-from bench.memory import SHARE, Lack, Need, Pool, Room, lack, pools
+from bench.memory import SHARE, Growth, Lack, Need, Pool, Room, lack, pools
 from bench.pace import Pace
 from bench.rows import Bench, Case
 from bench.sampler import Gauges
@@ -132,10 +132,11 @@ def _nodes(*free: int) -> list[list[Pool]]:
 
 
 def test_needs_add_up_where_they_are_taken() -> None:
-    """Rule: ranks of a node share it; the first pool that is too small is told with both sums."""
+    """Rule: ranks of a node share it; the pool that lacks most is told with both sums."""
     fits = int(100 / SHARE) + 1
     needs = [Need(40), Need(50), Need(60), Need(51)]
     assert lack(needs, _nodes(fits, fits)) == Lack("on node 1", 101, 100, 2)
+    assert lack(needs, _nodes(fits // 2, fits)) == Lack("on node 0", 100, 50, 2)
     assert lack(needs, _nodes(fits, 2 * fits)) is None
 
 
@@ -302,6 +303,41 @@ def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
             assert bool(skipped) == (least > idle), (algorithm, kib, in_place, skipped)
         if skipped:
             assert f"which has {human(idle)} to give" in skipped
+
+
+def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a library has been seen to take is planned for at the next size."""
+    mib = 2**20
+    node = Pool("node 0", "on node 0", 250 * mib)
+    monkeypatch.setattr(bench.memory, "pools", lambda _: [node])
+
+    class _Greedy(_Library):
+        def __call__(self) -> None:
+            held = np.ones(3 * self._vector, np.uint8)
+            super().__call__()
+            del held
+
+    class _Transport(_OnNode):
+        def library(self, call: LibraryCall) -> Action:
+            return _Greedy(self, self._world_, self._node, call)
+
+    def body(world: InprocWorld) -> list[str]:
+        bench_ = _bench(world, _Transport(world, _Node(0)))
+        sizes = 16 * mib, 32 * mib, 64 * mib
+        return [bench_.sample(_case("library", n, 1), True)[0].skipped for n in sizes]
+
+    fits, also, too_much = run(1, body, deadline=60)[0]
+    # In place two vectors are foreseen, and four were seen: 128 MiB would fit, 256 MiB do not.
+    assert (fits, also) == ("", "") and too_much.startswith("1 rank x 2")
+
+
+def test_growth_is_the_peak_and_not_the_end(tmp_path: Path) -> None:
+    """Rule: memory that came and went is seen; where the kernel tells nothing, it is nothing."""
+    growth = Growth()
+    held = np.ones(64 << 20, np.uint8)
+    del held
+    assert 60 << 20 < growth.nbytes() < 128 << 20
+    assert Growth(tmp_path).nbytes() == 0
 
 
 def test_memory_that_one_rank_is_refused_costs_the_row_alone(
