@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from bench.arena import beside, buffers
 from bench.catalogue import Auto, Chosen, Job
-from bench.memory import SHARE, free_memory
+from bench.memory import SHARE, free_memory, pools
 from bench.options import Options
+from bench.pace import duration, limits
 from bench.work import Row, rows
 from collectives.cost import cost
 from collectives.dtypes import dtype
@@ -31,7 +33,8 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
     yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (
         f"  {options.iterations} iterations"
         if options.iterations
-        else f"  iterations until precise, at most {options.budget:g} s a row and placement"
+        else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
+        f" {duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
     )
     head = f"# {'algorithm':>22} {'steps':>5} {'size':>10} {'place':>5} {'memory':>10}"
     yield head + f" {'busiest out':>12} {'busiest in':>12}"
@@ -76,23 +79,21 @@ def _need(
     in_place: bool,
     idle: Idle,
 ) -> int:
-    """Bytes of all ranks' buffers and scratch; a transport's staging comes on top.
+    """Bytes of all ranks' buffers and scratch, or what a library takes; staging comes on top.
 
     ``idle`` is added to: which chunks a program works on does not depend on their size, so what
     has used no scratch once need not be lowered again.
     """
+    sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
+    total = sum(map(sum, sizes.values()))
     if schedule is None:
-        layout = Layout(spec, nranks, spec.parts(nranks), row.root)
-    else:
-        layout = Layout.of(schedule, spec, row.root)
-    total = 0
+        return total + sum(beside(spec, sizes, rank) for rank in range(nranks))
+    layout = Layout.of(schedule, spec, row.root)
     for rank in range(nranks):
-        own = [layout.elements(rank, b, row.elements) for b in (Buffer.IN, Buffer.OUT)]
-        scratch = 0
-        if schedule is not None and (id(schedule), rank, in_place) not in idle:
+        if (id(schedule), rank, in_place) not in idle:
             program = lower(schedule, layout, rank, row.elements, in_place=in_place)
             scratch = program.elements[Buffer.SCRATCH]
+            total += scratch * itemsize
             if not scratch and np.min(row.elements) >= schedule.nchunks:  # no chunk is empty
                 idle.add((id(schedule), rank, in_place))
-        total += (max(own) if in_place else sum(own)) + scratch
-    return total * itemsize
+    return total

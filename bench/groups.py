@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.options import Options
+from bench.pace import Pace
 from bench.screen import Screen
 from collectives.world import Json, World
 
@@ -30,12 +31,15 @@ class Recorder(Screen):
         if self._speaks:
             self.kept += lines
 
-    def start(self, rows: int) -> None:
+    def start(self, rows: int, pace: Pace) -> None:
         """Progress is the first group's to show."""
 
 
 class Group(NamedTuple):
-    """One group of a run, seen from one of its ranks."""
+    """One group of a run, seen from one of its ranks.
+
+    ``part``: how many of the ranks on this rank's node belong to it, of all that are there.
+    """
 
     number: int
     count_: int
@@ -43,6 +47,7 @@ class Group(NamedTuple):
     world: World
     screen: Screen
     together: Callable[[], None]
+    part: float
 
     @property
     def title(self) -> str:
@@ -77,7 +82,9 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     sizes = {colors.count(one) for one in order}
     screen = Screen(inner.rank) if number == 0 else Recorder(inner.rank)
     together = world.barrier if len(sizes) == 1 else _alone
-    return Group(number, len(order), ranks, inner, screen, together)
+    here = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+    part = sum(colors[rank] == mine for rank in here) / len(here)
+    return Group(number, len(order), ranks, inner, screen, together, part)
 
 
 def _alone() -> None:

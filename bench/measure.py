@@ -16,7 +16,8 @@ __all__ = ["Timed", "Timing", "Watcher", "measure"]
 
 # A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
-FEWEST = 5
+# A median of fewer has no interval.
+FEWEST = 6
 
 
 class Watcher(Protocol):
@@ -68,35 +69,44 @@ def _by_itself(plan: Fires, n: int, loop: bool) -> list[float] | None:
     return None if times is None else cast("list[float] | None", times(n, loop))
 
 
+def _endless() -> float:
+    return float("inf")
+
+
 def measure(
     plan: Fires,
     world: World,
     clock: Callable[[], float],
     rules: Timing,
     watcher: Watcher,
+    left: Callable[[], float] = _endless,
 ) -> Timed:
     """Time a plan on all ranks together. All ranks must call this alike; all get the same result.
 
     Every iteration starts behind a barrier. Without a fixed number, iterations go on in batches
-    until the 95 % interval of the median is within 2 % or the budget is spent, never fewer than 5.
+    until the 95 % interval of the median is within 2 % or the budget is spent, never fewer than 6
+    unless the row would take longer than ``left()`` then, by rank 0's clock; at least one.
     """
+    once = 0.0
     for _ in range(rules.warmup):
         watcher.arrived(-1)
+        start = clock()
         plan()
+        once = clock() - start
     if rules.timing == "loop":
-        return _loop(plan, world, clock, rules, watcher)
+        return _loop(plan, world, clock, rules, watcher, left)
     times: list[float] = []
     own: list[float] = []
+    batch = rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     begin = clock()
-    batch = rules.iterations or FEWEST
     while True:
         # To the picosecond, which no clock resolves: what lies beyond only makes records long.
         fresh = np.round(_each(plan, world, clock, batch, len(times), watcher), 12)
         times += world.combine(fresh, rules.across).tolist()
         own += fresh.tolist()
-        stopped = _verdict(times, clock() - begin, rules)
+        stopped, batch = _onwards(times, clock() - begin, left(), rules)
         # One rank decides for all: their clocks may not agree on the budget.
-        stopped, batch = world.broadcast([stopped, _next_batch(times, clock() - begin, rules)])
+        stopped, batch = world.broadcast([stopped, batch])
         if stopped:
             kept = _of_ranks(own, world, rules)
             return Timed(tuple(times), len(times), stopped, kept, rules.warmup + len(times))
@@ -130,19 +140,24 @@ def _each(
     return fresh
 
 
-def _verdict(times: list[float], spent: float, rules: Timing) -> str:
+def _room(left: float, once: float) -> int:
+    """How many iterations of ``once`` seconds each are possible, one more being for the proof."""
+    return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
+
+
+def _onwards(times: list[float], spent: float, left: float, rules: Timing) -> tuple[str, int]:
+    """What ends the row, or how many come next: as many again as there were, within the budget."""
     if rules.iterations is not None:
-        return "iterations"
-    if relative_width(times) <= PRECISE:
-        return "precise"
-    return "budget" if spent >= rules.budget else ""
-
-
-def _next_batch(times: list[float], spent: float, rules: Timing) -> int:
-    """As many iterations again as there were, but not past the budget, as far as one can tell."""
-    each = spent / max(1, len(times))
-    left = (rules.budget - spent) / each if each > 0 else 1
-    return max(1, min(len(times), int(left), 1000))
+        return "iterations", 0
+    # The first few may agree by chance.
+    if len(times) > FEWEST and relative_width(times) <= PRECISE:
+        return "precise", 0
+    each = spent / len(times)
+    if left < 2 * each or (spent >= rules.budget and len(times) >= FEWEST):
+        return "budget", 0
+    within = int((rules.budget - spent) / each) if each > 0 else 1
+    wanted = max(FEWEST - len(times), min(len(times), within, 1000))
+    return "", max(1, min(wanted, _room(left, each)))
 
 
 def _loop(
@@ -151,6 +166,7 @@ def _loop(
     clock: Callable[[], float],
     rules: Timing,
     watcher: Watcher,
+    left: Callable[[], float],
 ) -> Timed:
     """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
     n = rules.iterations
@@ -158,7 +174,8 @@ def _loop(
         start = clock()
         plan()
         once = float(world.combine(np.array([clock() - start]), "max")[0])
-        n = int(world.broadcast(max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))))
+        wanted = max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))
+        n = int(world.broadcast(min(wanted, _room(left(), once))))
     watcher.arrived(0)
     world.barrier()
     own = _by_itself(plan, n, loop=True)

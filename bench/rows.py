@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from bench.arena import Arena, Sizes, beside, buffers, taken
 from bench.ceiling import Ceilings
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
-from bench.memory import Room
+from bench.memory import Growth, Need, Room
+from bench.pace import Pace
 from bench.sampler import Gauges
+from collectives.errors import Unavailable
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
@@ -55,31 +59,47 @@ class Bench:
         room: Room,
         ceilings: Ceilings,
         gauges: Gauges,
+        pace: Pace,
     ) -> None:
-        """``baseline``: whose library is compared with. ``room``: what there is to take memory from."""
+        """``baseline``: whose library is compared with. ``room``: what there is to take memory from.
+
+        ``pace``: what a row may take of the sweep's time; rank 0's decides.
+        """
         self._ceilings, self._gauges = ceilings, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
-        self._room = room
-        self._arena: dict[Buffer, np.ndarray[Any, np.dtype[np.uint8]]] = {}
+        self._room, self._pace = room, pace
+        self._arena = Arena(transport, world.rank)
+        # Vectors that the library has taken for itself, by collective: the most so far.
+        self._vectors: dict[str, float] = {}
+        self._trim = getattr(transport, "trim", lambda: None)
 
     def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
         if in_place and not case.spec.in_place:
             return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
         layout = self._layout(case)
-        refusal = self._refusal(case, layout, in_place)
+        sizes = self._sizes(case, in_place)
+        refusal = self._refusal(case, layout, sizes, in_place) or self._taken(sizes)
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
         limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
+        start = time.perf_counter()
         inputs.fill(self._world.rank, source)
+        proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
+        growth = Growth()
         action = self._action(case, source, target, in_place)
         try:
             self._gauges.begin()
             timed = measure(
-                action, self._world, self._transport.clock(), self._rules, self._watcher
+                action,
+                self._world,
+                self._transport.clock(),
+                self._rules,
+                self._watcher,
+                lambda: self._pace.left() - proof,
             )
             more = self._gauges.more(timed)
             for _ in range(more):
@@ -88,6 +108,9 @@ class Bench:
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
+            if case.schedule is None and self._room.on_host:
+                most = taken(sizes, self._world.rank, growth.nbytes())
+                self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
@@ -99,41 +122,58 @@ class Bench:
         parts = case.spec.parts(self._world.size)
         return Layout(case.spec, self._world.size, parts, case.root)
 
-    def _need(self, case: Case, layout: Layout, in_place: bool) -> int:
+    # -- memory
+
+    def _sizes(self, case: Case, in_place: bool) -> Sizes:
+        size = case.dtype.itemsize
+        return buffers(case.spec, self._world.size, case.root, case.elements, size, in_place)
+
+    def _need(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> int:
+        """Bytes that this rank takes for the row in all."""
         rank, size = self._world.rank, case.dtype.itemsize
         if case.schedule is not None:
             program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
             return memory(program, self._transport, size, in_place)
-        own = [layout.elements(rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)]
+        own = sum(of[rank] for of in sizes.values())
         if case.worksharing:
-            return (max(own) if in_place else sum(own)) * size
+            return own
         turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
-        # Libraries take a temporary vector of their own for large reductions.
-        buffers = max(own) if in_place else sum(own)
-        return (max(own) + buffers) * size + int(turns(buffers * size))
+        vectors = self._vectors.get(case.spec.name, 0)
+        return own + beside(case.spec, sizes, rank, vectors) + int(turns(own))
 
-    def _refusal(self, case: Case, layout: Layout, in_place: bool) -> str:
-        room = self._room
-        needs = room.needs(self._world.gather(self._need(case, layout, in_place)))
-        for place, need in enumerate(needs):
-            free, ranks = room.free[place], room.ranks(place)
-            if need > free:
-                fewer = f" or with {max(1, ranks * free // need)} of these ranks there"
-                return (
-                    f"{ranks} rank{'s' if ranks > 1 else ''} x {human(need / ranks)} ="
-                    f" {human(need)} on {room.names[place]}, which has {human(free)} to give; it"
-                    f" would fit with sizes up to"
-                    f" {human(_fitting(case, self._world.size, need, free))}"
-                    + (fewer if ranks > 1 else "")
-                )
-        return ""
+    def _refusal(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> str:
+        """Why the row does not fit beside what is still held for it; empty where it does."""
+        held = self._arena.keep(sizes)
+        need = self._need(case, layout, sizes, in_place)
+        self._trim()
+        self._world.barrier()  # what other ranks have let go of is free from here on
+        mapped = self._room.mapped and (case.schedule is not None or case.worksharing)
+        lack = self._room.lack(Need(need, held, mapped))
+        if lack is None:
+            return ""
+        fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
+        return (
+            f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x {human(lack.need / lack.ranks)} ="
+            f" {human(lack.need)} {lack.name}, which has {human(lack.free)} to give; it"
+            f" would fit with sizes up to"
+            f" {human(_fitting(case, self._world.size, lack.need, lack.free))}"
+            + (fewer if lack.ranks > 1 else "")
+        )
 
-    def _take(self, buffer: Buffer, nbytes: int) -> None:
-        held = self._arena.get(buffer)
-        if held is None or held.size < nbytes:
-            self._arena.pop(buffer, None)
-            del held  # the old memory goes before the new is asked for
-            self._arena[buffer] = self._transport.allocate(nbytes)
+    def _taken(self, sizes: Sizes) -> str:
+        """Take the buffers; why a rank could not, and then none has any."""
+        problem = ""
+        try:
+            self._arena.take(sizes)
+        except (Unavailable, MemoryError) as error:
+            problem = str(error) or "no memory"
+        found = self._world.gather(problem)
+        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(found) if reason]
+        if reasons:
+            self._arena.keep({})
+        return "; ".join(reasons[:1])
+
+    # -- running
 
     def _buffers(self, case: Case, layout: Layout, in_place: bool) -> tuple[Array, Array]:
         counts = [
@@ -141,16 +181,12 @@ class Bench:
         ]
         size = case.dtype.itemsize
         if not in_place:
-            for buffer, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True):
-                self._take(buffer, n * size)
             source, target = (
                 self._arena[b][: n * size].view(case.dtype)
                 for b, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True)
             )
             target.view(np.uint8)[:] = 0xA5
             return source, target
-        self._arena.pop(Buffer.IN, None)
-        self._take(Buffer.OUT, max(counts) * size)
         whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
         starts = _in_place_starts(layout, self._world.rank, case.elements)
         return (

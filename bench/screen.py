@@ -6,14 +6,21 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from bench.pace import Pace, duration
 from collectives.errors import BusbarError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 __all__ = ["Screen"]
+
+# Seconds from one line of progress to the next, where nobody draws a bar; the first comes as late.
+_EVERY_S = 5.0
+# A sweep that may take longer than this says so before it begins.
+_LONG_S = 30.0
 
 
 class OutputClosedError(BusbarError):
@@ -50,6 +57,8 @@ class Screen:
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._pace: Pace | None = None
+        self._doing, self._done, self._of, self._told = "", -1, 0, 0.0
 
     def lines(self, lines: Iterable[str]) -> None:
         """Results."""
@@ -69,10 +78,20 @@ class Screen:
             with self._lock:
                 print(text, file=sys.stderr, flush=True)
 
-    def start(self, rows: int) -> None:
-        """Show progress over so many placements of rows, when a person is looking."""
-        if not (self._speaks and sys.stderr.isatty()):
+    def start(self, rows: int, pace: Pace) -> None:
+        """Say how long so many placements of rows may take, and show progress over them.
+
+        A terminal gets a bar; a file or a launcher's pipe a line every few seconds.
+        """
+        if not self._speaks:
             return
+        if pace.bounded and pace.total >= _LONG_S:
+            self.note(f"busbar: {rows} rows and placements, {duration(pace.total)} at most")
+        self._pace, self._of = pace, rows
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._bar(rows)
+
+    def _bar(self, rows: int) -> None:
         from rich.console import Console
         from rich.progress import (
             BarColumn,
@@ -99,11 +118,47 @@ class Screen:
 
     def advance(self, doing: str) -> None:
         """One placement is done; ``doing`` comes next."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, advance=1, description=doing, refresh=True)
+        if self._pace is None:
+            return
+        with self._lock:
+            self._doing, self._done = doing, self._done + 1
+            if self._progress is not None:
+                self._draw()
+        self.tick()
+
+    def tick(self) -> None:
+        """Show how far it is, where that was last shown some seconds ago; any thread may call."""
+        if self._pace is None:
+            return
+        with self._lock, suppress(OSError):
+            if self._pace is None or self._pace.elapsed - self._told < _EVERY_S:
+                return
+            self._told = self._pace.elapsed
+            if self._progress is not None:
+                self._draw()
+            else:
+                print(f"busbar: {self._far()}", file=sys.stderr, flush=True)
+
+    def _far(self) -> str:
+        """Where the sweep stands, in words."""
+        assert self._pace is not None
+        remaining = self._pace.remaining()
+        left = "" if remaining is None else f", about {duration(remaining)} left"
+        passed = duration(self._pace.elapsed)
+        return f"{self._done} of {self._of} done, {passed} passed{left}: {self._doing}"
+
+    def _draw(self) -> None:
+        assert self._progress is not None and self._task is not None and self._pace is not None
+        remaining = self._pace.remaining()
+        left = "" if remaining is None else f"  about {duration(remaining)} left"
+        self._progress.update(
+            self._task, completed=self._done, description=self._doing + left, refresh=True
+        )
 
     def close(self) -> None:
         """Take the progress display away."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        with self._lock:
+            self._pace = None
+            if self._progress is not None:
+                self._progress.stop()
+                self._progress = None

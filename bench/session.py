@@ -15,7 +15,8 @@ from bench.environment import busbar_version, describe, place
 from bench.groups import Group
 from bench.keeping import Keeper
 from bench.measure import Timing
-from bench.memory import room
+from bench.memory import Room
+from bench.pace import Pace, limits
 from bench.rows import Bench, Case
 from bench.sampler import Gauges
 from bench.screen import Screen
@@ -69,7 +70,7 @@ class Session:
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         if group is not None:
             self._environment["group"] = group.facts
-        self._watch = Watch(world, options.timeout, self.stop, signals)
+        self._watch = Watch(world, options.timeout, self.stop, signals, self._screen.tick)
         rules = Timing(
             options.warmup,
             options.iterations,
@@ -85,6 +86,8 @@ class Session:
             energy=options.energy,
             rest=options.energy or options.iterations is None,
         )
+        room = Room(world, transport, 1.0 if group is None else group.part)
+        self._pace = self._planned(room)
         self._bench = Bench(
             world,
             transport,
@@ -92,10 +95,17 @@ class Session:
             rules,
             self._watch,
             check=options.check,
-            room=room(world, transport),
+            room=room,
             ceilings=self._ceilings,
             gauges=self._gauges,
+            pace=self._pace,
         )
+
+    def _planned(self, room: Room) -> Pace:
+        """What the rows may take of time; only rank 0's decides, and only rank 0 works it out."""
+        seen, options = room.seen(), self._options
+        found = limits(self._jobs, self._world.size, seen) if self._world.rank == 0 else []
+        return Pace(found * max(1, options.cycles), bounded=options.iterations is None)
 
     # -- the sweep
 
@@ -107,7 +117,7 @@ class Session:
             for spec, options, chosen, _ in self._jobs
         )
         cycles = range(options.cycles) if options.cycles else forever()
-        self._screen.start(lines * len(options.placements) * max(1, options.cycles))
+        self._screen.start(lines * len(options.placements) * max(1, options.cycles), self._pace)
         try:
             # In place a sum grows from one iteration to the next; only the proof's result counts.
             with np.errstate(all="ignore"):
@@ -187,6 +197,7 @@ class Session:
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
         for placement in options.placements:
+            self._pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
             said[placement] = self._said(chosen)

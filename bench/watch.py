@@ -74,12 +74,14 @@ class Watch:
         timeout: float | None,
         end: Callable[[str, int], None],
         signals: bool,
+        tick: Callable[[], None],
     ) -> None:
         """``signals``: whether this watch takes the process's; one can, made by the main thread.
 
-        Until there is a watch, and after it, they do what they always did.
+        Until there is a watch, and after it, they do what they always did. ``tick`` is called
+        several times a second, also while a row takes long.
         """
-        self._world, self._timeout, self._end = world, timeout, end
+        self._world, self._timeout, self._end, self._tick = world, timeout, end, tick
         self._ends = ExitStack()
         self._signals = self._ends.enter_context(_caught_signals()) if signals else None
         self._row, self._iteration = -1, -1
@@ -108,6 +110,7 @@ class Watch:
     def _run(self) -> None:
         while not self._over.is_set():
             taken = self._taken()
+            self._tick()
             if taken in SIGNALS:
                 self._signalled(signal.Signals(taken))
             elif time.monotonic() > self._deadline:

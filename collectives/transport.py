@@ -86,7 +86,8 @@ class Transport(Protocol):
     A transport may offer more, which callers look for by name: an action's ``times`` (see
     `collectives.plan.Plan.times`) and ``divides`` (it carries an average's division out itself);
     ``split(world)``, a transport for a group of its ranks; ``room()``, the name and the free bytes
-    of the memory that it allocates from, where that is not the host's; ``rotation(nbytes)``, bytes
+    of the memory that it allocates from, where that is not the host's; ``trim()``, called by all ranks together to give
+    back memory that nothing uses any more, where it does not go by itself; ``rotation(nbytes)``, bytes
     of further sets of buffers; ``give_up()``, called when a rank fails, so that none hangs;
     ``said``, what its library said of the last action; ``remarks``, lines for the table;
     ``average_ulps``, by how much its library's averages of floats may be off; and what

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from collectives.errors import Unavailable
 
-__all__ = ["Memory", "Segment", "outside"]
+__all__ = ["Memory", "Segment", "gone", "outside"]
 
 Bytes = NDArray[np.uint8]
 Mapper = Callable[[int, int, bool], object]
@@ -34,6 +34,11 @@ class Segment:
 
     key: int
     array: Bytes
+
+
+def gone(key: int) -> Unavailable:
+    """The error for a segment that nothing has kept alive."""
+    return Unavailable(f"segment {key} is gone; keep the array that allocate() gave")
 
 
 def outside() -> Unavailable:
@@ -110,7 +115,7 @@ class Memory:
         """A segment of this rank, while something else keeps it alive."""
         array = self._own[key]()
         if array is None:
-            raise Unavailable(f"segment {key} is gone; keep the array that allocate() gave")
+            raise gone(key)
         return array
 
     def describe(self, key: int) -> dict[str, int]:
@@ -133,6 +138,9 @@ class Memory:
                 " ranks of one node must see each other's processes; use --transport mpi"
             ) from None
         return np.frombuffer(mapped, np.uint8)  # type: ignore[call-overload, no-any-return]
+
+    def trim(self) -> None:
+        """Nothing: segments go by themselves."""
 
     def close(self) -> None:
         """Nothing: segments go with the arrays that look into them."""

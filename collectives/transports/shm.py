@@ -135,6 +135,10 @@ class ShmTransport(Transport):
         segment: Segment = self.memory.allocate(begin + nbytes)
         return segment.array[begin : begin + nbytes]
 
+    def trim(self) -> None:
+        """Give back what no rank uses any more. All ranks call this together."""
+        self.memory.trim()
+
     def staging(self, program: Program, itemsize: int) -> int:
         """Late messages are put aside; at most those of the step that has most of them."""
         return program.late() * itemsize

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bench.measure import FEWEST, Timed, Timing, measure
 from collectives.worlds.inproc import InprocWorld, run
+from reports.statistics import interval
 
 
 class _Clock:
@@ -28,10 +31,18 @@ class _Quiet:
         """Nobody watches."""
 
 
-def _measure(rules: Timing, durations: Callable[[int], Iterator[float]], ranks: int = 1) -> Timed:
+def _measure(
+    rules: Timing,
+    durations: Callable[[int], Iterator[float]],
+    ranks: int = 1,
+    seconds: float = float("inf"),
+) -> Timed:
+    """``seconds``: what the row may take, by rank 0's clock; the others know of none."""
+
     def body(world: InprocWorld) -> Timed:
         clock = _Clock(durations(world.rank))
-        return measure(clock.plan, world, clock, rules, _Quiet())
+        until = clock() + seconds if world.rank == 0 else 0.0
+        return measure(clock.plan, world, clock, rules, _Quiet(), lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
@@ -70,9 +81,35 @@ def test_a_noisy_row_ends_with_its_budget() -> None:
     assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 106
 
 
-def test_never_fewer_than_five() -> None:
-    """Rule: five iterations even when the first has spent the budget."""
-    assert _measure(Timing(budget=0.1), _steady(10.0)).iterations == FEWEST
+def test_never_fewer_than_an_interval_needs() -> None:
+    """Rule: six iterations even when the first has spent the budget."""
+    timed = _measure(Timing(budget=0.1), _noisy)
+    assert timed.iterations == FEWEST and interval(timed.times) is not None
+
+
+@given(
+    st.floats(0.5, 100.0),
+    st.floats(0.1, 50.0),
+    st.integers(0, 1),
+    st.sampled_from(["each", "loop"]),
+)
+def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timing: str) -> None:
+    """Rule: warm-up, iterations and one firing for the proof keep within what a row may take.
+
+    As far as one iteration at the least allows, and one more to learn what it takes where there is
+    no warm-up. Where there is time for six, there are six.
+    """
+    rules = Timing(warmup=warmup, budget=0.1, timing=timing)
+    timed = _measure(rules, _steady(once), ranks=2, seconds=left)
+    fired = timed.fired + 1
+    assert timed.iterations >= 1 and fired >= 2
+    if warmup or timing == "loop":
+        least = 1 + warmup + (timing == "loop") + 1
+        assert fired * once <= max(left, least * once) + 1e-9
+        if left >= (FEWEST + least) * once:
+            assert timed.iterations >= FEWEST
+    else:
+        assert timed.iterations >= FEWEST
 
 
 @pytest.mark.parametrize(
