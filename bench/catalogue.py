@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bench.options import Choice, Options, parse_choice
-from bench.tuning.rules import load, lookup
+from bench.tuning.rules import doubts, load, lookup
 from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
@@ -80,17 +80,27 @@ class Chosen:
 class Auto:
     """``-A auto``: at each size what a tuning file says for these ranks and this transport.
 
+    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
+    ``notes``: what is to be known of the rules that were found.
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """
 
     label = "auto"
     library = False
 
-    def __init__(self, spec: Collective, options: Options, nranks: int, transport: str) -> None:
+    def __init__(
+        self,
+        spec: Collective,
+        options: Options,
+        nranks: int,
+        transport: str,
+        oversubscribed: bool | None = None,
+    ) -> None:
         path = options.tuning
         # A dry run does not know yet which of these ``auto`` will take.
         transports = ("shm", "mpi") if transport == "auto" else (transport,)
-        self._rules = lookup(load(path), path, spec.name, nranks, transports)
+        self._rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
+        self.notes = doubts(self._rules, path, oversubscribed)
         self._made = {
             choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
             for choice in {one.choice for one in self._rules.ranges}
@@ -111,13 +121,18 @@ class Job(NamedTuple):
 
 
 def jobs(
-    wanted: Sequence[Options], nranks: int, transport: str, *, library: bool = True
+    wanted: Sequence[Options],
+    nranks: int,
+    transport: str,
+    *,
+    library: bool = True,
+    oversubscribed: bool | None = None,
 ) -> list[Job]:
     """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
 
     An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
     or one of several collectives, it is left out with a note. ``library``: whether there is a
-    library to compare with.
+    library to compare with. ``oversubscribed``: see `Auto`.
     """
     found: list[Job] = []
     refused: list[str] = []
@@ -125,7 +140,7 @@ def jobs(
         job = Job(spec(options.collective), options, [], [])
         try:
             job.notes.extend(check(job.spec, options, nranks))
-            _choose(job, nranks, transport, library)
+            _choose(job, nranks, transport, library, oversubscribed)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
@@ -138,14 +153,18 @@ def jobs(
     return found
 
 
-def _choose(job: Job, nranks: int, transport: str, library: bool) -> None:
+def _choose(
+    job: Job, nranks: int, transport: str, library: bool, oversubscribed: bool | None
+) -> None:
     missing: list[str] = []
     for choice in job.options.algorithms:
         if choice.name == "library" and not library:
             missing.append("library, since threads of one process have none")
             continue
         if choice.name == "auto":
-            job.chosen.append(Auto(job.spec, job.options, nranks, transport))
+            auto = Auto(job.spec, job.options, nranks, transport, oversubscribed)
+            job.chosen.append(auto)
+            job.notes.extend(auto.notes)
             continue
         try:
             job.chosen.append(Chosen(job.spec, job.options, choice, nranks))

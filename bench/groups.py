@@ -35,12 +35,13 @@ class Recorder(Screen):
 
 
 class Group(NamedTuple):
-    """One group of a run, seen from one of its ranks."""
+    """One group of a run, seen from one of its ranks; ``every``: the ranks of all groups."""
 
     number: int
     count_: int
     ranks: tuple[int, ...]
     world: World
+    every: int
     screen: Screen
     together: Callable[[], None]
 
@@ -77,7 +78,7 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     sizes = {colors.count(one) for one in order}
     screen = Screen(inner.rank) if number == 0 else Recorder(inner.rank)
     together = world.barrier if len(sizes) == 1 else _alone
-    return Group(number, len(order), ranks, inner, screen, together)
+    return Group(number, len(order), ranks, inner, world.size, screen, together)
 
 
 def _alone() -> None:
