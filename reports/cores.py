@@ -9,10 +9,23 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from reports.readers.rows import listed
+from reports.readers.rows import Row, listed
+from reports.record import WORKSHARING
 from topology.sources.cpulist import members
 
-__all__ = ["Load", "busiest", "of_environment", "per_core_text"]
+__all__ = [
+    "SHARED",
+    "Load",
+    "busiest",
+    "marked",
+    "of_environment",
+    "oversubscription",
+    "per_core_text",
+]
+
+
+#: What the asterisk of `marked` means.
+SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
 
 
 class Load(NamedTuple):
@@ -77,6 +90,20 @@ def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
     if not each and len(listed(environment.get("hosts"))) > 1:
         return 0.0
     return max(each, default=ranks) / count
+
+
+def oversubscription(rows: Sequence[Row]) -> str:
+    """``oversubscribed: 8 ranks per core`` of rows of which any is; else empty."""
+    said = per_core_text([r.ranks_per_core for r in rows])
+    return f"oversubscribed: {said}" if said else ""
+
+
+def marked(row: Row) -> str:
+    """The row's algorithm, with an asterisk where it did not have its work to itself (`SHARED`).
+
+    The contender that is named after that needs no mark.
+    """
+    return row.algorithm + "*" * (row.worksharing and row.algorithm != WORKSHARING)
 
 
 def per_core_text(values: Collection[float | None]) -> str:

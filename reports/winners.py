@@ -197,18 +197,20 @@ def _line(label: str, parts: Iterable[tuple[str, int]]) -> str:
 
 def _text(winner: Winner) -> tuple[str, str]:
     """A cell: the name, and the figures."""
-    figure = (
-        rate(winner.row.busbw_bytes_per_s)
-        if winner.row.busbw_bytes_per_s
-        else seconds(winner.row.time_s)
-    )
+    rated = winner.row.busbw_bytes_per_s
     if winner.margin is None:
         margin = "alone"
     elif winner.low is None or winner.high is None:
-        margin = f"{_factor(winner.margin)}x"
+        margin = _factor(winner.margin)
     else:
-        margin = f"{_factor(winner.low)}-{_factor(winner.high)}x"
+        margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
+    figure = _rate(rated) if rated else seconds(winner.row.time_s)
     return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
+
+
+def _rate(value: float) -> str:
+    """GB/s; two digits of what is little, so that four rank counts stand side by side."""
+    return rate(value) if value >= 1e8 else f"{value / 1e9:.2g}"
 
 
 def _factor(value: float) -> str:
