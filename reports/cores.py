@@ -112,4 +112,6 @@ def per_core_text(values: Collection[float | None]) -> str:
     if not known or known[-1] <= 1:
         return ""
     low, high = f"{known[0]:.3g}", f"{known[-1]:.3g}"
+    if known[0] <= 1:
+        return f"up to {high} ranks per core"
     return f"{high} ranks per core" if low == high else f"{low} to {high} ranks per core"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from reports.cores import marked
@@ -120,7 +121,7 @@ def _legend(axes: Axes, *more: str, below: bool = False) -> None:
     _, names = axes.get_legend_handles_labels()
     common: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
     common |= {"edgecolor": "none", "framealpha": 0.85}  # lines that pass behind are read past
-    common["title"] = "; ".join(more) or None
+    common["title"] = fill("; ".join(more), 80 if below else 45) or None
     if len(names) <= MOST_INSIDE and not below:
         axes.legend(**common)
         return
