@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["at_least", "check", "gpus", "patience", "root", "seconds", "split"]
+__all__ = ["at_least", "check", "gpus", "patience", "ranks", "root", "seconds", "split"]
 
 SPLITS = ("mod", "div", "and", "or")
 
@@ -23,6 +23,12 @@ def at_least(low: int, what: str) -> Callable[[str], int]:
         return number
 
     return convert
+
+
+def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
+    """What turns ``2,4,8`` into rank counts of at least ``low``, rising, each of them once."""
+    one = at_least(low, "ranks")
+    return lambda text: tuple(sorted({one(part) for part in text.split(",")}))
 
 
 def patience(text: str) -> float | None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.argument_types import at_least, check, gpus, patience, root, seconds, split
+from bench.argument_types import at_least, check, gpus, patience, ranks, root, seconds, split
 from bench.nccl_flags import add_flags
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.ops import OPS
@@ -153,7 +153,14 @@ def _ranks(add: Add) -> None:
         default="auto",
         help="auto (default): nccl on GPUs, else shm on one host where it is built, else mpi",
     )
-    add("--ranks", type=at_least(1, "ranks"), metavar="P", help="start this many ranks ourselves")
+    add(
+        "--ranks",
+        type=ranks(1),
+        default=(),
+        metavar="P[,P…]",
+        help="start this many ranks ourselves; of several counts one after the other, and at the"
+        " end who wins at which size and count",
+    )
     add(
         "--bind",
         choices=BINDINGS,
@@ -281,6 +288,8 @@ def _output(add: Add) -> None:
         help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
         " directory (DIR/); repeatable",
     )
+    # Between us and the launches that --ranks 2,4 starts: the rows of those before.
+    add("--after", type=Path, help=argparse.SUPPRESS)
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add(
         "-I",

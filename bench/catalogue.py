@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from bench.options import BESIDE, Choice, Options, parse_choice
-from bench.tuning.rules import load, lookup
+from bench.tuning.rules import doubts, load, lookup
 from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
@@ -88,17 +88,27 @@ class Chosen:
 class Auto:
     """``-A auto``: at each size what a tuning file says for these ranks and this transport.
 
+    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
+    ``notes``: what is to be known of the rules that were found.
     Raises Unsupported where the file cannot be read, or has no rules for them.
     """
 
     label = "auto"
     library = False
 
-    def __init__(self, spec: Collective, options: Options, nranks: int, transport: str) -> None:
+    def __init__(
+        self,
+        spec: Collective,
+        options: Options,
+        nranks: int,
+        transport: str,
+        oversubscribed: bool | None = None,
+    ) -> None:
         path = options.tuning
         # A dry run does not know yet which of these ``auto`` will take.
         transports = ("shm", "mpi") if transport == "auto" else (transport,)
-        self._rules = lookup(load(path), path, spec.name, nranks, transports)
+        self._rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
+        self.notes = doubts(self._rules, path, oversubscribed)
         self._made = {
             choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
             for choice in {one.choice for one in self._rules.ranges}
@@ -123,12 +133,14 @@ def jobs(
     nranks: int,
     transport: str,
     missing: Mapping[str, str] = NOTHING_MISSING,
+    *,
+    oversubscribed: bool | None = None,
 ) -> list[Job]:
     """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
 
     An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
     or one of several collectives, it is left out with a note. ``missing``: which of `BESIDE` there
-    is not here, and why.
+    is not here, and why. ``oversubscribed``: see `Auto`.
     """
     found: list[Job] = []
     refused: list[str] = []
@@ -136,7 +148,7 @@ def jobs(
         job = Job(spec(options.collective), options, [], [])
         try:
             job.notes.extend(check(job.spec, options, nranks))
-            _choose(job, nranks, transport, missing)
+            _choose(job, nranks, transport, missing, oversubscribed)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
@@ -149,14 +161,22 @@ def jobs(
     return found
 
 
-def _choose(job: Job, nranks: int, transport: str, missing: Mapping[str, str]) -> None:
+def _choose(
+    job: Job,
+    nranks: int,
+    transport: str,
+    missing: Mapping[str, str],
+    oversubscribed: bool | None,
+) -> None:
     reasons: list[str] = []
     for choice in job.options.algorithms:
         if choice.name in missing:
             reasons.append(f"{choice.name}, {missing[choice.name]}")
             continue
         if choice.name == "auto":
-            job.chosen.append(Auto(job.spec, job.options, nranks, transport))
+            auto = Auto(job.spec, job.options, nranks, transport, oversubscribed)
+            job.chosen.append(auto)
+            job.notes.extend(auto.notes)
             continue
         try:
             job.chosen.append(Chosen(job.spec, job.options, choice, nranks))

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from collectives.world import World
-from topology.sources.cpulist import listed
+from reports.cores import Load, busiest
+from topology.sources.cpulist import listed, members
 
 __all__ = [
     "OnGpu",
@@ -26,6 +27,7 @@ __all__ = [
     "cpu_model",
     "describe",
     "hostname",
+    "load",
     "machine",
     "place",
 ]
@@ -121,6 +123,17 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "index": getattr(transport, "device_index", None),
         "fingerprint": _fingerprint() if first else None,
     }
+
+
+def load(world: World, transport: object) -> Load | None:
+    """Ranks over cores where ranks are most crowded; all ranks call this together.
+
+    None on GPUs, whose ranks wait for no core.
+    """
+    if hasattr(transport, "device_uuid"):
+        return None
+    cpus = world.gather(listed(os.sched_getaffinity(0)))
+    return busiest(world.nodes, [members(one) or () for one in cpus])
 
 
 def machine() -> str | None:

@@ -36,7 +36,7 @@ class Recorder(Screen):
 
 
 class Group(NamedTuple):
-    """One group of a run, seen from one of its ranks.
+    """One group of a run, seen from one of its ranks; ``every``: the ranks of all groups.
 
     ``part``: how many of the ranks on this rank's node belong to it, of all that are there.
     """
@@ -45,6 +45,7 @@ class Group(NamedTuple):
     count_: int
     ranks: tuple[int, ...]
     world: World
+    every: int
     screen: Screen
     together: Callable[[], None]
     part: float
@@ -84,7 +85,7 @@ def split(world: World, rule: tuple[str, int]) -> Group:
     together = world.barrier if len(sizes) == 1 else _alone
     here = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     part = sum(colors[rank] == mine for rank in here) / len(here)
-    return Group(number, len(order), ranks, inner, screen, together, part)
+    return Group(number, len(order), ranks, inner, world.size, screen, together, part)
 
 
 def _alone() -> None:

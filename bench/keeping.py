@@ -10,6 +10,7 @@ from bench.screen import Screen
 from collectives.errors import Unavailable, Unsupported
 from collectives.world import World
 from reports.files import StoreError
+from reports.readers.own import results
 from reports.record import Result
 from reports.store import Store, nccl_sink, sink
 
@@ -62,7 +63,10 @@ class Keeper:
 
 
 def _opened(options: Options) -> list[Store]:
-    sinks = [sink(target, machine) for target in options.out]
+    earlier: Sequence[Result] = ()
+    if options.after is not None and options.after.exists():
+        earlier = results(options.after.read_text())
+    sinks = [sink(target, machine, earlier) for target in options.out]
     if options.nccl_json is not None:
         sinks.append(nccl_sink(options.nccl_json))
     return [Store([one]) for one in sinks]

@@ -7,10 +7,12 @@ would measure itself and print a table.
 from __future__ import annotations
 
 import os
+import shlex
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bench import child
 from collectives.errors import BusbarError, Unavailable, Unsupported
@@ -20,7 +22,15 @@ from topology.launched import launched, mpirun_beside, wrong_library, wrong_size
 if TYPE_CHECKING:
     from reports.files import StoreError
 
-__all__ = ["check_library", "check_world", "launched", "launcher", "said", "start"]
+__all__ = [
+    "check_library",
+    "check_world",
+    "launched",
+    "launcher",
+    "run_of_its_own",
+    "said",
+    "start",
+]
 
 
 def said(error: BusbarError | StoreError) -> int:
@@ -69,6 +79,33 @@ def launcher(
         if os.geteuid() == 0:
             extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return command, {**env, **extra}
+
+
+def run_of_its_own(
+    module: Sequence[str],
+    ranks: int,
+    argv: Sequence[str],
+    *,
+    command: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    **streams: Any,
+) -> child.Ended:
+    """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
+
+    ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's own
+    (``--ranks``). ``variables`` are added to the environment, ``streams`` are `subprocess.Popen`'s.
+    Raises Unsupported where nothing can be started.
+    """
+    own = [sys.executable, "-m", *module, *argv]
+    if command is None:
+        words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
+    else:
+        given = [word.replace("{ranks}", str(ranks)) for word in shlex.split(command)]
+        words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
+    try:
+        return child.run(words, {**os.environ, **(variables or {})}, told, **streams)
+    except OSError as error:
+        raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 
 
 def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:

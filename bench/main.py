@@ -51,6 +51,11 @@ def main(collective: str, argv: Sequence[str]) -> int:
         first = wanted[0]
         if first.dry_run:
             return _dry(wanted)
+        module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
+        if first.launches:
+            from bench.several import several
+
+            return several(module, argv, first.launches)
         from bench import start
 
         if first.transport == "inproc" or first.threads is not None:
@@ -63,7 +68,6 @@ def main(collective: str, argv: Sequence[str]) -> int:
                 raise Unsupported("--ranks and --threads exclude each other; give one of them")
             return start.threads(wanted)
         if first.ranks is not None and sign is None:
-            module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
             return launch.start(module, argv, first.ranks)
         return start.mpi(wanted)
     except BusbarError as error:
@@ -92,10 +96,11 @@ def _dry(wanted: Sequence[Options]) -> int:
     from bench.catalogue import jobs
     from bench.dry import dry_run
 
-    sign = launch.launched()
-    nranks = sign.size if sign is not None else wanted[0].threads or wanted[0].ranks or 1
-    for job in jobs(wanted, nranks, wanted[0].transport):
-        if speaks():
-            for line in dry_run(job, nranks):
-                print(line)
+    sign, first = launch.launched(), wanted[0]
+    one = sign.size if sign is not None else first.threads or first.ranks or 1
+    for nranks in first.launches or (one,):
+        for job in jobs(wanted, nranks, first.transport):
+            if speaks():
+                for line in dry_run(job, nranks):
+                    print(line)
     return 0

@@ -41,7 +41,9 @@ class Options:
     """What was asked for, checked as far as it can be without knowing the ranks.
 
     ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
-    ``ngpus``: their number was given, as nccl-tests does.
+    ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
+    ``launches`` has them all and ``ranks`` is None. ``after``: a file of records that the files of
+    results begin with.
     """
 
     sizes: tuple[int, ...]
@@ -83,6 +85,8 @@ class Options:
     split: tuple[str, int] | None = None
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
+    launches: tuple[int, ...] = ()
+    after: Path | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
     tuning: Path = TUNING
@@ -182,6 +186,18 @@ def _check_gpus(made: Options) -> None:
         raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
 
 
+def _check_launches(made: Options) -> None:
+    """Raise Unsupported for what cannot be had of several rank counts in one command."""
+    if not made.launches:
+        return
+    counts = ",".join(map(str, made.launches))
+    if made.nccl_json is not None:
+        raise Unsupported(f"--ranks {counts}: -J has room for one rank count; --out FILE for all")
+    if made.split is not None or made.threads is not None:
+        other = "--threads (-t x -g)" if made.split is None else "--split"
+        raise Unsupported(f"--ranks {counts} and {other} exclude each other; give one of them")
+
+
 def parse(argv: Sequence[str], collective: str) -> Options:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong.
 
@@ -235,11 +251,14 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         grid=None if given.grid is None else _grid(given.grid),
         counts=getattr(given, "counts", None),
         spread=getattr(given, "spread", 1.0),
-        ranks=given.ranks,
+        ranks=given.ranks[0] if len(given.ranks) == 1 else None,
+        launches=given.ranks if len(given.ranks) > 1 else (),
+        after=given.after,
         dry_run=given.dry_run,
         nccl_json=given.output_file,
         tuning=given.tuning,
         out=tuple(given.out),
     )
     _check_gpus(made)
+    _check_launches(made)
     return made

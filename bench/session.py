@@ -27,9 +27,10 @@ from collectives.errors import Unsupported
 from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World
+from reports.cores import Load
 from reports.gpus import warnings
 from reports.nccl_table import Banner, footer, header, row
-from reports.record import Result, Sample
+from reports.record import WORKSHARING, Result, Sample
 from reports.summary import summary
 
 __all__ = ["Session"]
@@ -46,10 +47,11 @@ class Session:
         library: str,
         jobs: Sequence[Job],
         signals: bool,
+        crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``group``: which of several this is."""
-        self._group = group
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several this is."""
+        self._group, self._crowd = group, crowd
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
@@ -219,6 +221,8 @@ class Session:
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
+            ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
+            worksharing=chosen.label == WORKSHARING,
         )
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
@@ -251,8 +255,11 @@ class Session:
     # -- reporting
 
     def _remarks(self) -> list[str]:
-        """What must be known to read a table: of the transport, and which group it is."""
-        found = [] if self._group is None else [self._group.title]
+        """What must be known to read a table: which group it is, who shares cores, of the transport."""
+        group, crowd = self._group, self._crowd
+        found = [] if group is None else [group.title]
+        if crowd is not None and crowd.per_core > 1:
+            found.append(crowd.remark(self._world.size if group is None else group.every))
         return found + list(getattr(self._transport, "remarks", ()))
 
     def _shown(self, result: Result) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from bench import devices, launch
 from bench.catalogue import jobs
+from bench.environment import load
 from bench.groups import Group, Recorder, of_group, split
 from bench.nccl_flags import unread
 from bench.options import Options, on_gpus
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collectives.transport import Transport
     from collectives.world import World
     from collectives.worlds.mpi import MpiWorld
+    from reports.cores import Load
 
     Remake = Callable[[World], tuple[Transport, Transport]]
 
@@ -220,7 +222,7 @@ def _run(
         for one in {id(one): one for one in both}.values():
             ends.enter_context(_let_go(world, one))
         if rule is None:
-            return _session(world, both, library, wanted, signals)
+            return _session(world, both, library, wanted, signals, load(world, both[0]))
         return _groups(world, library, wanted, signals, split(world, rule), again)
 
 
@@ -251,7 +253,8 @@ def _groups(
     mine = of_group(wanted, group.number)
     both = again(group.world)
     with _let_go(group.world, both[0]):
-        status = _session(group.world, both, library, mine, signals, group)
+        crowd = load(world, both[0])  # of all groups: they run at once, on the same cores
+        status = _session(group.world, both, library, mine, signals, crowd, group)
     kept = group.screen.kept if isinstance(group.screen, Recorder) else []
     everyone = world.gather([group.number, status, kept])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
@@ -265,6 +268,7 @@ def _session(
     library: str,
     wanted: Sequence[Options],
     signals: bool,
+    crowd: Load | None,
     group: Group | None = None,
 ) -> int:
     transport, baseline = both
@@ -274,8 +278,9 @@ def _session(
     missing = {} if has_library else {"library": "since threads of one process have none"}
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
-    todo = jobs(wanted, world.size, transport.name, missing)
-    session = Session(world, transport, baseline, library, todo, signals, group)
+    crowded = None if crowd is None else crowd.per_core > 1
+    todo = jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
+    session = Session(world, transport, baseline, library, todo, signals, crowd, group)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]
         if world.size == 1:

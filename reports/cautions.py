@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from reports.cores import marked, oversubscription
 from reports.readers.rows import Row
 from reports.record import Result
 from reports.shown import size_text
@@ -65,6 +66,16 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
     silent = sum(not r.times_s for r in timed)
     wrong = sum(bool(r.wrong) for r in rows)
     found = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    crowded = [r for r in timed if r.oversubscribed]
+    if crowded:
+        said = f"{oversubscription(crowded)}: times include waiting for a core"
+        found.append(f"{len(crowded)} of {len(timed)} rows are {said}")
+    shared = sum(marked(r) != r.algorithm for r in timed)
+    if shared:
+        found.append(
+            f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
+            " they need not be times of the algorithm that they name"
+        )
     if silent:
         found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)

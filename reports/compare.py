@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from reports.cores import per_core_text
 from reports.errors import ReportError
 from reports.inference import Samples, holm, likeness, rank_test, ratio_interval
 from reports.readers.rows import Row
@@ -76,7 +77,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that the two runs do not share. ``kind``: machine, mapping, hosts, versions.
+    """Something that the two runs do not share. ``kind``: machine, mapping, hosts, versions, cores, work.
 
     A fact that one side does not know is no difference that is known of; it is said, and forbids
     nothing, as with logs of others and with records of an older format.
@@ -156,12 +157,40 @@ def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Ro
 
 
 def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
-    """What the runs do not share of machine, mapping and versions."""
+    """What the runs do not share of machine, mapping and versions.
+
+    And whether, of what both measured, ranks shared cores or each other's work on one side only.
+    """
     left, right = _facts(base), _facts(new)
     found = []
     for name in dict.fromkeys([*left, *right]):
         if left.get(name, "") != right.get(name, ""):
             found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
+    return found + _shared(by_key(base), by_key(new))
+
+
+def _shared(
+    base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
+) -> list[Difference]:
+    """Where times of one side hold what those of the other do not; what is not known is no difference."""
+    pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
+    found = []
+    crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
+    crowded = [(a, b) for a, b in crowded if a.oversubscribed != b.oversubscribed]
+    if crowded:
+        sides = (
+            per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
+        )
+        what = f"{len(crowded)} of {len(pairs)} rows are oversubscribed on one side only:"
+        found.append(Difference("cores", what, *(said or "a core a rank" for said in sides)))
+    worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]
+    if worked:
+        what = f"{len(worked)} of {len(pairs)} rows: a rank's work was"
+        sides = (
+            "shared" if any(r.worksharing for r in side) else "its own"
+            for side in zip(*worked, strict=True)
+        )
+        found.append(Difference("work", what, *sides))
     return found
 
 

@@ -80,7 +80,8 @@ def to_object(value: Mapping[str, Any]) -> bytes:
 _CSV_HEAD = "collective algorithm transport ranks size count dtype op root"
 _CSV_HALF = "placement iterations"
 _CSV_DERIVED = "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s"
-_CSV_LAST = "wrong stopped skipped limit_s schedule"
+_CSV_LAST = "wrong stopped skipped limit_s schedule ranks_per_core worksharing"
+_CSV_BYTES = "sent_bytes received_bytes total_bytes"
 
 
 class CsvLines:
@@ -95,14 +96,16 @@ class CsvLines:
         out = csv.writer(text)
         if not self._started:
             self._started = True
-            out.writerow(f"{_CSV_HEAD} {_CSV_HALF} {_CSV_DERIVED} {_CSV_LAST}".split())
+            names = (_CSV_HEAD, _CSV_HALF, _CSV_DERIVED, _CSV_LAST, _CSV_BYTES)
+            out.writerow(" ".join(names).split())
         head = [getattr(result, name) for name in _CSV_HEAD.split()]
         for placement in ("out", "in"):
             s = result.sample(placement)
             if s is not None:
                 half = [placement, s.iterations, *_derived(result, s)]
                 last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
-                out.writerow([*head, *half, *last])  # None stays empty
+                last += [result.ranks_per_core or None, int(result.worksharing)]
+                out.writerow([*head, *half, *last, s.sent, s.received, s.total])  # None stays empty
         return text.getvalue().encode()
 
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["frame"]
 
 _WHOLE = ("line", "run")
-_NULLABLE = ("size", "message", "ranks", "count", "root", "wrong", "iterations")
+_NULLABLE = ("size", "message", "ranks", "count", "root", "wrong", "iterations",
+             "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
 _TUPLES = ("hosts", "devices")
 _ARRAYS = ("times_s", "per_rank_s")
 
@@ -64,13 +65,19 @@ def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
         return _tuples
     if name in _ARRAYS:
         return _arrays
-    if name.endswith(("_s", "_hz", "_j")) or name in ("cv", "error"):
+    if name.endswith(("_s", "_hz", "_j")) or name in ("cv", "error", "ranks_per_core"):
         return _floats
+    if name == "worksharing":
+        return _truths
     return _texts
 
 
 def _whole(_: ModuleType, values: Any) -> Any:
     return np.array(values.tolist() if isinstance(values, Coded) else values, np.int64)
+
+
+def _truths(_: ModuleType, values: Any) -> Any:
+    return np.array(values.tolist() if isinstance(values, Coded) else values, np.bool_)
 
 
 def _floats(_: ModuleType, values: Any) -> Any:

@@ -20,6 +20,7 @@ __all__ = [
     "Samples",
     "between_runs",
     "chi_squared_p",
+    "drawn_medians",
     "holm",
     "likeness",
     "midranks",
@@ -57,7 +58,7 @@ def ratio_interval(
         return None
     random = np.random.default_rng(seed)
     sides = [[s for s in side if len(s)] for side in (base, new)]
-    medians = [_medians(side, random) for side in sides]
+    medians = [drawn_medians(side, random) for side in sides]
     if not medians[0].all():
         return None
     tail = (1 - level) / 2
@@ -106,7 +107,8 @@ def _block(n: int, r: float) -> int:
     return max(1, min(ceil(best), n // 2)) if r > _LIKE else 1
 
 
-def _medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
+def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
+    """The medians of 2000 bootstrap samples: runs drawn first, and (blocks of) iterations within them."""
     values = np.concatenate([np.asarray(r, dtype=float) for r in runs])
     lengths = np.array([len(r) for r in runs])
     starts = np.cumsum(lengths) - lengths

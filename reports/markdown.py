@@ -7,6 +7,7 @@ from html import escape
 
 from reports.cautions import warnings_of
 from reports.compare import Comparison, Difference
+from reports.cores import SHARED, marked
 from reports.quality import Rule, checklist, in_one_line
 from reports.readers.rows import Row
 from reports.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
@@ -69,7 +70,7 @@ def _run_table(rows: Sequence[Row]) -> str:
     cells = [
         (
             size_text(r.size if r.size is not None else r.message),
-            r.algorithm,
+            marked(r),
             seconds(r.time_s),
             interval_text(r.low_s, r.high_s, r.time_s),
             rate(r.busbw_bytes_per_s),
@@ -83,6 +84,7 @@ def _run_table(rows: Sequence[Row]) -> str:
     table = _table(head, "|---:|---|---:|---:|---:|---:|---:|---:|", cells)
     reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
     notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
+    notes += [f"\n{_cell(SHARED)}"] * any(marked(r) != r.algorithm for r in rows)
     return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
 
 

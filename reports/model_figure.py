@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from reports.errors import MissingLibrary
-from reports.model import ALGORITHMS, Cell, Comparison
+from reports.model import ALGORITHMS, FORMULAS, Cell, Comparison
 from reports.shown import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from matplotlib.axes import Axes
 
 __all__ = ["picture"]
 
-_COLOURS = {"ps": "#D55E00", "ring": "#0072B2"}
-_MARKERS = {"ps": "s", "ring": "o"}
-_NAMES = {"ps": "parameter server", "ring": "ring"}
-_VOLUMES = {"ps": "2n(P-1)", "ring": "2n(P-1)/P"}
+_COLOURS = {"ps": "#D55E00", "ring": "#0072B2", "sharded_ps": "#009E73"}
+_MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
+# Where two curves of a model are one, both are seen.
+_WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
+_NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
 
 
 def picture(comparison: Comparison, form: str) -> bytes:
@@ -34,71 +34,88 @@ def picture(comparison: Comparison, form: str) -> bytes:
     cells = comparison.cells
     known = [c for c in cells if c.measured] or list(cells)
     size, ranks = max(c.size for c in known), max(c.ranks for c in known)
-    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    figure = Figure(figsize=(11, 5.4), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _lines(left, comparison, lambda name: comparison.of(name, size=size), lambda c: c.ranks)
+    _lines(left, [comparison.of(name, size=size) for name in ALGORITHMS], _RANKS)
     left.set_xlabel("ranks P")
     left.set_title(f"all-reduce of {size_text(size)} over P", fontsize=10)
-    left.set_xticks(sorted({c.ranks for c in cells}))
-    left.set_ylim(bottom=0)
-    _lines(right, comparison, lambda name: comparison.of(name, ranks=ranks), lambda c: c.size)
+    counts = sorted({c.ranks for c in cells})
+    left.set_xscale("log", base=2)
+    left.set_xticks(counts, [str(n) for n in counts], minor=False)
+    _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
     right.set_xlabel("size n (bytes)")
     right.set_xscale("log", base=2)
-    right.set_yscale("log")
     right.set_title(f"{ranks} ranks over n", fontsize=10)
     sizes = sorted({c.size for c in cells})
-    right.set_xticks(sizes[:: max(1, len(sizes) // 8)])
-    right.set_xticklabels([size_text(s) for s in sizes[:: max(1, len(sizes) // 8)]])
+    shown = sizes[:: -(-len(sizes) // 8)]
+    right.set_xticks(shown, [size_text(n) for n in shown], minor=False)
     for axes in (left, right):
+        axes.minorticks_off()
+        axes.set_yscale("log")
         axes.set_ylabel("time (ms)")
         axes.grid(alpha=0.25, linewidth=0.6)
-    left.legend(fontsize=8, frameon=False)
+        axes.legend(
+            fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
+        )
+    if comparison.verdict:
+        figure.suptitle(comparison.verdict.headline, fontsize=11)
     out = io.BytesIO()
     figure.savefig(out, format=form, dpi=130)
     return out.getvalue()
 
 
-def _lines(
-    axes: Axes,
-    comparison: Comparison,
-    of: Callable[[str], Sequence[Cell]],
-    x: Callable[[Cell], float],
-) -> None:
-    for name in ALGORITHMS:
-        cells, colour = of(name), _COLOURS[name]
-        measured = [c for c in cells if c.measured]
-        if measured:
-            axes.errorbar(
-                [x(c) for c in measured],
-                [1e3 * (c.measured or 0) for c in measured],
-                yerr=[
-                    [
-                        1e3 * max(0.0, (c.measured or 0) - (c.low or c.measured or 0))
-                        for c in measured
-                    ],
-                    [
-                        1e3 * max(0.0, (c.high or c.measured or 0) - (c.measured or 0))
-                        for c in measured
-                    ],
-                ],
-                label=f"{_NAMES[name]}, measured",
-                color=colour,
-                marker=_MARKERS[name],
-                markersize=5,
-                linewidth=1.4,
-                capsize=2,
-            )
-        for style, label, value in (
-            (":", "predicted", [c.predicted for c in cells]),
-            ("--", f"{_VOLUMES[name]} at one rate", [c.textbook for c in cells]),
-        ):
-            points = [(x(c), 1e3 * v) for c, v in zip(cells, value, strict=True) if v]
-            if points:
-                axes.plot(
-                    [a for a, _ in points],
-                    [b for _, b in points],
-                    style,
-                    color=colour,
-                    linewidth=1.2,
-                    label=f"{_NAMES[name]}, {label}",
-                )
+class _Along(NamedTuple):
+    """What a panel's curves go along, and the textbook's time at the rate of such a curve."""
+
+    x: Callable[[Cell], float]
+    textbook: Callable[[Cell], float | None]
+
+
+_RANKS = _Along(lambda c: c.ranks, lambda c: c.over_ranks)
+_SIZES = _Along(lambda c: c.size, lambda c: c.over_sizes)
+
+
+def _lines(axes: Axes, curves: Sequence[Sequence[Cell]], along: _Along) -> None:
+    for cells in curves:
+        _measured(axes, cells, along)
+        for style, label, points in _modelled(cells, along):
+            name = cells[0].algorithm
+            axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name], linewidth=_WIDTHS[name],
+                      label=f"{_NAMES[name]}, {label}")  # fmt: skip
+
+
+_Curve = tuple[str, str, list[tuple[float, float]]]
+"""A line's style, what it is, and its points (x, ms)."""
+
+
+def _modelled(cells: Sequence[Cell], along: _Along) -> Iterator[_Curve]:
+    predicted = [(along.x(c), 1e3 * c.predicted) for c in cells if c.predicted]
+    if predicted:
+        yield ":", "predicted", predicted
+    textbook = [(c, time) for c in cells if (time := along.textbook(c))]
+    if textbook:
+        first, time = textbook[0]
+        rate = first.volume * first.size / time / 1e9
+        points = [(along.x(c), 1e3 * time) for c, time in textbook]
+        yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
+
+
+def _measured(axes: Axes, cells: Sequence[Cell], along: _Along) -> None:
+    known = [(c, c.measured) for c in cells if c.measured]
+    if not known:
+        return
+    name = known[0][0].algorithm
+    axes.errorbar(
+        [along.x(c) for c, _ in known],
+        [1e3 * time for _, time in known],
+        yerr=[
+            [1e3 * max(0.0, time - (c.low or time)) for c, time in known],
+            [1e3 * max(0.0, (c.high or time) - time) for c, time in known],
+        ],
+        label=f"{_NAMES[name]}, measured",
+        color=_COLOURS[name],
+        marker=_MARKERS[name],
+        markersize=5,
+        linewidth=1.4,
+        capsize=2,
+    )

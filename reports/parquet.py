@@ -18,6 +18,7 @@ from reports.errors import MissingLibrary, ReportError
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
 from reports.readers.rows import Run
+from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.record import FORMAT, Result
 
 __all__ = ["MAGIC", "library", "read", "to_parquet"]
@@ -26,15 +27,28 @@ MAGIC = b"PAR1"
 _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
 _CODED = (
-    "collective", "algorithm", "transport", "placement", "dtype", "op", "statistic", "stopped", "skipped",
-    "schedule", "timing", "across",
-)  # fmt: skip
+    "collective",
+    "algorithm",
+    "transport",
+    "placement",
+    "dtype",
+    "op",
+    "statistic",
+    "stopped",
+    "skipped",
+    "schedule",
+    "timing",
+    "across",
+)
+_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
 _FLOATS = (
     "time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv", "algbw_bytes_per_s",
     "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j", "bus_factor",
-    "alg_factor",
+    "alg_factor", "ranks_per_core",
 )  # fmt: skip
+#: What format 3 added: a file of before has no such column.
+_NEW = ("ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes")
 
 
 def library() -> ModuleType:
@@ -58,7 +72,8 @@ def to_parquet(results: Sequence[Result]) -> bytes:
         made[name] = pa.DictionaryArray.from_arrays(codes, labels)
     made |= {name: pa.array(columns[name], pa.int64()) for name in _WHOLE}
     made |= {name: pa.array(columns[name], pa.float64(), from_pandas=True) for name in _FLOATS}
-    made["wrong"] = pa.array(list(columns["wrong"]), pa.int64())
+    made |= {name: pa.array(list(columns[name]), pa.int64()) for name in _COUNTS}
+    made["worksharing"] = pa.array(columns["worksharing"].tolist(), pa.bool_())
     edges = pa.array(rows.times.edges, pa.int64())
     made["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
     made["per_rank_s"] = pa.array(columns["per_rank_s"], pa.list_(pa.list_(pa.float64())))
@@ -80,10 +95,30 @@ def read(source: str, data: bytes) -> Rows:
         said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
         if not isinstance(said, dict) or said.get("format") not in range(1, FORMAT + 1):
             raise ValueError("no format that this version reads")
-        return _rows(pa, table.combine_chunks(), [_run(source, one) for one in said["runs"]])
+        runs = [_run(source, one) for one in said["runs"]]
+        if said["format"] <= OLD:
+            table = _upgraded(pa, table, runs)
+        return _rows(pa, table.combine_chunks(), runs)
     except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
         text = f"{source}: no Parquet file that Busbar wrote, or damaged ({str(error)[:80]})"
         raise ReportError(text) from None
+
+
+def _upgraded(pa: ModuleType, table: Any, runs: Sequence[Run]) -> Any:
+    """A table of an old format with the columns that it lacks."""
+    names = ("run", "transport", "algorithm", "schedule", "ranks")
+    told = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    each = {
+        key: (per_core(key[1], key[4], runs[key[0]].environment), shared_work(*key[1:4]))
+        for key in set(told)
+    }
+    new = {
+        "ranks_per_core": pa.array([each[key][0] or None for key in told], pa.float64()),
+        "worksharing": pa.array([each[key][1] for key in told], pa.bool_()),
+    }
+    for name in _NEW:
+        table = table.append_column(name, new.get(name, pa.nulls(len(table), pa.int64())))
+    return table
 
 
 def _run(source: str, said: dict[str, Any]) -> Run:
@@ -110,8 +145,12 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     columns |= {name: coded(name) for name in _CODED}
     columns |= {name: column(name).to_numpy() for name in _WHOLE}
     columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
-    wrong, lists = column("wrong"), column("times_s")
-    columns["wrong"] = wrong.to_pylist() if wrong.null_count else wrong.to_numpy()
+    lists = column("times_s")
+    for name in _COUNTS:
+        counts = column(name)
+        columns[name] = counts.to_pylist() if counts.null_count else counts.to_numpy()
+    shared = column("worksharing").to_numpy(zero_copy_only=False).astype(np.intp)
+    columns["worksharing"] = Coded(shared, [False, True])
     per_rank = column("per_rank_s").to_pylist()
     columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
     lengths = pa.compute.list_value_length(lists).to_numpy()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from reports.cores import oversubscription
 from reports.errors import MissingLibrary, ReportError
 from reports.machine import Machine
 from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
@@ -47,7 +48,7 @@ def figures(
     for words, group in _groups(drawn, ("collective", "dtype", "op")).items():
         figure = scaling(group, palette)
         if figure is not None:
-            figure.suptitle(", ".join(words), fontsize=11)
+            figure.suptitle(_title(words, group), fontsize=11)
             made[_file((*words, "scaling"))] = _saved(figure, form)
     if machine is not None:
         from reports.plot_matrix import heat_map
@@ -96,9 +97,13 @@ def _group(
             axes.set_title(_PLACEMENT[p], fontsize=10)
             axes.grid(alpha=0.25, linewidth=0.6)
             axes.label_outer()
-        figure.suptitle(", ".join(words), fontsize=11)
+        figure.suptitle(_title(words, rows), fontsize=11)
         made[_file((*words, kind))] = _saved(figure, form)
     return made
+
+
+def _title(words: Sequence[str], rows: Sequence[Row]) -> str:
+    return ", ".join(w for w in (*words, oversubscription(rows)) if w)
 
 
 def _file(words: Sequence[str]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
+from reports.cores import marked
 from reports.readers.rows import Row
 from reports.series import COLOURS, algorithm_of, bound_of, colours, fitted
 from reports.shown import size_text
@@ -85,7 +87,24 @@ def _style(place: int, nth: int) -> dict[str, Any]:
 
 
 def _label(row: Row) -> str:
-    return " ".join(w for w in (row.algorithm, row.transport) if w) or algorithm_of(row)
+    return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
+
+
+def _marks(series: Sequence[Series]) -> list[str]:
+    """What a figure's marks mean, those that are in it."""
+    rows = [r for s in series for r in s.rows]
+    found = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
+    return found + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+
+
+def _hollow(
+    axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[float], ys: Sequence[float]
+) -> None:
+    """Empty the marks of points whose ranks shared cores."""
+    at = [n for n, r in enumerate(rows) if r.oversubscribed]
+    style = {**s.style, "linestyle": "none", "markerfacecolor": "white", "zorder": 3}
+    if at:
+        axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
 
 
 def _sizes_axis(axes: Axes, series: Sequence[Series]) -> None:
@@ -102,7 +121,7 @@ def _legend(axes: Axes, *more: str, below: bool = False) -> None:
     _, names = axes.get_legend_handles_labels()
     common: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
     common |= {"edgecolor": "none", "framealpha": 0.85}  # lines that pass behind are read past
-    common["title"] = "; ".join(more) or None
+    common["title"] = fill("; ".join(more), 80 if below else 45) or None
     if len(names) <= MOST_INSIDE and not below:
         axes.legend(**common)
         return
@@ -131,6 +150,7 @@ def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
             continue
         sizes, rates = [r.size or 0 for r in kept], [(r.busbw_bytes_per_s or 0) / 1e9 for r in kept]
         axes.plot(sizes, rates, label=s.name, **s.style)
+        _hollow(axes, s, kept, sizes, rates)
         _band(axes, sizes, kept, s.style)
         _fit_of_rate(axes, s, kept)
         for r in kept:
@@ -146,7 +166,7 @@ def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     _sizes_axis(axes, series)
     axes.set_ylim(bottom=0)
     axes.set_ylabel("busbw (GB/s)")
-    _legend(axes, "band: 95 % interval", "dotted: fit")
+    _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
     return True
 
 
@@ -173,7 +193,8 @@ def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
         if fit is not None:
             line = [t * 1e6 for t in fit.times]
             axes.plot(fit.sizes, line, color=s.style["color"], linewidth=0.9, linestyle=":")
-        _with_bars(axes, kept, [r.size or 0 for r in kept], label, {**s.style, "linestyle": "none"})
+        style = {**s.style, "linestyle": "none"}
+        _with_bars(axes, replace(s, style=style), kept, [r.size or 0 for r in kept], label)
         for r in kept:
             bound, rate = bound_of(r, limit), r.busbw_bytes_per_s
             if bound and rate:
@@ -188,22 +209,23 @@ def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     axes.set_yscale("log")
     axes.set_ylabel("time (us)")
     # Times rise from corner to corner, and the bound takes what is left.
-    _legend(axes, "bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges", below=True)
+    notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
+    _legend(axes, *notes, *_marks(series), below=True)
     return True
 
 
-def _with_bars(
-    axes: Axes, rows: Sequence[Row], xs: Sequence[int], label: str, style: Mapping[str, Any]
-) -> None:
+def _with_bars(axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[int], label: str) -> None:
     """Times in us, with their intervals as bars."""
-    axes.plot(xs, [(r.time_s or 0.0) * 1e6 for r in rows], label=label, **style)
+    times = [(r.time_s or 0.0) * 1e6 for r in rows]
+    axes.plot(xs, times, label=label, **s.style)
+    _hollow(axes, s, rows, xs, times)
     known = [(x, r.time_s or 0.0, r.low_s, r.high_s) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]  # fmt: skip
     ends = [
         [(t - low) * 1e6 for _, t, low, _ in known],
         [(high - t) * 1e6 for _, t, _, high in known],
     ]
     axes.errorbar([x for x, *_ in known], [t * 1e6 for _, t, *_ in known], yerr=ends, fmt="none",
-                  ecolor=style["color"], capsize=2, linewidth=1)  # fmt: skip
+                  ecolor=s.style["color"], capsize=2, linewidth=1)  # fmt: skip
 
 
 def _ecdf(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
@@ -260,8 +282,9 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     panels = 2 if rated else 1
     figure = Figure(figsize=(6.4 * panels, 4.6), layout="constrained")
     left, *others = figure.subplots(1, panels, squeeze=False)[0]
-    for s in palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True):
-        _with_bars(left, s.rows, [r.ranks or 0 for r in s.rows], s.name, s.style)
+    timed = palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True)
+    for s in timed:
+        _with_bars(left, s, s.rows, [r.ranks or 0 for r in s.rows], s.name)
     left.set_yscale("log")
     left.set_ylabel(f"time at {size_text(min(most))} (us)")
     for axes in others:
@@ -269,6 +292,7 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
             xs = [r.ranks or 0 for r in s.rows]
             rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows]
             axes.plot(xs, rates, label=s.name, **s.style)
+            _hollow(axes, s, s.rows, xs, rates)
             _band(axes, xs, s.rows, s.style)
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
@@ -278,5 +302,5 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
         axes.minorticks_off()
         axes.set_xlabel("ranks")
         axes.grid(alpha=0.25, linewidth=0.6)
-        _legend(axes, "95 % intervals")
+        _legend(axes, "95 % intervals", *_marks(timed))
     return figure

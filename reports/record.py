@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-__all__ = ["FORMAT", "Result", "Sample", "plain"]
+__all__ = ["FORMAT", "WORKSHARING", "Result", "Sample", "plain"]
 
 #: What this version writes. Format 1 had no per-rank times, limit, schedule or GPUs, wrote every
-#: field and repeated the environment in every record.
-FORMAT = 2
+#: field and repeated the environment in every record. Format 2 did not say how many ranks there
+#: were for a core, nor whether a rank's work was its own; `reports.readers.upgrade` works that out.
+FORMAT = 3
+#: The contender that is no algorithm: all processes share a collective's work.
+WORKSHARING = "worksharing"
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,12 @@ class Result:
     ``bus_factor`` turns algbw into busbw; algbw counts ``alg_factor`` of the
     size (1 but for nccl-tests' hypercube). ``schedule``: `collectives.digest.digest` of the
     schedule that ran, empty for a library. ``gpus``: what every GPU did while a placement ran, as
-    `bench.sampler` describes it; empty without GPUs.
+    `bench.sampler` describes it; empty without GPUs. ``ranks_per_core``: ranks over usable cores
+    where they are most crowded, affinity counted; above 1 is oversubscribed, and times hold the
+    waiting for a core; 0.0 unknown, and on GPUs. ``worksharing``: work of one rank may have been
+    carried out by another process, so that the row does not time the algorithm that it names. Of
+    new rows only the contender ``worksharing`` is so; of formats 1 and 2 all that ran a schedule
+    over ``shm``, whose executor gave ranks' work to whoever had a core and fused it across steps.
     """
 
     collective: str
@@ -70,6 +78,8 @@ class Result:
     alg_factor: float = 1.0
     schedule: str = ""
     gpus: tuple[Mapping[str, Any], ...] = ()
+    ranks_per_core: float = 0.0
+    worksharing: bool = False
     format: int = FORMAT
 
     def sample(self, placement: str) -> Sample | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reports.compare import Comparison
+from reports.cores import SHARED, marked, oversubscription
 from reports.quantities import joules_per_gb, of_limit
 from reports.readers.rows import Row
 from reports.shown import interval_text, percent, rate, seconds, size_text, sparkline
@@ -34,7 +35,8 @@ _WIDE = 110
 _GAP = 2  # between columns
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns that are given up where there is no room, the first first; names wrap only after that.
-_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "J/GB", "J")
+_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "links", "port in", "port out",
+          "J/GB", "J")  # fmt: skip
 
 
 def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
@@ -48,7 +50,7 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
 
 def heading(row: Row) -> str:
     """What a table measures, in one line."""
-    words = [setting(row)]
+    words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
@@ -101,7 +103,7 @@ def _table(
     models = [expected(r) for r in rows]
     columns: list[_Column] = [
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
-        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("algorithm", "left", [marked(r) for r in rows]),
         ("transport", "left", [r.transport if wide else "" for r in rows]),
         ("time", "right", [seconds(r.time_s) for r in rows]),
         ("95 %", "right", [interval_text(r.low_s, r.high_s, r.time_s) for r in rows]),
@@ -113,6 +115,9 @@ def _table(
         ("algbw", "right", [rate(r.algbw_bytes_per_s) if wide else "" for r in rows]),
         ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
         ("limit", "right", [percent(share_of_limit(r)) for r in rows]),
+        ("port out", "right", [_of_size(r.sent_bytes, r) for r in rows]),
+        ("port in", "right", [_of_size(r.received_bytes, r) for r in rows]),
+        ("links", "right", [_of_size(r.total_bytes, r) for r in rows]),
         ("J", "right", [_known(r.energy_per_op_j, ".3g") if wide else "" for r in rows]),
         ("J/GB", "right", [_known(_energy(r), ".3g") if wide else "" for r in rows]),
         ("cv", "right", [percent(r.cv) if wide else "" for r in rows]),
@@ -120,15 +125,23 @@ def _table(
         ("wrong", "right", [str(r.wrong) if r.wrong else "" for r in rows]),
         ("stopped", "left", [r.stopped if wide else "" for r in rows]),
     ]
-    marked = any(len(r.times_s) > 1 for r in rows)
-    kept, room = _fitting(columns, width, _FEWEST_MARKS if marked else 0, _SPARE)
+    several = any(len(r.times_s) > 1 for r in rows)
+    kept, room = _fitting(columns, width, _FEWEST_MARKS if several else 0, _SPARE)
     modelled = any(m != Expected() for m in models)
     if modelled and room < _FEWEST_MARKS:  # a model is asked for by name; iterations stand back
-        return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
+        return _of_rows(rows, kept, ascii_only)
     marks = max(_FEWEST_MARKS, min(_MOST_MARKS, room))
     title = "distribution" if marks >= len("distribution") else "spread"
     kept.append((title, "left", [sparkline(r.times_s, marks, ascii_only) for r in rows]))
-    return _rich(heading(rows[0]), kept, [r.skipped for r in rows], ascii_only)
+    return _of_rows(rows, kept, ascii_only)
+
+
+def _of_rows(rows: Sequence[Row], columns: Sequence[_Column], ascii_only: bool) -> Shown:
+    """A table of a group, with what its marks mean below."""
+    shown = _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
+    notes = [shown.footnote] if shown.footnote else []
+    notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
+    return replace(shown, footnote="; ".join(notes))
 
 
 def _fitting(
@@ -151,6 +164,11 @@ def _fitting(
 def share_of_limit(row: Row) -> float | None:
     """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
+
+
+def _of_size(nbytes: int | None, row: Row) -> str:
+    """Bytes in units of the size, as in the closing table of a run: ``1.5n``."""
+    return "" if nbytes is None or not row.size else f"{nbytes / row.size:.4g}n"
 
 
 def _energy(row: Row) -> float | None:

@@ -51,9 +51,16 @@ class Sink(Protocol):
 
 
 class Appended:
-    """A file that grows by whole rows; the first row replaces what the file held before."""
+    """A file that grows by whole rows; the first row replaces what the file held before.
 
-    def __init__(self, path: Path, form: Formatter, packed: bool = False) -> None:
+    ``earlier``: rows that stand before it, of launches that this one goes on with.
+    """
+
+    def __init__(
+        self, path: Path, form: Formatter, earlier: Sequence[Result] = (), packed: bool = False
+    ) -> None:
+        # What is no file has had them.
+        self._earlier = () if special(path) else tuple(earlier)
         self.path, self._form = path, form
         self._packer = zlib.compressobj(wbits=31) if packed else None
         self._file: int | None = None
@@ -61,7 +68,8 @@ class Appended:
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
-        data = self._form.line(result)
+        data = b"".join(map(self._form.line, (*self._earlier, result)))
+        self._earlier = ()
         if self._packer is not None:  # flushed, so that all up to here can be unpacked
             data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
         self._append(data)
@@ -86,11 +94,16 @@ class Appended:
 
 
 class Rewritten:
-    """A file that is written anew with every row: for forms that have an end."""
+    """A file that is written anew with every row, after ``earlier`` ones: for forms that have an end."""
 
-    def __init__(self, path: Path, export: Callable[[Sequence[Result]], bytes]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        export: Callable[[Sequence[Result]], bytes],
+        earlier: Sequence[Result] = (),
+    ) -> None:
         self.path, self._export = path, export
-        self._results: list[Result] = []
+        self._results: list[Result] = list(earlier)
         check(path)
 
     def add(self, result: Result) -> None:
@@ -160,29 +173,34 @@ def _to_parquet(results: Sequence[Result]) -> bytes:
     return to_parquet(results)
 
 
-def _parquet(path: Path) -> Sink:
+def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
     from reports.parquet import library
 
     try:
         library()
     except ReportError as error:
         raise StoreError(f"{path}: {error}", 3) from None
-    return Rewritten(path, _to_parquet)
+    return Rewritten(path, _to_parquet, earlier)
 
 
-SINKS: dict[str, Callable[[Path], Sink]] = {
-    ".jsonl": lambda path: Appended(path, Lines()),
-    ".jsonl.gz": lambda path: Appended(path, Lines(), packed=True),
-    ".csv": lambda path: Appended(path, CsvLines()),
-    ".json": lambda path: Rewritten(path, to_json),
+SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
+    ".jsonl": lambda path, earlier: Appended(path, Lines(), earlier),
+    ".jsonl.gz": lambda path, earlier: Appended(path, Lines(), earlier, packed=True),
+    ".csv": lambda path, earlier: Appended(path, CsvLines(), earlier),
+    ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
     ".parquet": _parquet,
 }
 
 
-def sink(target: str, topology: Callable[[], str | None] = lambda: None) -> Sink:
+def sink(
+    target: str,
+    topology: Callable[[], str | None] = lambda: None,
+    earlier: Sequence[Result] = (),
+) -> Sink:
     """What ``--out`` names: a file by its ending, or a run directory (``DIR/``, or one that exists).
 
-    ``topology``: see `Directory`. Raises StoreError with the endings there are, or where nothing can
+    ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before this
+    one; a directory has a record of each launch. Raises StoreError with the endings there are, or where nothing can
     be written.
     """
     path = Path(target)
@@ -190,7 +208,7 @@ def sink(target: str, topology: Callable[[], str | None] = lambda: None) -> Sink
         return Directory(path, topology)
     for ending, made in SINKS.items():
         if path.name.endswith(ending):
-            return made(path)
+            return made(path, earlier)
     known = ", ".join(SINKS)
     raise StoreError(
         f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/"

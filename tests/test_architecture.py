@@ -29,6 +29,8 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "reports": (
         ("topology.model", ("",)),
         ("topology", ("reports/machine.py",)),
+        # What ranks may run on stands in records as Linux writes it.
+        ("topology.sources.cpulist", ("reports/cores.py",)),
         ("collectives.cost", ("",)),
         # Predictions stand beside measured rows: one door, and the textbook's comparison.
         (

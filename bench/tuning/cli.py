@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import launch, options
-from bench.argument_types import at_least
+from bench.argument_types import at_least, ranks
 from bench.arguments import TUNING
 from bench.main import names
 from bench.screen import Screen
@@ -26,10 +26,6 @@ from reports.expect import parse_share
 from reports.files import StoreError, write
 
 __all__ = ["main"]
-
-
-def _ranks(text: str) -> tuple[int, ...]:
-    return tuple(sorted({at_least(2, "ranks")(part) for part in text.split(",")}))
 
 
 def _share(text: str) -> float:
@@ -51,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = p.add_argument
     add("--collective", default="allreduce", help="names joined by commas (default allreduce)")
-    add("--ranks", type=_ranks, metavar="P,P…", help="rank counts to measure (default 2)")
+    add("--ranks", type=ranks(2), metavar="P,P…", help="rank counts to measure (default 2)")
     add("--transport", default="auto", metavar="NAMES", help="such as mpi,shm (default auto)")
     add("-A", "--algorithm", metavar="NAMES", help="default: all that serve the ranks")
     add("--open-mpi", action="store_true", help="also every algorithm of Open MPI's own")
@@ -159,7 +155,8 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     for group in groups:
         found = [one for one in rules if one.transport == group]
         if found:
-            return found
+            # These files cannot tell; where both are known, what stands last counts.
+            return sorted(found, key=lambda one: not one.oversubscribed)
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shlex
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import child
+from bench.launch import run_of_its_own
 from bench.tuning import nccl, openmpi
 from collectives import catalogue
 from collectives.errors import BusbarError, Unsupported
@@ -102,23 +98,15 @@ def run(launch: Launch, records: Path, launcher: str | None) -> Path:
     LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
     path = records / f"{launch.name}.jsonl"
-    argv = [*launch.argv, "--out", str(path)]
-    module = [sys.executable, "-m", f"bench.{launch.collective}"]
-    if launcher is None:
-        command = [*module, "--ranks", str(launch.ranks), *argv]
-    else:
-        words = [word.replace("{ranks}", str(launch.ranks)) for word in shlex.split(launcher)]
-        command = [*words, *module, *argv]
-    try:
-        ended = child.run(
-            command,
-            {**os.environ, **launch.variables},
-            None if launcher is None else signal.SIGTERM,  # by SIGINT srun only tells its state
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-    except OSError as error:
-        raise Unsupported(f"{command[0]}: cannot be started: {error.strerror}") from None
+    ended = run_of_its_own(
+        [f"bench.{launch.collective}"],
+        launch.ranks,
+        [*launch.argv, "--out", str(path)],
+        command=launcher,
+        variables=launch.variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
     if ended.interrupted:
         raise Interrupted(
             f"interrupted; what was measured is kept: --from {records} decides on it",

@@ -18,13 +18,16 @@ __all__ = [
     "Candidate",
     "Range",
     "Rules",
+    "doubts",
     "dump",
     "load",
     "lookup",
     "parse",
 ]
 
-FORMAT = "busbar-tuning 1"
+FORMAT = "busbar-tuning 2"
+# Did not say whether ranks shared cores, and was decided on times of shared work over shm.
+_FIRST = "busbar-tuning 1"
 _LARGEST = 1 << 24  # bytes of a file that is read
 ANY = "any"
 LIBRARY = "library"
@@ -66,6 +69,7 @@ class Rules:
     ``mpi/library`` and ``nccl/library`` for a library's own algorithms, forced one by one;
     ``low`` and ``high`` bound the sizes that were looked at; ``source`` is ``measured`` or
     ``predicted``. ``default`` stays chosen wherever nothing beats it by more than ``noise``.
+    ``oversubscribed``: whether ranks shared cores while it was measured; None: not known, or on GPUs.
     """
 
     collective: str
@@ -79,6 +83,7 @@ class Rules:
     low: int
     high: int
     ranges: tuple[Range, ...]
+    oversubscribed: bool | None = None
 
     def at(self, nbytes: int) -> Range:
         """The range that a size falls into; sizes below all belong to the first."""
@@ -119,7 +124,7 @@ def parse(data: bytes, path: Path) -> list[Rules]:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"{path}: no JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") not in (_FIRST, FORMAT):
         raise Unsupported(f"{path}: not a tuning file of format {FORMAT!r}")
     found = document.get("rules")
     if not isinstance(found, list):
@@ -153,7 +158,10 @@ def _rules(path: Path, number: int, one: Any) -> Rules:
     ranges = tuple(_range(f"{where}.ranges[{i}]", r) for i, r in enumerate(one["ranges"]))
     if any(b.low <= a.low for a, b in pairwise(ranges)):
         raise Unsupported(f"{where}.ranges: sizes must rise")
+    if type(one.get("oversubscribed")) not in (bool, type(None)):
+        raise Unsupported(f"{where}.oversubscribed: neither true nor false")
     kept = {name: one[name] for name in _KINDS if name != "ranges"}
+    kept["oversubscribed"] = one.get("oversubscribed")
     return Rules(**kept, default=_candidate(f"{where}.default", one.get("default")), ranges=ranges)
 
 
@@ -175,17 +183,37 @@ def _candidate(where: str, one: Any) -> Candidate:
 
 
 def lookup(
-    rules: Iterable[Rules], path: Path, collective: str, ranks: int, transports: Sequence[str]
+    rules: Iterable[Rules],
+    path: Path,
+    collective: str,
+    ranks: int,
+    transports: Sequence[str],
+    oversubscribed: bool | None = None,
 ) -> Rules:
     """The rules for a collective on so many ranks over the first of the transports that has any.
 
-    Raises Unsupported, naming what the file has instead.
+    Rules that are known to be of ranks that share cores where these do not (``oversubscribed``), or
+    the other way round, are not taken. Raises Unsupported, naming what the file has instead.
     """
     known = list(rules)
+    unlike = False
     for transport in transports:
-        for one in known:
-            if (one.collective, one.ranks, one.transport) == (collective, ranks, transport):
-                return one
+        mine = [
+            one
+            for one in known
+            if (one.collective, one.ranks, one.transport) == (collective, ranks, transport)
+        ]
+        fitting = [one for one in mine if oversubscribed in (None, one.oversubscribed)]
+        fitting += [one for one in mine if one.oversubscribed is None]
+        if fitting:
+            return fitting[0]
+        unlike = unlike or bool(mine)
+    if unlike:
+        theirs, here = ("shared cores", "each have one") if not oversubscribed else ("each had a core", "share cores")  # fmt: skip
+        raise Unsupported(
+            f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they {here}, so"
+            " it does not apply; python -m bench.tune measures here"
+        )
     has = sorted({(r.collective, r.ranks, r.transport) for r in known})
     listed = ", ".join(f"{c} on {n} ranks over {t}" for c, n, t in has[:6]) or "nothing"
     more = f" and {len(has) - 6} more" * (len(has) > 6)
@@ -193,3 +221,13 @@ def lookup(
         f"{path} has no rules for {collective} on {ranks} ranks over {' or '.join(transports)};"
         f" it has {listed}{more}; python -m bench.tune makes them"
     )
+
+
+def doubts(rules: Rules, path: Path, oversubscribed: bool | None) -> list[str]:
+    """What is to be known before believing rules in a run that does (not) share cores: lines."""
+    if oversubscribed is None or rules.oversubscribed is not None or rules.source != "measured":
+        return []
+    return [
+        f"{path} does not say whether ranks shared cores when it was measured, nor whether a rank's"
+        " work was its own; python -m bench.tune measures anew"
+    ]

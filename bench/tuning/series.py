@@ -18,12 +18,13 @@ __all__ = ["Key", "Series", "candidate", "collect", "of_files", "tune"]
 
 
 class Key(NamedTuple):
-    """What rules are made for."""
+    """What rules are made for; ``oversubscribed``: see `Rules`."""
 
     collective: str
     ranks: int
     nodes: int
     dtype: str
+    oversubscribed: bool | None = None
 
 
 Series = dict[Key, dict[int, dict[Candidate, list[list[float]]]]]
@@ -48,17 +49,19 @@ def candidate(row: Row) -> Candidate:
 def collect(rows: Iterable[Row], placement: str) -> Series:
     """Rows with raw times, by what they measured; ``placement`` is ``out`` or ``in``.
 
-    Rows with wrong results are no candidates: a fast wrong answer wins nothing.
+    Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
+    work was shared among ranks: they do not time what a rank of a schedule has to do.
     """
     found: Series = {}
     for row in rows:
         if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
             continue
-        if row.ranks is None or row.size is None:
+        if row.ranks is None or row.size is None or row.worksharing:
             continue
         per_node = row.run.environment.get("ranks_per_node")
         nodes = len(per_node) if isinstance(per_node, list) and per_node else 1
-        key = Key(row.collective, row.ranks, nodes, row.dtype)
+        crowded = None if row.ranks_per_core is None else row.oversubscribed
+        key = Key(row.collective, row.ranks, nodes, row.dtype, crowded)
         times = found.setdefault(key, {}).setdefault(row.size, {})
         times.setdefault(candidate(row), []).append(list(row.times_s))
     return found
@@ -79,11 +82,15 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
         rows += found.rows
         notes += map(str, found.notes)
     series = collect(rows, placement)
+    shared = sum(row.worksharing for row in rows)
+    said = f"{shared} rows count for nothing, since ranks shared their work (docs/reports.md)"
     if not series:
         names = ", ".join(map(str, paths))
         raise Unsupported(
             f"{names}: no row with the times of its iterations for placement {placement!r}"
+            + f"; {said}" * bool(shared)
         )
+    notes += [said] * bool(shared)
     return series, notes
 
 
@@ -94,7 +101,9 @@ def tune(series: Series, default: str, noise: float, source: str = "measured") -
     first by name stands in its place.
     """
     return [
-        made for key in sorted(series) for made in _rules(key, series[key], default, noise, source)
+        made
+        for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed)))
+        for made in _rules(key, series[key], default, noise, source)
     ]
 
 
@@ -112,7 +121,8 @@ def _rules(
         kept = {size: times for size, times in kept.items() if times}
         base = next((c for c in mine if c.algorithm == default), mine[0])
         ranges = decide(kept, base, noise)
-        yield Rules(*key, name, source, base, noise, min(kept), max(kept), ranges)
+        about, ends = key[:-1], (min(kept), max(kept))
+        yield Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
 
 
 def _groups(everything: Sequence[Candidate]) -> dict[str, list[Candidate]]:

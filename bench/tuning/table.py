@@ -22,6 +22,8 @@ def _block(rules: Rules) -> Iterator[str]:
         f" node{'s' * (rules.nodes != 1)}, {rules.dtype}, {where}: {rules.source} from"
         f" {human(rules.low)} to {human(rules.high)}"
     )
+    if rules.oversubscribed:
+        yield "# oversubscribed: ranks shared cores; not for runs in which each has one"
     yield f"# {rules.default} stays unless something is faster by more than {rules.noise:.0%}"
     yield f"# {'from':>10}  {'algorithm':<34} {'time':>10}  {'against default':>15}"
     for one in rules.ranges:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING
 
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
@@ -32,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables and draw the figure."""
+    """Print the tables and the verdict, and draw the figure."""
     from reports.files import write
     from reports.model import compare
     from reports.model_figure import picture
@@ -55,9 +56,11 @@ def run(options: argparse.Namespace) -> int:
     predict, notes = open_machine(options.fit, assume=not rows)
     comparison = compare(rows, ranks, sizes, predict)
     terminal = console()
-    for shown in _tables(comparison, terminal.width):
+    for shown in (*_tables(comparison, terminal.width), *_growths(comparison, terminal.width)):
         print_table(terminal, shown)
-    for line in dict.fromkeys(notes()):
+    if comparison.verdict:
+        print(fill(str(comparison.verdict), max(40, terminal.width)))
+    for line in dict.fromkeys((*comparison.notes, *notes())):
         note(line)
     if form is not None:
         write(options.out, picture(comparison, form))
@@ -66,17 +69,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tables(comparison: Comparison, width: int) -> list[Shown]:
-    from reports.model import ALGORITHMS
+    from reports.model import ALGORITHMS, FORMULAS
     from reports.show import plain_table
-    from reports.shown import seconds, size_text
+    from reports.shown import rate, seconds, size_text
 
     made = []
     for name in ALGORITHMS:
-        formula = "2n(P-1)" if name == "ps" else "2n(P-1)/P"
-        rate = comparison.rates.get(name)
-        heading = f"all-reduce by {name}: busiest port {formula}"
-        if rate:
-            heading += f"; textbook at {rate / 1e9:.3g} GB/s"
+        formula = FORMULAS[name]
         cells = comparison.of(name)
         if not cells:
             continue
@@ -87,13 +86,38 @@ def _tables(comparison: Comparison, width: int) -> list[Shown]:
             (formula, "right", [f"{c.volume:.4g}n" for c in cells]),
             ("counted", "right", [f"{c.counted:.4g}n" for c in cells]),
             ("measured", "right", [_known(c.measured, seconds) for c in cells]),
-            ("textbook", "right", [_known(c.textbook, seconds) for c in cells]),
+            ("textbook", "right", [_known(c.over_ranks, seconds) for c in cells]),
             ("predicted", "right", [_known(c.predicted, seconds) for c in cells]),
+            ("GB/s", "right", [_known(c.rate, rate) for c in cells]),
             ("grows", "right", [_times(g[0]) for g in growth]),
             ("by volume", "right", [_times(g[1]) for g in growth]),
         ]
-        made.append(plain_table(heading, columns, ascii_only()))
+        heading = f"all-reduce by {name}: busiest port {formula}"
+        if comparison.growths:
+            heading += "; GB/s: through it; textbook: at its size's rate"
+        made.append(plain_table(heading, columns, ascii_only(), width, ("counted", "by volume")))
     return made
+
+
+def _growths(comparison: Comparison, width: int) -> list[Shown]:
+    """How the time of each algorithm and size grows with P, as exponents."""
+    from reports.show import plain_table
+    from reports.shown import size_text
+
+    found = comparison.growths
+    if not found:
+        return []
+    columns: list[tuple[str, str, list[str]]] = [
+        ("algorithm", "left", [g.algorithm for g in found]),
+        ("size", "right", [size_text(g.size) for g in found]),
+        ("ranks", "left", [" ".join(map(str, g.ranks)) for g in found]),
+        ("time", "right", [f"P^{g.exponent:.2f}" for g in found]),
+        ("95 %", "right", ["" if g.low is None else f"{g.low:.2f} to {g.high:.2f}" for g in found]),
+        ("its port", "right", [f"P^{g.port:.2f}" for g in found]),
+        ("all links", "right", [f"P^{g.links:.2f}" for g in found]),
+    ]
+    heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
+    return [plain_table(heading, columns, ascii_only(), width, ("ranks",))]
 
 
 def _known(value: float | None, text: Callable[[float | None], str]) -> str:

@@ -17,13 +17,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the tables, base case first."""
+    """Print the tables, base case first, and who wins where."""
     from reports.quality import checklist
     from reports.scaling import scaling, scaling_tables
+    from reports.winners import winners_map
 
-    found = scaling(rows_of(options))
+    rows = rows_of(options)
+    found = scaling(rows)
     terminal = console()
     for shown in scaling_tables(found, terminal.width, ascii_only()):
         print_table(terminal, shown)
+    for block in winners_map(rows, terminal.width):
+        print("\n".join(block) + "\n")
     print_rules(terminal, checklist([s.row for series in found for s in series]), options)
     return 0

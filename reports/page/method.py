@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.cautions import warnings_of
+from reports.cores import marked, oversubscription
 from reports.culprit import Suspect, culprits
 from reports.machine import Machine
 from reports.page.markup import details, items, section, table, text
@@ -26,6 +27,9 @@ _METHOD = (
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
     "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
     "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
+    "Oversubscribed rows are those with more than one rank per core: their times include ranks waiting "
+    "for a core. An asterisk marks an algorithm whose work any rank may have carried out, so that the "
+    "time need not be its own.",
     "A bound is the least time that the memory ceiling measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
@@ -69,7 +73,8 @@ def tiles(rows: Sequence[Row]) -> str:
 def _where(r: Row) -> str:
     size = size_text(r.size if r.size is not None else r.message)
     place = "in-place" if r.placement == "in" else "out-of-place"
-    return ", ".join(w for w in (r.algorithm or r.run.library, size, place) if w)
+    words = (marked(r) or r.run.library, size, place, oversubscription([r]))
+    return ", ".join(w for w in words if w)
 
 
 def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[str]) -> str:

@@ -22,7 +22,9 @@ _MOST_FITS = 500
 _VALUES = 300_000
 _MOST_QUANTILES = 101
 _LEAST_QUANTILES = 11
-_DIMENSIONS = ("collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement")
+_DIMENSIONS = (
+    "collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement", "worksharing",
+)  # fmt: skip
 _FIGURES = {
     "time": "time_s",
     "low": "low_s",
@@ -37,6 +39,10 @@ _FIGURES = {
     "n": "iterations",
     "energy": "energy_per_op_j",
     "clock": "clock_memory_hz",
+    "perCore": "ranks_per_core",
+    "sent": "sent_bytes",
+    "received": "received_bytes",
+    "total": "total_bytes",
 }
 _Key = tuple[str | int | None, ...]
 

@@ -204,6 +204,8 @@ function drawFigure(box, figure, name) {
   if (figure.all > figure.drawn.length) notes.push(`${figure.drawn.length} of ${figure.all} series are drawn; the filter chooses.`);
   const merged = figure.table.some(([, found]) => found.some(p => p.rows && p.rows.length > 1 && name !== 'iterations'));
   if (merged) notes.push('Several rows of one point are drawn as their median, bands as the hull of their intervals.');
+  const drawn = figure.table.flatMap(([, found]) => found.filter(p => p.rows));
+  if (drawn.some(crowded)) notes.push('Hollow marks: ranks shared cores, and times include waiting for one.');
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
   draw(canvas, figure.traces, { xaxis: figure.x, yaxis: figure.y });

@@ -4,13 +4,16 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const MOST_SERIES = 24, MOST_POINTS = 300;
 const DIMENSIONS = {
   collective: 'Collective', dtype: 'Type', op: 'Operation', root: 'Root', ranks: 'Ranks',
-  transport: 'Transport', placement: 'Placement', run: 'Run',
+  transport: 'Transport', placement: 'Placement', worksharing: 'Work', run: 'Run',
 };
 const PLACEMENT = { out: 'out-of-place', in: 'in-place' };
 
 const word = (name, value) =>
   value === null || value === '' ? (name === 'root' ? 'none' : 'not said')
-    : name === 'placement' ? PLACEMENT[value] ?? value : String(value);
+    : name === 'placement' ? PLACEMENT[value] ?? value
+      : name === 'worksharing' ? (value ? 'shared by ranks' : 'its own') : String(value);
+// An algorithm that did not have its work to itself; the contender named after that needs no mark.
+const marked = s => s.algorithm + (s.worksharing && s.algorithm !== 'worksharing' ? '*' : '');
 const distinct = values => [...new Set(values)];
 const ascending = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b
   : String(a).localeCompare(String(b), 'en', { numeric: true }));

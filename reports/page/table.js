@@ -6,10 +6,17 @@ const figureColumn = (name, title, show, unit) => ({
   name, title, unit, number: true, value: n => data[name][n], text: n => show(data[name][n]),
 });
 
+// Bytes in units of the size, which is what algorithms differ in.
+const ofSize = (name, title) => ({
+  name, title, unit: 'x size', number: true,
+  value: n => (data[name][n] === null || !data.size[n] ? null : data[name][n] / data.size[n]),
+  text: n => (data[name][n] === null || !data.size[n] ? '' : String(+(data[name][n] / data.size[n]).toPrecision(4))),
+});
+
 // The figures first: a phone is as wide as four columns.
 const COLUMNS = [
   { name: 'size', title: 'size', number: true, value: n => data.size[n], text: n => sizeText(data.size[n]) },
-  { name: 'algorithm', title: 'algorithm', value: n => series(n).algorithm, text: n => series(n).algorithm },
+  { name: 'algorithm', title: 'algorithm', value: n => series(n).algorithm, text: n => marked(series(n)) },
   figureColumn('time', 'time', seconds),
   figureColumn('busbw', 'busbw', rate, 'GB/s'),
   { name: 'interval', title: '95 %', number: true, value: n => (data.high[n] === null || !data.time[n] ? null : (data.high[n] - data.low[n]) / data.time[n]), text: n => intervalText(data.low[n], data.high[n], data.time[n]) },
@@ -18,6 +25,8 @@ const COLUMNS = [
   ...varying.map(name => ({
     name, title: DIMENSIONS[name].toLowerCase(), value: n => series(n)[name], text: n => word(name, series(n)[name]),
   })),
+  figureColumn('perCore', 'ranks per core', v => (v === null ? '' : digits(v))),
+  ofSize('sent', 'busiest port out'), ofSize('received', 'busiest port in'), ofSize('total', 'all links'),
   figureColumn('algbw', 'algbw', rate, 'GB/s'),
   figureColumn('min', 'min', optional), figureColumn('p99', 'p99', optional), figureColumn('max', 'max', optional),
   figureColumn('cv', 'cv', percent), figureColumn('n', 'n', v => (v === null ? '' : String(v))),

@@ -65,13 +65,16 @@ function lines(rows, without = [], key = n => n) {
   };
 }
 
+// Whether ranks shared cores in a point's rows; its mark is hollow then.
+const crowded = p => p.rows.some(n => data.perCore[n] > 1);
+
 function scatter(line, found, hover, more = {}) {
   return {
     type: 'scatter', mode: 'lines+markers', name: plain(line.label), legendgroup: plain(line.label),
     x: found.map(p => p.x), y: found.map(p => p.y), hoverinfo: 'text',
     hovertext: found.map(p => `<b>${plain(line.label)}</b><br>${hover(p)}`),
     line: { color: line.colour, dash: line.dash, width: 2 },
-    marker: { color: line.colour, symbol: line.symbol, size: 6 }, ...more,
+    marker: { color: line.colour, symbol: found.map(p => line.symbol + (crowded(p) ? '-open' : '')), size: 6 }, ...more,
   };
 }
 
@@ -104,6 +107,7 @@ const hoverOf = (p, what) => {
     single && data.time[n] !== null ? `time ${seconds(data.time[n])}${interval && ` (95 %: ${interval})`}` : '',
     single && data.busbw[n] !== null ? `busbw ${rate(data.busbw[n])} GB/s` : '',
     single && data.n[n] !== null ? `${data.n[n]} iterations` : '',
+    data.perCore[n] > 1 ? `oversubscribed: ${digits(data.perCore[n])} ranks per core` : '',
     single ? '' : `median of ${p.rows.length} rows${p.thinned ? ', neighbouring sizes' : ''}`,
   ].filter(Boolean).join('<br>');
 };

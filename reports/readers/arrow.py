@@ -13,14 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.gpus import energy, memory_clock
-from reports.readers.columns import HEAD, Coded, Rows, Times, finished
+from reports.readers.columns import HEAD, REAL, Coded, Rows, Times, finished, known
 from reports.readers.runs import Runs
+from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.record import FORMAT
 
 __all__ = ["LEAST_BYTES", "rows"]
 
 #: Below this, importing Arrow takes longer than reading without it.
 LEAST_BYTES = 4 << 20
+_BYTES = ("sent", "received", "total")
+_ABSENT = {"alg_factor": 1.0, "schedule": "", "ranks_per_core": 0.0, "worksharing": False}
 _TEXTS = {"stopped": "", "skipped": "", "timing": "each", "across": "max"}
 
 
@@ -70,11 +73,12 @@ def _schema(pa: Any) -> Any:
             ("skipped", text),
             ("limit", real),
             ("per_rank", pa.list_(pa.list_(real))),
+            *((name, whole) for name in _BYTES),
         ]
     )
     gpu = [("placement", text), ("clock_memory_hz", pa.list_(real)), ("energy_per_op_j", real)]
     kinds = {"ranks": whole, "size": whole, "count": whole, "root": whole}
-    kinds |= {"bus_factor": real, "alg_factor": real}
+    kinds |= dict.fromkeys(REAL, real) | {"worksharing": pa.bool_()}
     head = [(name, kinds.get(name, text)) for name in HEAD]
     more = [("out", half), ("in_place", half), ("gpus", pa.list_(pa.struct(gpu)))]
     return pa.schema([*head, *more, ("run", text), ("format", whole)])
@@ -86,7 +90,7 @@ class _Reader:
     def __init__(self, pa: Any, table: Any, data: bytes, ends: NDArray[np.intp]) -> None:
         self._pa, self._data, self._ends = pa, data, ends
         form = table.column("format")
-        if form.null_count or set(form.unique().to_pylist()) != {FORMAT}:
+        if form.null_count or not set(form.unique().to_pylist()) <= {OLD, FORMAT}:
             raise _Irregular("another format")
         is_run = table.column("collective").is_null().to_numpy()
         self._run_lines = np.flatnonzero(is_run)
@@ -113,7 +117,9 @@ class _Reader:
         loop = np.array([label == "loop" for label in timing.labels], np.intp)
         columns["statistic"] = Coded(loop[timing.codes], ["median", "mean"])
         columns["iterations"] = self._counts("iterations", 0)
-        columns["wrong"] = self._wrong()
+        columns |= {name: self._known_counts(name) for name in ("wrong", *_BYTES)}
+        columns |= {f"{name}_bytes": columns.pop(name) for name in _BYTES}
+        columns |= self._upgraded(columns)
         columns["limit_s"] = self._limits()
         columns["per_rank_s"] = self._per_rank()
         columns |= self._gpus(which)
@@ -129,19 +135,41 @@ class _Reader:
 
     def _head(self, name: str) -> Any:
         column = self._column(name)
-        if name == "alg_factor":
-            column = column.fill_null(1.0)
-        if name == "schedule":
-            column = column.fill_null("")
+        if name in _ABSENT:
+            column = column.fill_null(_ABSENT[name])
         if column.null_count:
             raise _Irregular(name)
-        if self._pa.types.is_string(column.type):
+        if self._pa.types.is_string(column.type) or self._pa.types.is_boolean(column.type):
             found = self._coded(column)
             return Coded(found.codes[self._record], found.labels)
         values = column.to_numpy()
-        if not np.isfinite(values).all():
+        if not np.isfinite(values).all() or (name == "ranks_per_core" and (values < 0).any()):
             raise _Irregular(name)
         return values[self._record]
+
+    def _upgraded(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Ranks per core, and whether work was shared: of the old format's rows worked out."""
+        each, shared = columns["ranks_per_core"].copy(), columns["worksharing"]
+        shared = np.array(shared.labels, np.bool_)[shared.codes]
+        old = (self._column("format").to_numpy() <= OLD)[self._record]
+        names = ("run", "transport", "algorithm", "schedule")
+        codes = [*(columns[name].codes for name in names), columns["ranks"]]
+        kinds, which = np.unique(np.stack(codes)[:, old], axis=1, return_inverse=True)
+        said = [
+            tuple(columns[name].labels[code] for name, code in zip(names, kind, strict=False))
+            for kind in kinds.T.tolist()
+        ]
+        ranks, which = kinds[-1].tolist(), which.reshape(-1)
+        derived = [
+            (per_core(transport, n, run.environment), shared_work(transport, algorithm, schedule))
+            for (run, transport, algorithm, schedule), n in zip(said, ranks, strict=True)
+        ]
+        each[old] = np.array([one for one, _ in derived], np.float64)[which]
+        shared[old] = np.array([one for _, one in derived], np.bool_)[which]
+        return {
+            "ranks_per_core": known(each),
+            "worksharing": Coded(shared.astype(np.intp), [False, True]),
+        }
 
     def _runs(self, source: str) -> Coded:
         """The run of every row; the lines of runs must stand before what names them."""
@@ -172,11 +200,12 @@ class _Reader:
             raise _Irregular(name)
         return values
 
-    def _wrong(self) -> Any:
-        column = self._half["wrong"]
-        values = self._counts("wrong", -1)
+    def _known_counts(self, name: str) -> Any:
+        """Counts, None where a record has none."""
+        column = self._half[name]
+        values = self._counts(name, -1)
         if (values < 0).sum() != column.null_count:
-            raise _Irregular("wrong")
+            raise _Irregular(name)
         return column.to_pylist() if column.null_count else values
 
     def _limits(self) -> NDArray[np.float64]:

@@ -16,7 +16,18 @@ from numpy.typing import NDArray
 from reports.readers.rows import Row
 from reports.statistics import interval_ranks
 
-__all__ = ["HEAD", "PLACED", "Coded", "Rows", "Times", "coded", "finished", "rows_of"]
+__all__ = [
+    "HEAD",
+    "PLACED",
+    "REAL",
+    "Coded",
+    "Rows",
+    "Times",
+    "coded",
+    "finished",
+    "known",
+    "rows_of",
+]
 
 Floats = NDArray[np.float64]
 _FIELDS = tuple(f.name for f in fields(Row))
@@ -187,6 +198,9 @@ PLACED = (
     "per_rank_s",
     "clock_memory_hz",
     "energy_per_op_j",
+    "sent_bytes",
+    "received_bytes",
+    "total_bytes",
 )
 #: What a record says for both of its placements, in order.
 HEAD = (
@@ -202,10 +216,15 @@ HEAD = (
     "bus_factor",
     "alg_factor",
     "schedule",
+    "ranks_per_core",
+    "worksharing",
 )
+#: Of these, what is a number that need not be whole.
+REAL = ("bus_factor", "alg_factor", "ranks_per_core")
 _CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across")
 _FLOATS = ("limit_s", "clock_memory_hz", "energy_per_op_j")
 _WHOLE = ("ranks", "size", "count", "root")
+_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 
 
 def rows_of(
@@ -224,13 +243,19 @@ def rows_of(
     for name, values in zip(
         HEAD, zip(*heads, strict=True) if heads else [()] * len(HEAD), strict=True
     ):
-        kind: Any = np.int64 if name in _WHOLE else np.float64 if name.endswith("factor") else None
+        kind: Any = np.int64 if name in _WHOLE else np.float64 if name in REAL else None
         columns[name] = Coded(head, list(values)) if kind is None else np.array(values, kind)[head]
     columns |= {name: coded(by_name[name]) for name in _CODED}
     columns |= {name: np.array(by_name[name], np.float64) for name in _FLOATS}
     columns["iterations"] = np.array(by_name["iterations"], np.int64)
-    columns |= {name: list(by_name[name]) for name in ("wrong", "per_rank_s")}
+    columns |= {name: list(by_name[name]) for name in (*_COUNTS, "per_rank_s")}
+    columns["ranks_per_core"] = known(columns["ranks_per_core"])
     return finished(columns, times)
+
+
+def known(per_core: Floats) -> Floats:
+    """Ranks per core of records as a column: the 0.0 of a record is unknown."""
+    return np.where(per_core > 0, per_core, np.nan)
 
 
 def finished(columns: dict[str, Any], times: Times) -> Rows:

@@ -11,9 +11,10 @@ from math import fsum, isfinite
 from typing import Any
 
 from reports.gpus import energy, memory_clock
-from reports.readers.columns import HEAD, Rows, Times, rows_of
-from reports.readers.rows import Note, Reading
+from reports.readers.columns import HEAD, REAL, Rows, Times, rows_of
+from reports.readers.rows import Note, Reading, Run
 from reports.readers.runs import Runs, check_format
+from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.record import Result, Sample
 
 __all__ = ["read_jsonl", "read_list", "recognises", "result", "results", "rows"]
@@ -22,7 +23,13 @@ _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
-_ABSENT: dict[str, Any] = {"alg_factor": 1.0, "schedule": ""}
+_ABSENT: dict[str, Any] = {
+    "alg_factor": 1.0,
+    "schedule": "",
+    "ranks_per_core": 0.0,
+    "worksharing": False,
+}
+_BYTES = ("sent", "received", "total")
 Documents = Iterable[tuple[int, object]]
 
 
@@ -41,12 +48,16 @@ def _is_run(document: Mapping[str, Any]) -> bool:
 def result(document: Mapping[str, Any]) -> Result:
     """A record from its JSON form; fields that this version does not know are left out.
 
-    Raises ValueError with the reason when it is no record that we can read.
+    What an older format does not say is worked out (`reports.readers.upgrade`). Raises ValueError
+    with the reason when it is no record that we can read.
     """
     check_format(document)
-    _check_head(tuple(document.get(name, _ABSENT.get(name)) for name in HEAD))
+    head = tuple(document.get(name, _ABSENT.get(name)) for name in HEAD)
+    _check_head(head)
+    if document["format"] <= OLD:
+        head = _upgraded(head, document.get("environment", {}))
     known = {k: v for k, v in document.items() if k in _RESULT}
-    known["gpus"] = _gpus(document)
+    known |= dict(zip(HEAD, head, strict=True)) | {"gpus": _gpus(document)}
     return Result(
         **known, out=_sample(document.get("out")), in_place=_sample(document.get("in_place"))
     )
@@ -55,13 +66,27 @@ def result(document: Mapping[str, Any]) -> Result:
 def _check_head(head: Sequence[object]) -> None:
     """Raise ValueError where a value of ``HEAD`` is missing or of another kind."""
     for name, value in zip(HEAD, head, strict=True):
-        if name.endswith("factor"):
+        if name in REAL:
             if not isinstance(value, (int, float)) or not isfinite(value):
                 raise ValueError(f"{name} is missing or no number")
+            if name == "ranks_per_core" and value < 0:
+                raise ValueError(f"{name} {value} is below 0")
+        elif name == "worksharing":
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} is neither true nor false")
         elif not isinstance(value, int if name in _WHOLE else str):
             raise ValueError(f"{name} is missing or no {'int' if name in _WHOLE else 'str'}")
         elif isinstance(value, int) and not _LEAST <= value <= _MOST:
             raise ValueError(f"{name} {value} is out of range")
+
+
+def _upgraded(head: tuple[Any, ...], environment: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a record of an old format says for both placements, with what it does not say."""
+    known = dict(zip(HEAD, head, strict=True))
+    transport = known["transport"]
+    known["ranks_per_core"] = per_core(transport, known["ranks"], environment)
+    known["worksharing"] = shared_work(transport, known["algorithm"], known["schedule"])
+    return tuple(known.values())
 
 
 def _gpus(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
@@ -90,6 +115,9 @@ def _checked(half: object) -> dict[str, Any]:
             raise ValueError(f"{name} is no text")
     if not 0 <= get("iterations", 0) <= _MOST or not 0 <= (get("wrong") or 0) <= _MOST:
         raise ValueError("iterations or wrong is no count")
+    for name in _BYTES:
+        if type(get(name)) not in (int, type(None)) or not 0 <= (get(name) or 0) <= _MOST:
+            raise ValueError(f"{name} is no number of bytes")
     limit = get("limit")
     if limit is not None and not 0 < limit < float("inf"):
         raise ValueError("limit is no number of seconds")
@@ -121,6 +149,8 @@ class _Table:
 
     def __init__(self, source: str) -> None:
         self._runs = Runs(source)
+        self._sound: set[tuple[Any, ...]] = set()  # heads that were found to be ones
+        self._upgraded: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # by run and head
         self._heads: dict[tuple[Any, ...], int] = {}
         self._placed: list[tuple[Any, ...]] = []
         self._times: list[list[float]] = []
@@ -143,6 +173,9 @@ class _Table:
         ]
         gpus = _gpus(document) if "gpus" in document else ()
         run, said = self._runs.of(document)
+        if document["format"] <= OLD:
+            head = self._of_old(run, head)
+        number = self._heads.setdefault(head, len(self._heads))
         for placement, half, per_rank in halves:
             get = half.get
             self._times.append(get("times", []))
@@ -150,7 +183,7 @@ class _Table:
                 (
                     run,
                     line,
-                    head,
+                    number,
                     placement,
                     "mean" if get("timing") == "loop" else "median",
                     get("iterations", 0),
@@ -163,18 +196,26 @@ class _Table:
                     per_rank,
                     memory_clock(gpus, placement) if gpus else None,
                     energy(gpus, placement) if gpus else None,
+                    *map(get, _BYTES),
                 )
             )
         return said
 
-    def _head(self, document: Mapping[str, Any]) -> int:
-        """The number of what a record says for both placements; checked once for all alike."""
+    def _head(self, document: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What a record says for both placements; checked once for all alike."""
         head = tuple([document.get(name, _ABSENT.get(name)) for name in HEAD])
-        number = self._heads.get(head)
-        if number is None:
+        # As 1 and true are the same key, and only one of them is what it should be.
+        key = (*head, type(head[-1]))
+        if key not in self._sound:
             _check_head(head)
-            number = self._heads[head] = len(self._heads)
-        return number
+            self._sound.add(key)
+        return head
+
+    def _of_old(self, run: Run, head: tuple[Any, ...]) -> tuple[Any, ...]:
+        key = (run.number, *head)
+        if key not in self._upgraded:
+            self._upgraded[key] = _upgraded(head, run.environment)
+        return self._upgraded[key]
 
     def rows(self) -> Rows:
         """All rows so far."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 from reports.readers.rows import Note, Reading, Row, Run
+from reports.readers.upgrade import shared_work
 
 __all__ = ["read_csv"]
 
@@ -34,6 +35,13 @@ def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
             raise ValueError(f"{column} is not finite")
         return value
 
+    def count(column: str) -> int | None:
+        return int(cells[column]) if cells.get(column) else None
+
+    shared = cells.get("worksharing")
+    if shared is None:  # written before format 3
+        names = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))
+        shared = str(int(shared_work(*names)))
     return Row(
         run=run,
         line=line,
@@ -56,8 +64,13 @@ def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
         schedule=cells.get("schedule", ""),
         algbw_bytes_per_s=figure("algbw_bytes_per_s"),
         busbw_bytes_per_s=figure("busbw_bytes_per_s"),
-        wrong=int(cells["wrong"]) if cells["wrong"] else None,
+        wrong=count("wrong"),
         iterations=int(cells["iterations"]),
         stopped=cells["stopped"],
         skipped=cells["skipped"],
+        ranks_per_core=figure("ranks_per_core"),
+        worksharing=shared == "1",
+        sent_bytes=count("sent_bytes"),
+        received_bytes=count("received_bytes"),
+        total_bytes=count("total_bytes"),
     )

@@ -40,7 +40,10 @@ class Row:
     the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
     ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
     (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
-    were taken and combined over ranks; empty where the log does not say.
+    were taken and combined over ranks; empty where the log does not say. ``ranks_per_core``: of the
+    busiest node, above 1 where ranks shared cores. ``worksharing``: work of one rank may have been
+    carried out by another process. ``sent_bytes``, ``received_bytes``: an iteration's bytes through
+    the busiest port each way, as counted; ``total_bytes``: over all links.
     """
 
     run: Run
@@ -79,6 +82,16 @@ class Row:
     energy_per_op_j: float | None = None
     timing: str = ""
     across: str = ""
+    ranks_per_core: float | None = None
+    worksharing: bool = False
+    sent_bytes: int | None = None
+    received_bytes: int | None = None
+    total_bytes: int | None = None
+
+    @property
+    def oversubscribed(self) -> bool:
+        """Whether ranks are known to have shared cores: the time holds the waiting for one."""
+        return (self.ranks_per_core or 0.0) > 1
 
 
 def listed(value: object) -> Sequence[Any]:

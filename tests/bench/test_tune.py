@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.tuning.decide import decide, tied
-from bench.tuning.rules import Candidate, Range, dump, load
+from bench.tuning.rules import Candidate, Range, doubts, dump, load, lookup
+from bench.tuning.rules import parse as parse_rules
+from bench.tuning.series import collect, of_files, tune
+from bench.tuning.table import table
+from collectives.errors import Unsupported
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import dump as dump_fit
+from reports.exports import to_jsonl
+from reports.readers import own
+from reports.readers.rows import Row
+from reports.record import Result, Sample
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
 from tests.conftest import Mpi, Run, on_threads
 
@@ -92,6 +101,102 @@ class TestDecide:
         for n, times in seconds.items():
             chosen = times[made.at(n).choice]
             assert chosen <= 1.05 * min(times.values()) * (1 + 1e-9)
+
+
+class TestShared:
+    """What was measured on shared cores, or by shared work, and what was not."""
+
+    def test_oversubscribed_runs_have_rules_of_their_own(self) -> None:
+        """Rows of ranks that shared cores are not weighed against rows of ranks that had one each."""
+        crowded, free = (_rows("ring", 1e-3, per_core=n) for n in (2.0, 0.5))
+        found = collect([*crowded, *free], "out")
+        assert [key.oversubscribed for key in found] == [True, False]
+        made = tune(found, "library", 0.02)
+        assert {one.oversubscribed for one in made} == {True, False}
+        assert parse_rules(dump(made, {}), Path("t")) == made
+        assert "oversubscribed" in "\n".join(table(made))
+
+    @pytest.mark.parametrize(
+        ("of_file", "here", "taken"),
+        [
+            (True, True, True),
+            (False, False, True),
+            (None, True, True),
+            (True, None, True),
+            (True, False, False),
+            (False, True, False),
+        ],
+    )
+    def test_rules_of_the_other_kind_are_not_taken(
+        self, of_file: bool | None, here: bool | None, taken: bool
+    ) -> None:
+        """A file that was measured oversubscribed is refused where ranks have cores, and vice versa."""
+        one = replace(rules((Range(0, A, 1e-6),)), transport="mpi", oversubscribed=of_file)
+        where = ([one], Path("t.json"), "allreduce", 4, ("mpi",), here)
+        if taken:
+            assert lookup(*where) == one
+            assert bool(doubts(one, Path("t.json"), here)) == (of_file is None)
+        else:
+            with pytest.raises(Unsupported, match="measures here"):
+                lookup(*where)
+
+    def test_a_run_of_its_own_kind_is_preferred(self) -> None:
+        """Of two sets of rules for the same ranks the one measured as this run goes is taken."""
+        kinds = [
+            replace(rules((Range(0, A, 1e-6),)), transport="mpi", oversubscribed=kind)
+            for kind in (None, True, False)
+        ]
+        for kind in (True, False):
+            found = lookup(kinds, Path("t"), "allreduce", 4, ("mpi",), kind)
+            assert found.oversubscribed is kind
+
+    def test_shared_work_wins_nothing(self, tmp_path: Path) -> None:
+        """Whatever is fastest because ranks share its work is no candidate, and that is said."""
+        path = tmp_path / "r.jsonl"
+        fast = replace(_record("worksharing", 1e-6), worksharing=True)
+        path.write_bytes(to_jsonl([fast, _record("ring", 1e-3), _record("tree", 2e-3)]))
+        series, notes = of_files([path], "out")
+        (sizes,) = series.values()
+        assert {c.algorithm for times in sizes.values() for c in times} == {"ring", "tree"}
+        assert [note for note in notes if note.startswith("1 rows count for nothing")]
+        path.write_bytes(to_jsonl([replace(_record("ring", 1e-6), transport="shm", format=2)]))
+        with pytest.raises(Unsupported, match="ranks shared their work"):
+            of_files([path], "out")
+
+    def test_auto_says_what_an_older_file_does_not_say(self, tmp_path: Path) -> None:
+        """Rules of the first format are used, and what they do not say is said."""
+        path = tmp_path / "t.json"
+        one = replace(rules((Range(0, A, 1e-6),), 2), transport="inproc")
+        text = dump([one], {}).decode().replace("busbar-tuning 2", "busbar-tuning 1")
+        path.write_text(text.replace('"oversubscribed": null', '"spare": null'))
+        argv = (
+            "--ranks",
+            "2",
+            "-A",
+            "auto",
+            "--tuning",
+            str(path),
+            "-b",
+            "1K",
+            "-e",
+            "1K",
+            "-n",
+            "1",
+        )
+        status, _, err = on_threads("allreduce", *argv)
+        assert status == 0 and err.count("does not say whether ranks shared cores") == 1
+
+
+def _record(algorithm: str, seconds: float, per_core: float = 1.0) -> Result:
+    half = Sample(times=(seconds,) * 8, iterations=8, wrong=0)
+    return Result(
+        "allreduce", algorithm, "mpi", 4, 1024, 256, "float", "sum", -1, 1.5, out=half,
+        ranks_per_core=per_core,
+    )  # fmt: skip
+
+
+def _rows(algorithm: str, seconds: float, per_core: float) -> list[Row]:
+    return list(own.rows([_record(algorithm, seconds, per_core)]))
 
 
 _TUNE = ("-m", "bench.tune")

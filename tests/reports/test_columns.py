@@ -1,5 +1,7 @@
 """Large records: whichever way they are read, the rows are the same."""
 
+import io
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from reports.parquet import read as read_parquet
 from reports.parquet import to_parquet
 from reports.readers import arrow, own
 from reports.readers.rows import Row
-from reports.record import Result, Sample
+from reports.record import FORMAT, Result, Sample
 from reports.statistics import interval
 
 pytest.importorskip("pyarrow")
@@ -32,7 +34,11 @@ SAMPLES = st.builds(
     skipped=st.sampled_from(["", "too large"]),
     per_rank=st.lists(TIMES, max_size=2).map(tuple),
     limit=st.none() | st.floats(1e-9, 1e3),
+    sent=st.none() | st.integers(0, 1 << 40),
+    received=st.none() | st.integers(0, 1 << 40),
+    total=st.none() | st.integers(0, 1 << 40),
 )
+MAPPED = {"cpu": "C", "mapping": {"node": [0, 0], "cpus": ["0", "0"]}, "cpus": 1}
 GPUS = st.lists(
     st.fixed_dictionaries(
         {"placement": st.sampled_from(["out", "in"])},
@@ -47,8 +53,8 @@ RESULTS = st.lists(
     st.builds(
         Result,
         collective=st.sampled_from(["allreduce", "broadcast"]),
-        algorithm=st.sampled_from(["ring", "library"]),
-        transport=st.just("mpi"),
+        algorithm=st.sampled_from(["ring", "library", "auto"]),
+        transport=st.sampled_from(["mpi", "shm"]),
         ranks=st.integers(1, 3),
         size=st.sampled_from([0, 1024, 1 << 40]),
         count=st.integers(0, 9),
@@ -58,9 +64,12 @@ RESULTS = st.lists(
         bus_factor=st.sampled_from([0.0, 1.5]),
         out=st.none() | SAMPLES,
         in_place=st.none() | SAMPLES,
-        environment=st.sampled_from([{"cpu": "A"}, {"cpu": "B", "hosts": ["n"]}]),
+        environment=st.sampled_from([{"cpu": "A"}, {"cpu": "B", "hosts": ["n"]}, MAPPED]),
         schedule=st.sampled_from(["", "abc"]),
         gpus=GPUS,
+        ranks_per_core=st.sampled_from([0.0, 0.5, 8.0]),
+        worksharing=st.booleans(),
+        format=st.sampled_from([2, FORMAT]),
     ),
     min_size=1,
     max_size=6,
@@ -143,6 +152,26 @@ def test_rows_of_others_are_not_folded() -> None:
     """Rule: rows that are no columns of ours come back as they are."""
     rows = list(own.rows([_measured((1.0,))] * 2))
     assert folded(rows) is rows
+
+
+def test_an_old_parquet_file_is_worked_out_as_its_records_are() -> None:
+    """Rule: a file of format 2 lacks columns; they hold what its JSON lines would have given."""
+    pa = pytest.importorskip("pyarrow")
+    old = [
+        replace(_measured((1.0,), name), transport=transport, environment=MAPPED, format=2)
+        for name in ("ring", "library")
+        for transport in ("shm", "mpi")
+    ]
+    table = pa.parquet.read_table(pa.BufferReader(to_parquet(old)))
+    said = json.loads(table.schema.metadata[b"busbar"]) | {"format": 2}
+    new = ["ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes"]
+    table = table.drop_columns(new).replace_schema_metadata({"busbar": json.dumps(said)})
+    file = io.BytesIO()
+    pa.parquet.write_table(table, file)
+    rows = read_parquet("x", file.getvalue())
+    assert [r.worksharing for r in rows] == [True, False, False, False]
+    assert [r.ranks_per_core for r in rows] == [2.0] * 4
+    assert list(rows) == [replace(r, run=rows[0].run) for r in own.rows(old)]
 
 
 def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:

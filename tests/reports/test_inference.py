@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.inference import (
-    _medians,
     between_runs,
     chi_squared_p,
+    drawn_medians,
     holm,
     likeness,
     rank_test,
@@ -97,7 +97,7 @@ def test_false_alarms_are_as_rare_as_said() -> None:
 
 def test_runs_are_drawn_first_and_iterations_within_them() -> None:
     """Rule: of two runs both are drawn half of the time, and a value comes from the run drawn."""
-    drawn = _medians([[1.0] * 9, [2.0] * 3], np.random.default_rng(0)).tolist()
+    drawn = drawn_medians([[1.0] * 9, [2.0] * 3], np.random.default_rng(0)).tolist()
     shares = [drawn.count(value) / len(drawn) for value in (1.0, 1.5, 2.0)]
     assert shares == pytest.approx([0.25, 0.5, 0.25], abs=0.04) and len(drawn) == 2000
 

@@ -187,9 +187,9 @@ def _nothing(name: str, ranks: int, sizes: object) -> list[None]:
 def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
     """Rule: at one rate the server grows with P - 1, the ring by less than two; the rate is found."""
     found = compare(read(_run(tmp_path / "r.jsonl", _textbook())).rows, [], [], _nothing)
-    assert found.rates == pytest.approx({"ps": 1e9, "ring": 1e9})
     for cell in found.cells:
-        assert cell.measured == pytest.approx(cell.textbook)
+        assert cell.rate == pytest.approx(1e9)
+        assert cell.measured == pytest.approx(cell.over_ranks) == pytest.approx(cell.over_sizes)
         assert cell.counted == pytest.approx(cell.volume)
         measured, by_volume = found.growth(cell)
         assert measured == pytest.approx(by_volume)
@@ -205,15 +205,17 @@ def test_without_runs_it_predicts(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["model", "-n", "2-4", "-b", "1M", "-e", "8M", "--out", str(target)]) == 0
     out, err = capsys.readouterr()
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["4"]]
-    assert [row[2:4] for row in rows] == [["6n", "6n"]] * 2 + [["1.5n", "1.5n"]] * 2
+    assert [row[2:4] for row in rows] == [["6n", "6n"]] * 2 + [["1.5n", "1.5n"]] * 4
+    assert "verdict" not in out and "law" not in out  # nothing was measured
     assert "12.5 GB/s" in err and "<svg" in target.read_text(encoding="utf-8")
 
 
 def test_measured_stands_next_to_predicted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: with runs and a fit, each measured row has the textbook's and the predicted time."""
     run, fit = _run(tmp_path / "r.jsonl", _textbook()), _fit(tmp_path / "fit.json")
+    monkeypatch.setenv("COLUMNS", "120")
     assert main(["model", str(run), "--fit", str(fit)]) == 0
     out = capsys.readouterr().out
     (row,) = [x.split() for x in out.splitlines() if x.split()[:3] == ["8", "16M", "14n"]]
@@ -251,5 +253,5 @@ def test_a_run_without_ps_and_ring_is_refused() -> None:
     """Rule: a run of other things says what to run instead."""
     rows = parse(json.dumps(_result("tree", 4096, 1.0).as_dict())).rows
     assert rows
-    with pytest.raises(ReportError, match="-A ps,ring"):
+    with pytest.raises(ReportError, match="-A ps,ring,sharded_ps --ranks"):
         compare(rows, [], [], _nothing)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from reports.errors import ReportError
 from reports.exports import EXPORTS, to_jsonl
+from reports.readers import own
 from reports.readers.rows import COLUMNS, Row
 from reports.reading import load, parse, read
 from reports.record import Result
@@ -37,7 +39,7 @@ def test_a_power_cut_and_a_newer_format(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(data[:-30]))
     found = read(path)
     assert [r.size for r in found.rows] == [1024] and found.notes[0].line == 3
-    path.write_bytes(gzip.compress(data.replace(b'"format":2', b'"format":99')))
+    path.write_bytes(gzip.compress(data.replace(b'"format":3', b'"format":99')))
     with pytest.raises(ReportError, match="format 99"):
         read(path)
 
@@ -68,6 +70,57 @@ def test_format_2_loads_for_ever() -> None:
         "7870c998e71c3077"
     ]
     assert environment["mapping"] == {"node": [0, 0], "cpus": ["0", "1"], "gpu": ["", ""]}
+    assert (out.sent_bytes, out.received_bytes, out.total_bytes) == (1024, 1024, 2048)
+    assert other.sent_bytes is None and not out.worksharing
+
+
+def test_format_3_loads_for_ever() -> None:
+    """Rule: as for format 2; a row says how many ranks a core had, and whether its work was shared."""
+    ring, shared, library = read(Path(__file__).parent / "golden" / "format3.jsonl").rows
+    assert (ring.ranks_per_core, ring.worksharing, ring.oversubscribed) == (2.0, False, True)
+    assert (ring.sent_bytes, ring.received_bytes, ring.total_bytes) == (1536, 1536, 6144)
+    assert (shared.algorithm, shared.worksharing, shared.schedule) == ("worksharing", True, "")
+    assert (library.ranks_per_core, library.worksharing) == (2.0, False)
+
+
+@pytest.mark.parametrize("name", ["format1.jsonl", "format2.jsonl"])
+def test_what_pooled_plans_measured_is_marked_when_loaded(name: str) -> None:
+    """Rule: of formats 1 and 2 every schedule over shm may have been carried out by other ranks."""
+    text = (Path(__file__).parent / "golden" / name).read_text()
+    assert not any(row.worksharing for row in parse(text).rows)
+    rows = parse(text.replace('"transport": "mpi"', '"transport":"shm"').replace('"mpi"', '"shm"'))
+    marked = {row.algorithm: row.worksharing for row in rows.rows}
+    assert marked.pop("library", False) is False and set(marked.values()) == {True}
+    for one in own.results("\n".join(line for line in text.splitlines())):
+        again = own.result(json.loads(json.dumps({**one.as_dict(), "transport": "shm"})))
+        assert again.worksharing == (one.algorithm != "library")
+
+
+@pytest.mark.parametrize(
+    ("environment", "transport", "expected"),
+    [
+        ({"mapping": {"node": [0] * 4, "cpus": ["0-1"] * 4}}, "mpi", 2.0),
+        ({"mapping": {"node": [0] * 4, "cpus": ["0", "0", "1", "2-9"]}}, "shm", 2.0),
+        ({"mapping": {"node": [0, 0, 1, 1], "cpus": ["0-1"] * 4}}, "mpi", 1.0),
+        ({"mapping": {"node": [0, 0, 0, 1], "cpus": ["0-1"] * 4}}, "mpi", 1.5),
+        ({"mapping": {"node": [0] * 4, "cpus": ["", "", "", ""]}, "cpus": 8}, "mpi", 0.5),
+        ({"cpus": 2, "ranks_per_node": [3, 1]}, "mpi", 1.5),
+        ({"cpus": 2}, "mpi", 2.0),
+        ({"cpus": 2, "hosts": ["a", "b"]}, "mpi", None),
+        ({"cpus": 2, "group": {"number": 0}}, "mpi", None),
+        ({"cpus": 2, "devices": ["H100"]}, "mpi", None),
+        ({"cpus": 2}, "nccl", None),
+        ({"cpus": True}, "mpi", None),
+        ({"cpus": 0, "mapping": {"node": "x", "cpus": [7]}}, "mpi", None),
+    ],
+)
+def test_ranks_per_core_of_old_records(
+    environment: dict[str, object], transport: str, expected: float | None
+) -> None:
+    """Rule: by the mapping, else by the number of CPUs; what says neither, or is of GPUs, is unknown."""
+    old = replace(result(1024, (1e-3,) * 6), transport=transport, environment=environment, format=2)
+    (row,) = parse(json.dumps(old.as_dict())).rows
+    assert row.ranks_per_core == expected and old.ranks == 4
 
 
 def test_a_record_without_its_run_is_kept_and_said() -> None:

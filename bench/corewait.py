@@ -1,0 +1,37 @@
+"""How much of a while a thread was ready to run but had no core, as Linux counts it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+__all__ = ["NOTED", "CoreWait"]
+
+NOTED = 0.1
+"""Shares of a row's time from which on a row says so."""
+
+
+class CoreWait:
+    """Counts from its making on; ``schedstat`` stands in for the thread's file in tests.
+
+    The file has nanoseconds on a core, nanoseconds ready without one, and time slices (Linux,
+    Documentation/scheduler/sched-stats.rst).
+    """
+
+    def __init__(self, schedstat: Path = Path("/proc/thread-self/schedstat")) -> None:
+        self._path = schedstat
+        self._waited, self._start = self._read(), time.monotonic()
+
+    def _read(self) -> float | None:
+        """Seconds so far; None where the kernel does not tell."""
+        try:
+            return int(self._path.read_text().split()[1]) / 1e9
+        except (OSError, IndexError, ValueError):
+            return None
+
+    def share(self) -> float:
+        """The share of the time so far; 0 where the kernel does not tell."""
+        now, waited = time.monotonic(), self._read()
+        if waited is None or self._waited is None or now <= self._start:
+            return 0.0
+        return min(1.0, max(0.0, (waited - self._waited) / (now - self._start)))

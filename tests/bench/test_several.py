@@ -1,0 +1,193 @@
+"""``--ranks 2,4``: a launch for each rank count, one record, a map at the end; and who shares cores."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.environment import load as load_of
+from bench.options import parse
+from collectives.errors import Unsupported
+from reports.cores import Load, busiest
+from reports.reading import read
+from reports.store import SINKS
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, on_threads
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 30)
+BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
+SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
+
+
+def _counts(path: Path) -> list[tuple[int | None, int | None]]:
+    return [(row.ranks, row.size) for row in read(path).rows]
+
+
+def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) -> None:
+    """Rule: whatever the form, a file holds the rows of all launches in order; the map has every cell."""
+    pytest.importorskip("pyarrow")
+    names = [f"r{ending}" for ending in SINKS] + ["run/"]
+    files = [word for name in names for word in ("--out", f"{tmp_path}/{name}")]
+    done = run(sys.executable, *BENCH, *SMALL, "-A", "ring,ps", "--ranks", "3,2", *files)
+    assert done.returncode == 0, done.stderr
+    expected = [(ranks, size) for ranks in (2, 3) for _ in "ab" for size in (1024, 2048)]
+    for name in names:
+        kept = _counts(tmp_path / name)  # a folder has a file a launch, in the order of their names
+        assert (sorted(kept) == sorted(expected)) if name == "run/" else (kept == expected), name
+    assert "2 ranks, launch 1 of 2" in done.stderr and "3 ranks, launch 2 of 2" in done.stderr
+    table = done.stdout[done.stdout.index("# the fastest of allreduce") :].splitlines()
+    assert all(line.startswith("#") and len(line) <= 80 for line in table)
+    cells = [line for line in table if re.match(r"# +[12]K  ~?(ring|ps) .*  ~?(ring|ps) ", line)]
+    assert len(cells) == 2, table
+
+
+def test_with_a_launcher_of_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: each count is a launch of MPI's own launcher, and ranks that share cores are told."""
+    out = tmp_path / "r.jsonl"
+    cores = len(os.sched_getaffinity(0))
+    argv = ("--ranks", f"2,{cores + 1}", "--transport", "mpi", *SMALL, "-A", "ring")
+    done = run(mpi.python, "-m", "bench.allreduce", *argv, "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(f"#  Rank {cores:>2}") == 1
+    rows = read(out).rows
+    assert {r.ranks: r.oversubscribed for r in rows} == {2: cores < 2, cores + 1: True}
+    assert {r.ranks_per_core for r in rows if r.ranks == cores + 1} == {(cores + 1) / cores}
+    said = done.stdout.split("\n")
+    assert Load(cores + 1, cores).remark(cores + 1) in [line.removeprefix("# ") for line in said]
+
+
+def test_a_launch_that_fails_does_not_keep_the_others_from_running(
+    run: Run, tmp_path: Path
+) -> None:
+    """Rule: a count that an algorithm cannot serve is said; the others are measured; its status stays."""
+    out = tmp_path / "r.jsonl"
+    argv = ("-A", "torus", "--grid", "2x2", "--ranks", "3,4", "--out", str(out))
+    done = run(sys.executable, *BENCH, *SMALL, *argv)
+    assert done.returncode == 2 and "3 ranks" in done.stderr
+    assert {ranks for ranks, _ in _counts(out)} == {4}
+    assert "the fastest" not in done.stdout  # of a single rank count there is no map
+
+
+def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
+    """Rule: a signal ends the launch under way, reports and all, starts no other, and shows the map."""
+    out = tmp_path / "r.jsonl"
+    argv = ("--ranks", "2,3,4", "-b", "1K", "-e", "1K", "-n", "8", "-N", "400", "-A", "ring")
+    process = subprocess.Popen(
+        [sys.executable, *BENCH, *argv, "--out", str(out)],
+        env=environment(),
+        cwd=REPO,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("#  Rank  2"):  # the second launch's table has begun
+                break
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        rest, err = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.poll() is None and process.kill()
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "ended early: interrupted by SIGTERM" in rest and "launch 3" not in err
+    assert {ranks for ranks, _ in _counts(out)} >= {2} and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("-J", "x.json"), "-J has room for one rank count"),
+        (("--split", "mod:2"), "exclude each other"),
+        (("--threads", "2"), "exclude each other"),
+    ],
+)
+def test_what_has_room_for_one_count_is_refused(words: tuple[str, ...], said: str) -> None:
+    """Rule: what cannot hold several rank counts is refused before anything is started."""
+    with pytest.raises(Unsupported, match=said):
+        parse(["--ranks", "2,4", *words], "allreduce")
+
+
+def test_several_counts_are_refused_under_a_launcher(run: Run, mpich: Mpi) -> None:
+    """Rule: under mpirun every rank would start launches of its own; one line, status 2."""
+    env = {"PMI_RANK": "0", "PMI_SIZE": "2"}
+    done = run(mpich.python, "-m", "bench.allreduce", "--ranks", "2,4", env=env)
+    assert done.returncode == 2 and "without mpirun" in done.stderr and not done.stdout
+
+
+def test_a_dry_run_of_several_counts_tells_each() -> None:
+    """Rule: --dry-run prints what would run on every count, and starts nothing."""
+    status, out, _ = on_threads("allreduce", "--ranks", "2,4", "--dry-run", *SMALL, "-A", "ring")
+    assert status == 0 and "on 2 ranks" in out and "on 4 ranks" in out
+
+
+# -- who shares cores
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cpus", "expected"),
+    [
+        ([0] * 4, [{0, 1}] * 4, Load(4, 2)),
+        ([0] * 4, [{0}, {0}, {1}, {2, 3, 4}], Load(2, 1)),
+        ([0] * 4, [{0, 1}, {0, 1}, {0, 1}, {2, 3}], Load(3, 2)),
+        ([0, 1, 1, 1], [{0, 1}] * 4, Load(3, 2)),
+        ([0] * 3, [{0}, {1}, {0, 1}], Load(3, 2)),
+        ([0, 0], [set(), set()], None),
+        ([], [], None),
+    ],
+)
+def test_the_load_is_that_of_the_most_crowded(
+    nodes: list[int], cpus: list[set[int]], expected: Load | None
+) -> None:
+    """Rule: affinity counts: two ranks pinned to one core share it, however many cores are idle."""
+    assert busiest(nodes, cpus) == expected
+
+
+def test_ranks_that_share_cores_are_told_above_the_table(tmp_path: Path) -> None:
+    """Rule: one line above the table and a field in the record; none where each rank has a core."""
+    cores = len(os.sched_getaffinity(0))
+    for ranks in (cores, 2 * cores):
+        out = tmp_path / f"{ranks}.jsonl"
+        argv = ("--ranks", str(ranks), *SMALL, "-A", "ring,tree", "--out", str(out))
+        status, printed, _ = on_threads("allreduce", *argv)
+        assert status == 0
+        remark = Load(ranks, cores).remark(ranks)
+        above = [line for line in printed.splitlines() if "share" in line]
+        assert above == ([f"# {remark}"] * 2 if remark else [])  # of each of the two tables
+        assert {row.ranks_per_core for row in read(out).rows} == {ranks / cores}
+        assert not any(row.worksharing for row in read(out).rows)
+
+
+def test_groups_that_run_at_once_share_the_cores(tmp_path: Path) -> None:
+    """Rule: with --split the ranks of all groups are counted, since all of them run."""
+    cores = len(os.sched_getaffinity(0))
+    out = tmp_path / "r.jsonl"
+    argv = ("--ranks", str(2 * cores), "--split", "mod:2", *SMALL, "-A", "ring", "--out", str(out))
+    status, printed, err = on_threads("allreduce", *argv)
+    assert status == 0, err
+    assert f"# {2 * cores} ranks share" in printed
+    for group in (0, 1):
+        rows = read(tmp_path / f"r.group{group}.jsonl").rows
+        assert {(row.ranks, row.ranks_per_core) for row in rows} == {(cores, 2.0)}
+
+
+def test_ranks_on_gpus_wait_for_no_core() -> None:
+    """Rule: a transport of GPUs has no load."""
+
+    class OnGpu:
+        device_uuid = "GPU-0"
+
+    assert load_of(None, OnGpu()) is None  # type: ignore[arg-type]
+
+
+def test_a_remark_names_whom_it_is_about() -> None:
+    """Rule: all ranks, or those of the busiest place; one core is one core."""
+    assert Load(16, 2).remark(16).startswith("16 ranks share 2 cores: times include")
+    assert Load(2, 1).remark(4).startswith("2 of 4 ranks share 1 core:")
+    assert Load(2, 2).remark(4) == ""

@@ -1,0 +1,132 @@
+"""The map of who wins where: right cells, honest ties, and readable at any width."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reports.readers import own
+from reports.readers.rows import Row
+from reports.record import Result, Sample
+from reports.winners import winners, winners_map
+
+
+def _result(
+    algorithm: str,
+    ranks: int,
+    size: int,
+    times: tuple[float, ...],
+    *,
+    transport: str = "mpi",
+    per_core: float = 0.5,
+    wrong: int = 0,
+    worksharing: bool = False,
+) -> Result:
+    half = Sample(times=times, iterations=len(times), wrong=wrong)
+    return Result(
+        "allreduce", algorithm, transport, ranks, size, size // 4, "float", "sum", -1,
+        2 * (ranks - 1) / ranks, out=half, ranks_per_core=per_core, worksharing=worksharing,
+    )  # fmt: skip
+
+
+def _rows(*results: Result) -> list[Row]:
+    return list(own.rows(results))
+
+
+def _spread(middle: float, seed: int = 0) -> tuple[float, ...]:
+    return tuple((middle * (1 + 0.02 * np.random.default_rng(seed).gamma(2, 1, 30))).tolist())
+
+
+def test_the_fastest_wins_with_its_margin() -> None:
+    """Rule: a cell has the least median, how much longer the next takes, and whether that is sure."""
+    rows = _rows(
+        *(_result("ring", n, 1024, _spread(1e-3, n)) for n in (2, 4)),
+        *(_result("tree", n, 1024, _spread(2e-3, 10 + n)) for n in (2, 4)),
+        _result("ps", 4, 1024, _spread(1e-3, 20)),
+    )
+    (cells,) = winners(rows).values()
+    two, four = cells[1024, 2], cells[1024, 4]
+    assert two.name == "ring" and two.sure
+    assert two.margin == pytest.approx(2, rel=0.05) and (two.low or 9) < 2 < (two.high or 0)
+    assert four.name in ("ring", "ps") and not four.sure
+
+
+def test_what_wins_nothing() -> None:
+    """Rule: wrong results and shared work are no winners, however fast; a rank count alone has no map."""
+    slow = [_result("ring", n, 1024, _spread(1e-3)) for n in (2, 4)]
+    wrong = _result("tree", 2, 1024, _spread(1e-6), wrong=3)
+    shared = _result("worksharing", 4, 1024, _spread(1e-6), worksharing=True)
+    (cells,) = winners(_rows(*slow, wrong, shared)).values()
+    assert {w.name for w in cells.values()} == {"ring"}
+    assert all(w.margin is None and w.sure for w in cells.values())
+    assert winners(_rows(slow[0])) == {}
+
+
+def test_rounds_that_differ_are_no_certainty() -> None:
+    """Rule: where rounds of one launch differ by more than two algorithms do, neither surely wins."""
+    rounds = [_result("ring", 2, 1024, _spread(m)) for m in (1.0, 1.6)]
+    rounds += [_result("tree", 2, 1024, _spread(m, 5)) for m in (1.7, 1.2)]
+    (cells,) = winners(_rows(*rounds, _result("ring", 4, 1024, _spread(1.0)))).values()
+    assert not cells[1024, 2].sure
+
+
+def test_two_transports_of_one_algorithm_are_told_apart() -> None:
+    """Rule: where an algorithm went over two transports the map says which was faster."""
+    both = [
+        _result("ring", n, 1024, _spread(t), transport=name)
+        for n in (2, 4)
+        for name, t in (("mpi", 2e-3), ("shm", 1e-3))
+    ]
+    (cells,) = winners(_rows(*both)).values()
+    assert {w.name for w in cells.values()} == {"ring shm"}
+
+
+NAMES = ("ring", "bidirectional_ring", "double_tree:segments=16", "library")
+
+
+@given(
+    st.integers(46, 200),
+    st.lists(st.sampled_from([1, 2, 3, 4, 8, 16, 128]), min_size=2, max_size=6, unique=True),
+    st.lists(st.sampled_from([0, 1000, 1024, 1 << 20, 1 << 30]), min_size=1, unique=True),
+    st.data(),
+)
+def test_the_map_fits_and_has_every_cell(
+    width: int, counts: list[int], sizes: list[int], data: st.DataObject
+) -> None:
+    """Rule: no line is wider than asked, and each size and rank count has its winner in its column."""
+    results, expected = [], []
+    for n in counts:
+        for size in sizes:
+            name = data.draw(st.sampled_from(NAMES))
+            expected.append(name)
+            results.append(
+                _result(name, n, size, (1e-3,) * data.draw(st.sampled_from([1, 8])), per_core=n / 4)
+            )
+    (lines,) = winners_map(_rows(*results), width)
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for name in NAMES:
+        found = sum(text.split().count(word) for word in (name, f"~{name}"))
+        assert found == expected.count(name)
+    for n in counts:
+        assert f"{n} rank{'s' * (n > 1)}{'*' * (n > 4)}" in text
+    assert ("oversubscribed" in text) == (max(counts) > 4)
+
+
+def test_80_columns_have_four_counts_side_by_side() -> None:
+    """Rule: 2, 4, 8 and 16 ranks stand in one block at 80 columns, and on single lines at 160."""
+    rows = _rows(
+        *(
+            _result(name, n, size, _spread(t * n, n), per_core=n / 2)
+            for name, t in (("sharded_ps", 1e-3), ("ring", 1.3e-3), ("ps", 2e-3))
+            for n in (2, 4, 8, 16)
+            for size in (1 << 16, 1 << 20, 1 << 30)
+        )
+    )
+    for width, each in ((78, 2), (158, 1)):
+        (lines,) = winners_map(rows, width)
+        heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("size")]
+        assert len(heads) == 1 and max(map(len, lines)) <= width
+        assert len(lines) == heads[0] + 1 + 3 * each
