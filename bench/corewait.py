@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["NOTED", "CoreWait"]
+__all__ = ["CoreWait", "noted"]
 
-NOTED = 0.1
-"""Shares of a row's time from which on a row says so."""
+# The share of a row's time from which on the row says so.
+_NOTED = 0.1
 
 
 class CoreWait:
@@ -35,3 +36,9 @@ class CoreWait:
         if waited is None or self._waited is None or now <= self._start:
             return 0.0
         return min(1.0, max(0.0, (waited - self._waited) / (now - self._start)))
+
+
+def noted(shares: Sequence[float]) -> str:
+    """What a row says of its ranks' shares: which rank, where the share is large; empty where none is."""
+    found = [f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _NOTED]
+    return f"{', '.join(found)} of the time ready without a core" if found else ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from bench.arena import Arena, Sizes, beside, buffers, taken
 from bench.ceiling import Ceilings
+from bench.corewait import CoreWait
 from bench.data import Inputs, Wrong
 from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import Growth, Need, Room
@@ -73,6 +74,8 @@ class Bench:
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
         self._trim = getattr(transport, "trim", lambda: None)
+        #: Of the last sample, each rank's share of the time in which it was ready but had no core.
+        self.core_waits: list[float] = []
 
     def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
@@ -93,6 +96,7 @@ class Bench:
         action = self._action(case, source, target, in_place)
         try:
             self._gauges.begin()
+            core = CoreWait()
             timed = measure(
                 action,
                 self._world,
@@ -101,6 +105,7 @@ class Bench:
                 self._watcher,
                 lambda: self._pace.left() - proof,
             )
+            waits = core.share()
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
@@ -108,12 +113,13 @@ class Bench:
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
-            if case.schedule is None and self._room.on_host:
+            if case.schedule is None and not case.worksharing and self._room.on_host:
                 most = taken(sizes, self._world.rank, growth.nbytes())
                 self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
         finally:
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
+        self.core_waits = list(map(float, self._world.gather(waits)))
         return replace(sample, limit=limit), complaint
 
     def _layout(self, case: Case) -> Layout:

@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.catalogue import Auto, Chosen, Job
 from bench.ceiling import Ceilings
+from bench.corewait import noted
 from bench.environment import busbar_version, describe, place
 from bench.groups import Group
 from bench.keeping import Keeper
@@ -226,9 +227,15 @@ class Session:
         )
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
-        """What the transport says of the placement that it has just run: what a library chose."""
+        """What there is to say of the placement that has just run.
+
+        What the transport says, what a library chose, and ranks that waited for a core although
+        there is one for each.
+        """
         through = self._baseline if chosen.library else self._transport
-        return dict(getattr(through, "said", {}))
+        crowded = self._crowd is not None and self._crowd.per_core > 1
+        shared = "" if crowded else noted(self._bench.core_waits)
+        return {**getattr(through, "said", {}), **({"cores": shared} if shared else {})}
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:
