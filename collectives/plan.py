@@ -30,7 +30,8 @@ class Plan:
     """Fire with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
-    plan takes scratch itself. ``op`` is None for collectives that do not reduce.
+    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``action``: what the
+    transport made of it.
     """
 
     def __init__(
@@ -58,14 +59,14 @@ class Plan:
         }
         self.program = program
         self._target, self._nranks = target, schedule.nranks
-        self._action: Action = transport.prepare(program, buffers, op)
+        self.action: Action = transport.prepare(program, buffers, op)
         # Where the transport divides an average itself, on a GPU say, nothing is left to do here.
-        divided = getattr(self._action, "divides", False)
+        divided = getattr(self.action, "divides", False)
         self._mean = op is not None and op.mean and not divided
 
     def __call__(self) -> None:
         """Carry the collective out once."""
-        self._action()
+        self.action()
         if self._mean:
             scale(self._target, self._nranks)
 
@@ -75,22 +76,22 @@ class Plan:
         Seconds of each firing, begun together; of all of them as one number when ``loop``. None
         where the transport cannot, and where an average still has to be divided here.
         """
-        timed = getattr(self._action, "times", None)
+        timed = getattr(self.action, "times", None)
         return None if timed is None or self._mean else cast("list[float]", timed(n, loop))
 
     @property
     def sent(self) -> int:
         """Bytes sent so far, as the transport counted them."""
-        return self._action.sent
+        return self.action.sent
 
     @property
     def received(self) -> int:
         """Bytes received so far, as the transport counted them."""
-        return self._action.received
+        return self.action.received
 
     def close(self) -> None:
         """Free requests, staging and scratch."""
-        self._action.close()
+        self.action.close()
 
     def __enter__(self) -> Plan:
         return self

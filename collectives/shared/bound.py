@@ -66,6 +66,7 @@ class Bound(ABC):
     """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
 
     A subclass says what a rank tells the others, and how a plan comes of what all have told.
+    ``segments``: of every rank, what is mapped here of it. ``counts``: what all have moved so far.
     """
 
     def __init__(self, transport: Host, buffers: Buffers) -> None:
@@ -77,7 +78,7 @@ class Bound(ABC):
             key: transport.memory.describe(key) for key, _ in found.values() if key != EMPTY
         }
         everyone = world.gather({"told": self._told(found), "segments": segments})
-        self._segments = [
+        self.segments = [
             {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
             for rank, one in enumerate(everyone)
         ]
@@ -85,7 +86,7 @@ class Bound(ABC):
         world.barrier()
         counts = traffic(self._built.shared, world.size)
         # What was moved to find the best stores does not count.
-        self._counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
+        self.counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
         world.barrier()
 
     @abstractmethod
@@ -159,12 +160,12 @@ class Bound(ABC):
     @property
     def sent(self) -> int:
         """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted them."""
-        return self._counts.out(self.rank) - self._before[0]
+        return self.counts.out(self.rank) - self._before[0]
 
     @property
     def received(self) -> int:
         """Bytes that came into this rank's memory, or that it loaded from elsewhere."""
-        return self._counts.into(self.rank) - self._before[1]
+        return self.counts.into(self.rank) - self._before[1]
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""
@@ -182,7 +183,7 @@ class Bound(ABC):
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""
-        del self._built, self._segments, self._counts
+        del self._built, self.segments, self.counts
 
     # -- what `fast` asks for
 
@@ -192,13 +193,13 @@ class Bound(ABC):
         return self.transport.world.rank
 
     def _find(self, place: Place) -> Array:
-        segment = self._segments[place.rank][place.segment]
+        segment = self.segments[place.rank][place.segment]
         whole = len(segment) // self.dtype.itemsize * self.dtype.itemsize
         return segment[:whole].view(self.dtype)[place.start :]
 
     def address(self, place: Place) -> int:
         """Where a place lies in this process."""
-        segment = self._segments[place.rank][place.segment]
+        segment = self.segments[place.rank][place.segment]
         return int(segment.ctypes.data) + place.start * self.dtype.itemsize
 
 

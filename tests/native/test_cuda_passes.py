@@ -42,7 +42,7 @@ def one_pass(
     places = [Place(0, i, 0) for i in range(len(every))]
     cut = len(targets)
     work = Work(0, len(targets[0]), places[:cut], places[cut:])
-    found = Flow(((work,),), ((),), (0,), True, (work,), True)
+    found = Flow(((work,),), ((),), (0,), True, (work,))
     control = np.zeros(control_bytes(1, blocks) // 8, np.uint64)
     host = np.zeros(8, np.uint64)
     at = int(host.ctypes.data)
@@ -142,7 +142,7 @@ def test_parts_cover_a_pass(size: int, nteams: int, itemsize: int) -> None:
 def test_blocks_are_as_many_as_a_pass_needs(size: int, most: int) -> None:
     """Rule: one block for little, never more than are resident, one where pieces are unequal."""
     work = Work(0, size, [Place(0, 0, 0)], [Place(0, 1, 0)])
-    found = teams(Flow(((work,),), ((),), (0,), True, (work,), True), 4, most)
+    found = teams(Flow(((work,),), ((),), (0,), True, (work,)), 4, most)
     assert 1 <= found <= most
     assert found == 1 or (found - 1) * 8192 < 4 * size
-    assert teams(Flow(((work,),), ((),), (0,), False, (work,), True), 4, most) == 1
+    assert teams(Flow(((work,),), ((),), (0,), False, (work,)), 4, most) == 1

@@ -1,0 +1,198 @@
+"""One rank of test_observed.py, under mpirun: who touches whose memory, and who sends to whom.
+
+Prints on rank 0 how many plans did exactly what their schedule says, and what work sharing was seen
+to do instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collectives.catalogue import build, spec
+from collectives.layout import Layout
+from collectives.lower import lower
+from collectives.moves import Buffer
+from collectives.ops import op
+from collectives.plan import Plan
+from collectives.shared.bound import Bound
+from collectives.transport import Action, LibraryCall
+from collectives.transports.mpi import MpiTransport
+from collectives.transports.shm import ShmTransport
+from collectives.worlds.mpi import MpiWorld
+
+CASES = [
+    ("allreduce", name)
+    for name in ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "one_shot")
+] + [
+    ("allgather", "ring"),
+    ("reduce_scatter", "direct"),
+    ("broadcast", "binomial"),
+    ("reduce", "chain"),
+]
+ELEMENTS = 1 << 19
+Pairs = Counter[tuple[int, int]]
+
+
+def wanted(collective: str, name: str, nranks: int, elements: int) -> Pairs:
+    """Bytes from rank to rank, as the schedule's own programs say."""
+    schedule, what = build(collective, name, nranks), spec(collective)
+    found: Pairs = Counter()
+    for rank in range(nranks):
+        for step in lower(schedule, Layout.of(schedule, what), rank, elements).steps:
+            for send in step.sends:
+                found[rank, send.peer] += 4 * send.span.size
+    return found
+
+
+def counted(action: Bound) -> Pairs:
+    """Bytes from rank to rank, as the executors counted what they loaded and stored."""
+    counts = action.counts
+    nranks = len(counts.loads)
+    return +Counter(
+        {
+            (a, b): int(counts.loads[b, a] + counts.stores[a, b])
+            for a in range(nranks)
+            for b in range(nranks)
+        }
+    )
+
+
+def referenced(starts: dict[int, int]) -> set[int]:
+    """Whose mappings this process has touched since `watch`: ``starts`` has the rank of an address."""
+    found: set[int] = set()
+    rank = None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0] and not words[0].endswith(":"):
+            low, high = (int(part, 16) for part in words[0].split("-"))
+            rank = next((r for at, r in starts.items() if low <= at < high), None)
+        elif words[0] == "Referenced:" and int(words[1]) and rank is not None:
+            found.add(rank)
+    return found
+
+
+def watch() -> None:
+    """Forget which pages this process has touched."""
+    Path("/proc/self/clear_refs").write_text("1")
+
+
+def touched(world: MpiWorld, action: Action) -> set[int]:
+    """The ranks whose buffers this process touches in a firing, as the kernel saw it."""
+    assert isinstance(action, Bound)
+    starts = {
+        int(segment.ctypes.data): rank
+        for rank, segments in enumerate(action.segments)
+        for segment in segments.values()
+        if rank != world.rank
+    }
+    action()
+    world.barrier()
+    watch()
+    world.barrier()
+    action()
+    found = referenced(starts)
+    world.barrier()
+    return found
+
+
+class Recorded:
+    """A communicator that remembers whom persistent messages go to and come from, in bytes."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.sent, self.received = comm, Counter[int](), Counter[int]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+    def Send_init(self, what: Any, peer: int, tag: int) -> Any:  # noqa: N802
+        """As MPI's."""
+        self.sent[peer] += what[0].nbytes
+        return self.comm.Send_init(what, peer, tag)
+
+    def Recv_init(self, what: Any, peer: int, tag: int) -> Any:  # noqa: N802
+        """As MPI's."""
+        self.received[peer] += what[0].nbytes
+        return self.comm.Recv_init(what, peer, tag)
+
+
+def bound(transport: Any, rank: int, collective: str, name: str, nranks: int) -> Plan:
+    """A plan of so many elements of float over fresh buffers."""
+    what = spec(collective)
+    schedule = build(collective, name, nranks)
+    layout = Layout.of(schedule, what)
+    n = ELEMENTS // max(1, what.parts(nranks))
+    buffers = [
+        transport.allocate(4 * layout.elements(rank, b, n)).view(np.float32)
+        for b in (Buffer.IN, Buffer.OUT)
+    ]
+    for array in buffers:
+        array[:] = 1
+    used = op("sum") if what.reduces else None
+    return Plan(schedule, what, transport, rank, *buffers, used, n)
+
+
+def shm(world: MpiWorld, executor: str) -> str:
+    """Every case on shared memory; how many there were, and what work sharing was seen to do."""
+    transport, me = ShmTransport(world, executor=executor), world.rank
+    for collective, name in CASES:
+        with bound(transport, me, collective, name, world.size) as plan:
+            n = ELEMENTS // max(1, spec(collective).parts(world.size))
+            pairs = wanted(collective, name, world.size, n)
+            action = plan.action
+            assert isinstance(action, Bound)
+            base = counted(action)
+            world.barrier()
+            plan()
+            world.barrier()
+            assert counted(action) - base == pairs, (collective, name, counted(action), pairs)
+            partners = {a if b == me else b for a, b in pairs if me in (a, b)}
+            world.barrier()
+            seen = touched(world, action)
+            assert seen <= partners, f"{name}: rank {me} touched {seen}, not only {partners}"
+            others = world.gather(sorted(seen))
+            for a, b in pairs:  # one of both ends has touched the other's memory
+                assert b in others[a] or a in others[b], (name, a, b, others)
+    source, target = (transport.allocate(4 * ELEMENTS).view(np.float32) for _ in range(2))
+    buffers = {Buffer.IN: source, Buffer.OUT: target}
+    pooled = transport.worksharing(LibraryCall(spec("allreduce"), buffers, op("sum"), ELEMENTS))
+    pooled()
+    world.barrier()
+    assert isinstance(pooled, Bound)
+    told = counted(pooled) == wanted("allreduce", "ring", world.size, ELEMENTS)
+    world.barrier()
+    # Where whoever has a core does the work of others, some ranks may touch nothing.
+    everyone = any(world.gather(len(touched(world, pooled)) == world.size - 1))
+    pooled.close()
+    transport.close()
+    return f"{len(CASES)} {'as a ring' if told else 'no ring'} {'all' if everyone else 'few'}"
+
+
+def messages(world: MpiWorld) -> str:
+    """Every case over MPI; how many there were."""
+    for collective, name in CASES:
+        real, recorded = world.comm, Recorded(world.comm)
+        world.comm = recorded
+        plan = bound(MpiTransport(world), world.rank, collective, name, world.size)
+        world.comm = real
+        n = ELEMENTS // max(1, spec(collective).parts(world.size))
+        pairs = wanted(collective, name, world.size, n)
+        me = world.rank
+        assert recorded.sent == {b: size for (a, b), size in pairs.items() if a == me}
+        assert recorded.received == {a: size for (a, b), size in pairs.items() if b == me}
+        plan()
+        plan.close()
+    return str(len(CASES))
+
+
+if __name__ == "__main__":
+    the_world = MpiWorld()
+    what = sys.argv[1]
+    said = messages(the_world) if what == "mpi" else shm(the_world, what)
+    everyone_ = the_world.gather(said)
+    if the_world.rank == 0:
+        print("; ".join(sorted(set(everyone_))))

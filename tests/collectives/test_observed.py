@@ -1,0 +1,97 @@
+"""Each rank does its own moves, seen from outside the executors: by pages, by messages, by threads.
+
+Three observers, none of which asks the schedule's code what it did. The kernel tells which ranks' pages a
+process has touched (``Referenced`` in /proc/self/smaps), executors count what they load and store, and
+message transports are seen through a communicator and a mailbox that remember.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import native
+from collectives.catalogue import build, spec
+from collectives.layout import Layout
+from collectives.lower import lower
+from collectives.ops import op
+from collectives.plan import Plan
+from collectives.transports.inproc import InprocTransport
+from collectives.worlds.inproc import InprocWorld
+from collectives.worlds.inproc import run as on_threads
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, under
+
+SCRIPT = str(REPO / "tests/collectives/observed_process.py")
+watched = pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="this kernel does not watch pages"
+)
+EXECUTORS = [
+    "numpy",
+    pytest.param(
+        "native", marks=pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
+    ),
+]
+
+
+@watched
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_on_shared_memory_a_process_touches_its_partners_alone(
+    mpi: Mpi, run: Run, executor: str
+) -> None:
+    """Rule: of 4 ranks, whatever the cores, each touches memory of ranks that it has moves with, no more.
+
+    And the bytes from rank to rank are the schedule's. Work sharing, which is what rings were carried
+    out by before, is told from a ring by both observers.
+    """
+    done = run(*under(mpi, 4, SCRIPT, executor))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["10", "no", "ring", "all"]
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+def test_over_mpi_messages_go_where_the_schedule_says(mpi: Mpi, run: Run) -> None:
+    """Rule: a rank's process binds a message for each of its own moves, and no others."""
+    done = run(*under(mpi, 4, SCRIPT, "mpi"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["10"]
+
+
+@pytest.mark.parametrize("name", ["ring", "ps", "sharded_ps", "tree"])
+def test_among_threads_each_sends_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a rank sends is put in the mailbox by its own thread, and taken out by the receiver's."""
+    schedule, what, n = build("allreduce", name, 4), spec("allreduce"), 400
+    put: Counter[tuple[int, int, int]] = Counter()
+    owner: dict[int, int] = {}
+
+    def body(world: InprocWorld) -> None:
+        owner[threading.get_ident()] = world.rank
+        transport = InprocTransport(world)
+        source, target = np.ones(n, np.float32), np.zeros(n, np.float32)
+        world.barrier()
+        if world.rank == 0:
+            post = world.shared.data.put
+            monkeypatch.setattr(
+                world.shared.data,
+                "put",
+                lambda src, dst, item: (
+                    put.update({(owner[threading.get_ident()], src, dst): item.nbytes}),
+                    post(src, dst, item),
+                ),
+            )
+        world.barrier()
+        with Plan(schedule, what, transport, world.rank, source, target, op("sum"), n) as plan:
+            plan()
+            assert (target == 4).all()
+
+    on_threads(4, body, deadline=60)
+    wanted: Counter[tuple[int, int, int]] = Counter()
+    for rank in range(4):
+        for step in lower(schedule, Layout.of(schedule, what), rank, n).steps:
+            for send in step.sends:
+                wanted[rank, rank, send.peer] += 4 * send.span.size
+    assert put == wanted
