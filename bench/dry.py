@@ -17,7 +17,6 @@ from collectives.dtypes import dtype
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
-from collectives.schedule import Schedule
 from collectives.sizes import human
 from collectives.spec import Collective
 
@@ -58,7 +57,7 @@ def _algorithm(
         for placement in options.placements:
             if placement == "in" and not spec.in_place:
                 continue
-            need = _need(spec, schedule, row, nranks, itemsize, placement == "in", idle)
+            need = _need(spec, chosen, row, nranks, itemsize, placement == "in", idle)
             fits = "" if need <= free else "  would be skipped: does not fit"
             yield (
                 f"  {chosen.label:>22} {steps:>5} {human(row.size):>10} {placement:>5}"
@@ -72,7 +71,7 @@ Idle = set[tuple[int, int, bool]]
 
 def _need(
     spec: Collective,
-    schedule: Schedule | None,
+    chosen: Chosen,
     row: Row,
     nranks: int,
     itemsize: int,
@@ -86,8 +85,11 @@ def _need(
     """
     sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
     total = sum(map(sum, sizes.values()))
-    if schedule is None:
+    if chosen.library:
         return total + sum(beside(spec, sizes, rank) for rank in range(nranks))
+    schedule = chosen.schedule(row.root)
+    if schedule is None:
+        return total
     layout = Layout.of(schedule, spec, row.root)
     for rank in range(nranks):
         if (id(schedule), rank, in_place) not in idle:

@@ -3,7 +3,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,9 +25,6 @@ constexpr int kYields = 64;
 // to another scheduling group (a session each, as some launchers give them), whom a yield skips.
 constexpr int kVain = 16;
 constexpr double kSwitch = 0.7e-6;  // seconds; a yield that took less was vain
-// Vain yields to a rank on the same core that nobody wakes us for; then a nap lets it go on.
-constexpr int kVainOnCore = 2;
-constexpr timespec kNap{0, 1000};
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -41,17 +37,6 @@ inline void relax() {
 std::uint32_t* futex_of(Word& word) {
     auto* half = reinterpret_cast<std::uint32_t*>(&word.value);
     return std::endian::native == std::endian::little ? half : half + 1;
-}
-
-// Lets another task have this core. `vain`: yields so far that let nobody go on.
-void give_way(int& vain) {
-    if (vain >= kVainOnCore) {
-        nanosleep(&kNap, nullptr);
-        return;
-    }
-    const double before = now();
-    sched_yield();
-    vain += now() - before < kSwitch;
 }
 
 }  // namespace
@@ -70,7 +55,6 @@ Watch::Watch(
       crowded_(crowded),
       deadline_(deadline),
       interrupted_(std::move(interrupted)) {
-    prctl(PR_SET_TIMERSLACK, 1UL);  // or a nap takes 50 us
     for (const int pid : pids) {
         // A pidfd becomes readable when the process ends, even while nobody has reaped it.
         const bool watched = pid > 0 && pid != getpid();
@@ -85,12 +69,12 @@ Watch::~Watch() {
 
 void Watch::wait_long(Word& word, std::uint64_t value, const Missing& missing) const {
     const auto reached = [&] { return word.value.load(std::memory_order_acquire) >= value; };
-    for (int i = 0, vain = 0; i < (crowded_ ? 0 : kSpins); ++i) {
+    for (int i = 0; i < (crowded_ ? 0 : kSpins); ++i) {
         if (reached()) return;
         if (i > kLook) relax();
         if (i % kLook != kLook - 1) continue;
         here();
-        if (share_core(missing)) give_way(vain);
+        if (share_core(missing)) sched_yield();  // sleeping instead took milliseconds beside a busy loop
     }
     const double start = now();
     double looked = start, t = start;

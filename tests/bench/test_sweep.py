@@ -16,7 +16,7 @@ from bench.environment import hostname
 from collectives.transports import inproc
 from reports.readers import own
 from reports.record import FORMAT, Result
-from tests.conftest import REPO, on_threads, table_rows
+from tests.conftest import REPO, in_process, on_threads, table_rows
 
 ROW = re.compile(
     r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(\S+)\s+(-?\d+)" + r"\s+([\d.e+]+|N/A)" * 8 + r"\s*$"
@@ -264,6 +264,17 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
     )
     line = out.splitlines()[3].split()
     assert status == 0 and line[:2] == ["ring", "30"] and line[-4:-2] == ["1966080", "B"]
+
+
+def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
+    """Rule: a library's row needs a vector a rank beside the buffers; what has no schedule but is ours not."""
+    argv = ["--ranks", "4", "-b", "1M", "-e", "1M", "--dry-run", "-A", "worksharing,library"]
+    _, out, _ = in_process("allreduce", *argv)
+    rows = [line.split() for line in out.splitlines() if not line.startswith("#")]
+    assert [(row[0], row[3], row[4]) for row in rows] == [
+        ("worksharing", "out", "8"), ("worksharing", "in", "4"),
+        ("library", "out", "12"), ("library", "in", "8"),
+    ]  # fmt: skip
 
 
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
