@@ -1,6 +1,6 @@
-"""Ordinary stores or stores past the caches: a plan's own passes are timed with each choice.
+"""Ordinary or non-temporal stores: a plan's own passes are timed with each choice.
 
-Those past the caches spare the reading of a line before it is written, and lose what would have stayed
+Non-temporal ones spare the reading of a line before it is written, and lose what would have stayed
 in a cache; which weighs more differs by machine, size, ranks and passes (docs/shared-memory.md).
 """
 
@@ -24,7 +24,9 @@ T = TypeVar("T")
 # What a firing moves for every core: with less, stores past the caches are not tried; more than
 # this is not carried out to try them.
 LEAST_BYTES_PER_CORE = 1 << 20
-MOST_BYTES_PER_CORE = 32 << 20
+# Less would fit third-level caches of hundreds of MiB, where ordinary stores look better than they
+# are for what does not fit.
+MOST_BYTES_PER_CORE = 256 << 20
 # More of them are taken where that needs at most so much of the time: what comes next finds less of
 # the result in a cache then.
 _GAIN = 0.95
@@ -127,7 +129,7 @@ def _firings(nbytes: float) -> int:
 
     Small memory comes into a third-level cache bit by bit, in 20 and more passes.
     """
-    return int(max(7, min(200, (512 << 20) / nbytes)))
+    return int(max(3, min(200, (512 << 20) / nbytes)))
 
 
 def _seconds(world: World, mine: list[float]) -> float:

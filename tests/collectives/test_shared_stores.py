@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.errors import RankFailure
+from collectives.shared import stores
 from collectives.shared.flow import Flow, Work
 from collectives.shared.stores import (
     LEAST_BYTES_PER_CORE,
-    MOST_BYTES_PER_CORE,
     Maker,
     Past,
     with_best_stores,
@@ -118,16 +118,18 @@ def test_the_slowest_rank_decides_for_all(
         assert best is Past.NONE or slowest[best] < 0.95 * slowest[Past.NONE]
 
 
-def test_of_a_large_plan_a_part_is_tried() -> None:
+def test_of_a_large_plan_a_part_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: what is carried out to choose is bounded, and the plan is the whole one all the same."""
-    size = MOST_BYTES_PER_CORE // ITEM
+    most = 32 << 20  # of memory that a test may take
+    monkeypatch.setattr(stores, "MOST_BYTES_PER_CORE", most)
+    size = most // ITEM
     found = _flow(1, size, OWN)
 
     def body(world: InprocWorld) -> None:
         rank = _Rank(world, size, {Past.NONE: 2.0, Past.OTHERS: 3.0, Past.ALL: 1.0})
         assert rank.choose(found, 1) == (found, Past.ALL)
         assert {tried for _, tried, _ in rank.fired} == {size // 2}
-        assert all(2 * tried * ITEM * n <= 16 * MOST_BYTES_PER_CORE for _, tried, n in rank.fired)
+        assert all(2 * tried * ITEM * n <= 16 * most for _, tried, n in rank.fired)
 
     run(1, body, deadline=60)
 
