@@ -236,9 +236,9 @@ class Bench:
         self._world.barrier()
         action()
         self._world.barrier()  # what others count of this rank's memory is complete, too
-        if not self._check or (case.schedule is None and case.spec.unit is Unit.NOTHING):
-            return None  # a library's barrier leaves nothing behind to compare
         library = case.schedule is None and not case.worksharing
+        if not self._check or (library and case.spec.unit is Unit.NOTHING):
+            return None  # a library's barrier leaves nothing behind to compare
         rounds = library and case.op is not None and case.op.mean
         ulps = getattr(self._baseline, "average_ulps", 0) if rounds else 0
         return inputs.check(self._world.rank, target, ulps)

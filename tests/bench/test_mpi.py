@@ -3,6 +3,7 @@
 Every process here runs under the time-out of the `run` fixture.
 """
 
+import json
 import os
 import re
 import signal
@@ -39,6 +40,26 @@ def test_random_cases_are_right(mpi: Mpi, run: Run, ranks: int) -> None:
     assert int(done.stdout.split()[-1]) > 30
 
 
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_work_sharing_stands_beside_the_library(
+    mpi: Mpi, run: Run, tmp_path: Path, ranks: int
+) -> None:
+    """Rule: all collectives have it on shm, right in both placements; records and tables name it."""
+    if native.load() is None:
+        pytest.skip(native.why_not())
+    out = tmp_path / "run.jsonl"
+    rest = ["-A", "worksharing,library", "-b", "64K", "-e", "64K", "-n", "2", "--out", str(out)]
+    done = run(*under(mpi, ranks, "-m", "bench", "all", "--transport", "shm", *rest))
+    assert done.returncode == 0, done.stderr
+    assert "FAILED" not in done.stdout and "worksharing (shm)" in done.stdout
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    ours = [one for one in found if one.get("algorithm") == "worksharing"]
+    assert len(ours) == len({one["collective"] for one in ours}) > 10
+    for one in ours:
+        assert one["worksharing"] and not one.get("schedule") and one["transport"] == "shm"
+        assert one["out"]["wrong"] == 0 and one["out"]["sent"] is not None
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_a_sweep_over_everything_is_right(mpi: Mpi, transport: str, run: Run, ranks: int) -> None:
     """Rule: -A all checks out on every row of either transport, and only rank 0 prints."""
@@ -55,7 +76,7 @@ def test_a_sweep_over_everything_is_right(mpi: Mpi, transport: str, run: Run, ra
     assert done.returncode == 0, done.stderr
     tables = done.stdout.count("Out of bounds values : 0 OK")
     left_out = done.stderr.count("left out")
-    assert tables == 13 - left_out and "FAILED" not in done.stdout
+    assert tables == 14 - left_out and "FAILED" not in done.stdout
 
 
 def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) -> None:

@@ -277,6 +277,17 @@ def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
     ]  # fmt: skip
 
 
+def test_work_sharing_needs_memory_of_all_ranks() -> None:
+    """Rule: where ranks have no memory in common, work sharing is left out or refused in one line."""
+    status, out, err = on_threads(
+        "allreduce", "--threads", "2", "-b", "8", "-e", "8", "-n", "2", "-A", "ring,worksharing"
+    )
+    assert status == 0 and "allreduce ring (inproc)" in out and "worksharing" not in out
+    assert "left out: worksharing, since --transport inproc" in err
+    status, out, err = on_threads("allreduce", "--threads", "2", "-A", "worksharing")
+    assert status == 2 and not table_rows(out) and len(err.strip().splitlines()) == 1
+
+
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
     """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
     status, out, err = on_threads(
