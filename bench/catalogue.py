@@ -1,4 +1,4 @@
-"""The algorithms that were chosen, built and proven for this run's ranks."""
+"""The algorithms that were chosen, built for this run's ranks and proven once for all of them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from bench.work import check, roots
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
 from collectives.digest import digest
-from collectives.errors import Unsupported
+from collectives.errors import ScheduleError, Unsupported
 from collectives.layout import Elements
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.verify import verify
+from collectives.world import World
 
-__all__ = ["Auto", "Chosen", "Job", "jobs"]
+__all__ = ["Auto", "Chosen", "Job", "jobs", "prove"]
 
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 
 
 class Chosen:
-    """An algorithm ready to run on so many ranks; schedules are proven, one a root.
+    """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
 
     Raises Unsupported where the algorithm cannot serve the ranks.
     """
@@ -62,11 +63,18 @@ class Chosen:
             return None
         if root not in self._schedules:
             made = build(self._spec.name, self._name, self._nranks, root=root, **self.parameters)
-            verify(made, self._spec, root=root)
-            if self._spec.in_place:
-                verify(made, self._spec, root=root, in_place=True)
             self._schedules[root] = made
         return self._schedules[root]
+
+    def prove(self) -> None:
+        """Prove every schedule in and out of place. Raises ScheduleError."""
+        for root, schedule in self._schedules.items():
+            for in_place in (False, True)[: 1 + self._spec.in_place]:
+                verify(schedule, self._spec, root=root, in_place=in_place)
+
+    def digests(self) -> list[str]:
+        """The hashes of all schedules, root by root."""
+        return [self.digest(root) for root in self._schedules]
 
     def digest(self, root: int) -> str:
         """The hash of the schedule for a root; empty where there is none."""
@@ -118,6 +126,16 @@ class Auto:
         """What runs at a size."""
         return self._made[self._rules.at(nbytes).choice]
 
+    def prove(self) -> None:
+        """See `Chosen.prove`."""
+        for one in self._made.values():
+            one.prove()
+
+    def digests(self) -> list[str]:
+        """See `Chosen.digests`."""
+        ordered = sorted(self._made.items(), key=lambda pair: repr(pair[0]))
+        return [text for _, one in ordered for text in one.digests()]
+
 
 class Job(NamedTuple):
     """One collective's sweep: what, how, with which algorithms, and what was left out."""
@@ -159,6 +177,32 @@ def jobs(
         raise Unsupported(refused[0])
     found[0].notes.extend(refused)
     return found
+
+
+def prove(todo: Sequence[Job], world: World) -> None:
+    """Prove every schedule once: rank 0 does, the others' are the same by their hashes.
+
+    All ranks call this together. Raises Unsupported on all of them for a schedule that is wrong,
+    and where ranks have different ones, as of a file that differs from host to host.
+    """
+    chosen = [one for job in todo for one in job.chosen]
+    fault = ""
+    if world.rank == 0:
+        try:
+            for one in chosen:
+                one.prove()
+        except ScheduleError as error:
+            fault = str(error)
+    mine = [text for one in chosen for text in one.digests()]
+    fault, wanted = world.broadcast([fault, mine])
+    if fault:
+        raise Unsupported(f"a schedule is wrong: {fault}")
+    same = world.gather(mine == wanted)
+    if not all(same):
+        raise Unsupported(
+            f"rank {same.index(False)} has another schedule than rank 0, which was proven; give all"
+            " hosts the same Busbar and the same files"
+        )
 
 
 def _choose(

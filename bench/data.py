@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer
 from collectives.ops import Op, scale
@@ -55,7 +56,8 @@ class Inputs:
     """Data for one collective, rank count, type and operation.
 
     ``op`` is None for collectives that only move data. ``layout`` says which parts each rank has
-    and wants, ``elements`` how many elements the parts have (see `Layout.bounds`).
+    and wants, ``elements`` how many elements the parts have (see `Layout.bounds`). Raises
+    Unsupported for an average that no check could tell from another.
     """
 
     def __init__(
@@ -66,38 +68,43 @@ class Inputs:
         self._sizes = np.broadcast_to(np.asarray(elements, np.int64), parts)
         self._starts = np.cumsum(self._sizes) - self._sizes
         table = _table(dtype, op, layout.nranks)
-        self._tables: dict[tuple[int, ...], Array] = {}
-        self._shifts = [np.roll(table, -r * _RANK_STRIDE) for r in range(min(layout.nranks, 64))]
-        self._table = table
+        # Doubled, so that any run of M values from any start is one slice.
+        self._double = np.concatenate([table, table])
+        self._reduced: dict[tuple[int, ...], Array] = {}
 
-    def _of_rank(self, rank: int) -> Array:
-        if rank < len(self._shifts):
-            return self._shifts[rank]
-        return np.roll(self._table, -rank * _RANK_STRIDE)
+    def _of_rank(self, rank: int, source: int, length: int) -> Array:
+        """What a rank has from a place of the table on."""
+        start = (source + rank * _RANK_STRIDE) % _M
+        return self._double[start : start + length]
 
-    def _expected(self, holders: tuple[int, ...]) -> Array:
-        """The table that the reduction over some ranks follows."""
-        if holders not in self._tables:
-            parts = (self._of_rank(rank) for rank in holders)
-            if self._op is None:
-                result = next(iter(parts)).copy()
-            else:
-                result = reduce(self._op.ufunc, parts).astype(self._dtype)
-                if self._op.mean:
-                    scale(result, self._layout.nranks)
-            # Doubled, so that any run of M values from any start is one slice.
-            self._tables[holders] = np.concatenate([result, result])
-        return self._tables[holders]
+    def _expected(self, holders: tuple[int, ...], source: int, length: int) -> Array:
+        """What the reduction over some ranks has from a place of the table on."""
+        if self._op is None or len(holders) == 1:
+            return self._of_rank(holders[0], source, length)
+        if holders not in self._reduced:
+            self._reduced[holders] = self._reduce(holders, self._op)
+        return self._reduced[holders][source : source + length]
+
+    def _reduce(self, holders: tuple[int, ...], op: Op) -> Array:
+        """The table that the reduction follows, as far as these sizes reach."""
+        whole = int(self._sizes.sum())
+        width = min(whole, _M)
+        # In double precision where the type is a float, which is as exact and much faster.
+        wide = self._double if self._dtype.kind in "iu" else self._double.astype(np.float64)
+        starts = (rank * _RANK_STRIDE % _M for rank in holders)
+        parts = (wide[start : start + width] for start in starts)
+        result = reduce(op.ufunc, parts).astype(self._dtype)
+        if op.mean:
+            scale(result, self._layout.nranks)
+        return np.concatenate([result, result]) if whole > _M else result
 
     def fill(self, rank: int, target: Array) -> None:
         """Write a rank's ``in``, which may be a device's memory."""
-        table = self._of_rank(rank)
-        double = np.concatenate([table, table])
         at = 0
         for part in self._layout.parts(rank, Buffer.IN).tolist():
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
-                target[begin : begin + length] = double[source : source + length]
+                target[begin : begin + length] = self._of_rank(rank, source, length)
             at += int(self._sizes[part])
 
     def check(self, rank: int, result: Array, ulps: int = 0) -> Wrong:
@@ -109,15 +116,18 @@ class Inputs:
         count, first = 0, Wrong(0, -1, "", "")
         at = 0
         for part in self._layout.parts(rank, Buffer.OUT).tolist():
-            table = self._expected(tuple(holders[part]))
+            of = tuple(holders[part])
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
-                got = host(result[begin : begin + length])
-                bad = _differ(got, table[source : source + length], ulps)
+                got, wanted = (
+                    host(result[begin : begin + length]),
+                    self._expected(of, source, length),
+                )
+                bad = _differ(got, wanted, ulps)
                 wrong = int(np.count_nonzero(bad))
                 if wrong and not count:
                     i = int(np.flatnonzero(bad)[0])
-                    first = Wrong(0, begin + i, str(got[i]), str(table[source + i]))
+                    first = Wrong(0, begin + i, str(got[i]), str(wanted[i]))
                 count += wrong
             at += int(self._sizes[part])
         return first._replace(count=count)
@@ -132,7 +142,8 @@ def host(array: Any) -> Array:
 def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
     """Which elements are wrong; with ``ulps``, units in the last place that floats may be off by."""
     if not ulps or got.dtype.kind in "iu":
-        return np.asarray(got != wanted)
+        bits = f"u{got.itemsize}"
+        return np.asarray(got.view(bits) != wanted.view(bits))
     values, targets = got.astype(np.float64), wanted.astype(np.float64)
     fraction = _FRACTION[got.dtype.name]
     unit = np.exp2(
@@ -154,21 +165,63 @@ def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
 
 
 def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
-    """M values, none zero unless they must be, whose reduction over the ranks is exact."""
+    """M values whose reduction over the ranks is exact, and another where a share is missing.
+
+    A sum of ones would be the same whichever ranks they are from and wherever they lie, so there
+    are always several values, and several results. Raises Unsupported for averages of integers
+    that are all 0, because the type does not hold the sum of a one a rank.
+    """
     random = np.random.default_rng(20090101)
     if op is not None and op.name == "prod":
         return _factors(random, dtype, nranks)
     top = _EXACT.get(dtype.name) or min(int(np.iinfo(dtype).max), 2**31 - 1)
-    if op is None or op.name in ("min", "max"):
-        return random.integers(1, min(top, 2**24), _M, endpoint=True).astype(dtype)
     share = top // nranks
-    if share >= 1:
+    if op is None or op.name in ("min", "max"):
+        return _extremes(random, min(top, 2**24), op, nranks).astype(dtype)
+    if op.mean and dtype.kind in "iu":
+        if nranks >= top:
+            raise Unsupported(
+                f"avg of {dtype.name} on {nranks} ranks: the type holds no sum above {top}, so"
+                f" every average would be 0; at most {top - 1} ranks"
+            )
+        return _about_whole(random, share, nranks).astype(dtype)
+    if share > 1:
         return random.integers(1, share, _M, endpoint=True).astype(dtype)
-    # More ranks than exact integers: ones, few enough that no sum over ranks passes the limit.
-    values = np.zeros(_M, np.int64)
-    chosen = np.arange(0, _M, 2 * -(-nranks // top))
-    values[chosen] = 1
-    return random.permutation(values).astype(dtype)
+    # One of so many neighbours may be 1, so that no sum passes the limit; every second one where
+    # all may. A sum looks at as many neighbours as there are ranks, which are parts of one more
+    # group than it holds whole ones.
+    group = -(-nranks // (top - 1)) if nranks > top else 1
+    firsts = np.arange(0, _M - group + 1, group)
+    kept = random.random(len(firsts)) < (0.75 if group > 1 else 0.5)
+    chosen = (firsts + random.integers(0, group, len(firsts)))[kept]
+    return _by_rank(np.isin(np.arange(_M), chosen)).astype(dtype)
+
+
+def _by_rank(values: Array) -> Array:
+    """The table in which an element's shares, rank after rank, are neighbours among ``values``."""
+    table = np.empty_like(values)
+    table[np.arange(_M) * _RANK_STRIDE % _M] = values
+    return table
+
+
+def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int) -> Array:
+    """1 to ``top``; where ranks are many, so few are near an end that it is seldom reached twice."""
+    if op is None:
+        return random.integers(1, top, _M, endpoint=True)
+    values = np.ceil(top * random.random(_M) ** max(1.0, nranks / top)).clip(1, top)
+    return values if op.name == "max" else top + 1 - values
+
+
+def _about_whole(random: np.random.Generator, share: int, nranks: int) -> Array:
+    """Shares whose averages lie closely about a whole number, so that they are rounded both ways."""
+    if share > 1:
+        return random.integers(0, share // 2 * 2, _M, endpoint=True)
+    # Ones, but now and then one more and one less in turn: no sum is off by more than 1.
+    off = np.flatnonzero(random.random(_M) < 0.5)
+    off = off[: len(off) // 2 * 2]
+    values = np.ones(_M, np.int64)
+    values[off] += np.where(np.arange(len(off)) % 2, 1, -1)
+    return _by_rank(values)
 
 
 def _factors(random: np.random.Generator, dtype: np.dtype[Any], nranks: int) -> Array:

@@ -101,6 +101,8 @@ def _dry(wanted: Sequence[Options]) -> int:
     for nranks in first.launches or (one,):
         for job in jobs(wanted, nranks, first.transport):
             if speaks():
+                for chosen in job.chosen:
+                    chosen.prove()
                 for line in dry_run(job, nranks):
                     print(line)
     return 0

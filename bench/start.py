@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from bench import devices, launch
-from bench.catalogue import jobs
+from bench.catalogue import jobs, prove
 from bench.environment import load
 from bench.groups import Group, Recorder, of_group, split
 from bench.nccl_flags import unread
@@ -279,7 +279,10 @@ def _session(
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1
-    todo = jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
+    todo = world.once(
+        lambda: jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
+    )
+    prove(todo, world)
     session = Session(world, transport, baseline, library, todo, signals, crowd, group)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]

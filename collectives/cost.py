@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.layout import Elements, Layout
+from collectives.layout import Elements, Layout, Slots
 from collectives.moves import Buffer
 from collectives.schedule import Schedule
 from collectives.spec import Collective
@@ -69,16 +69,16 @@ def traffic(
     ``schedule`` must be placed.
     """
     layout = Layout.of(schedule, spec, root)
-    edges = {
-        (rank, buffer): layout.bounds(rank, buffer, elements)
-        for rank in range(schedule.nranks)
-        for buffer in Buffer
-    }
+    slots = Slots(layout)
+    # Elements before every slot, and after the last of each buffer.
+    bounds = [layout.bounds(r, b, elements) for b in Buffer for r in range(schedule.nranks)]
+    before = np.concatenate(bounds)
+    first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
     total = np.zeros((2, schedule.nranks), np.int64)
-    for every in schedule.all_moves:
-        for src, dst, buffer, chunk, _, _, count, _ in every.remote().table.T.tolist():
-            bounds = edges[src, buffer]
-            span = bounds[chunk + count] - bounds[chunk]
-            total[0, src] += span
-            total[1, dst] += span
+    for step in schedule.steps:
+        m = step.moves().remote()
+        at = first[m.src_buffer, m.src] + m.src_chunk
+        span = before[at + m.count] - before[at]
+        np.add.at(total[0], m.src, span)
+        np.add.at(total[1], m.dst, span)
     return total * itemsize

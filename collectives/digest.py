@@ -21,8 +21,8 @@ def digest(schedule: Schedule) -> str:
     found = hashlib.sha256()
     head = (schedule.nranks, schedule.nchunks, schedule.scratch, schedule.vector, schedule.packed)
     found.update(repr(tuple(map(int, head))).encode())
-    for moves in schedule.all_moves:
-        table = np.ascontiguousarray(moves.table, "<i4")
+    for step in schedule.steps:
+        table = np.ascontiguousarray(step.moves().table, "<i4")
         found.update(f"step {table.shape[1]}".encode())
         found.update(table.data)
     for held in schedule.held:

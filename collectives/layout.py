@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import ScheduleError
-from collectives.moves import Buffer
+from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 
-__all__ = ["Elements", "Layout"]
+__all__ = ["Elements", "Layout", "Slots"]
 
 Elements = int | NDArray[np.int64]
 
@@ -37,7 +37,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         parts = self.spec.parts(self.nranks)
-        if self.nchunks % parts if parts else self.nchunks:
+        if (self.nchunks < parts or self.nchunks % parts) if parts else self.nchunks:
             raise ScheduleError(
                 f"{self.spec.name}: {self.nchunks} chunks do not fall on {parts} parts"
             )
@@ -78,3 +78,35 @@ class Layout:
     def elements(self, rank: int, buffer: Buffer, elements: Elements) -> int:
         """Elements in a rank's ``in`` or ``out``, from the elements of the parts."""
         return int(self.bounds(rank, buffer, elements)[-1])
+
+
+class Slots:
+    """Every slot of every rank under one number, so that moves are looked up as columns.
+
+    Shapes: ``size[buffer, rank]``; ``first[buffer, rank]`` is the number of slot 0;
+    ``stands[number]`` is the vector chunk that a slot stands for.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        ranks = range(layout.nranks)
+        chunks = [layout.chunks(rank, buffer) for buffer in Buffer for rank in ranks]
+        sizes = np.array([len(held) for held in chunks], np.int64)
+        self.size = sizes.reshape(len(Buffer), layout.nranks)
+        self.first = (np.cumsum(sizes) - sizes).reshape(self.size.shape)
+        self.stands = np.concatenate([np.empty(0, np.int32), *chunks]).astype(np.int32, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.stands)
+
+    def of(self, buffer: Buffer) -> slice:
+        """The numbers of all ranks' slots of one buffer, in the order of ranks."""
+        first = int(self.first[buffer].min(initial=len(self)))
+        return slice(first, first + int(self.size[buffer].sum()))
+
+    def read(self, m: Moves) -> NDArray[np.int64]:
+        """The slots that unit moves read."""
+        return np.asarray(self.first[m.src_buffer, m.src] + m.src_chunk)
+
+    def written(self, m: Moves) -> NDArray[np.int64]:
+        """The slots that unit moves write."""
+        return np.asarray(self.first[m.dst_buffer, m.dst] + m.dst_chunk)

@@ -22,6 +22,8 @@ class Op:
     mean: bool = False
 
 
+# Elements whose quotients are in the cache before they are rounded.
+_BLOCK = 1 << 16
 _OPS = {
     op.name: op
     for op in (
@@ -43,8 +45,17 @@ def op(name: str) -> Op:
 
 
 def scale(array: NDArray[Any], nranks: int) -> None:
-    """Divide sums by the rank count, in place: how ``avg`` ends; integers are rounded down."""
+    """Divide sums by the rank count, in place: how ``avg`` ends; integers are rounded down.
+
+    The count itself need not be a number of the type: 300 is none of int8, nor of bfloat16.
+    """
     if array.dtype.kind in "iu":
-        np.floor_divide(array, nranks, out=array)
+        fits = nranks <= np.iinfo(array.dtype).max
+        wide = array.dtype.type if fits else np.int64
+        np.floor_divide(array, wide(nranks), out=array, casting="unsafe")
+    elif array.dtype.itemsize < 4:
+        for start in range(0, len(array), _BLOCK):
+            part = array[start : start + _BLOCK]
+            part[...] = part.astype(np.float32) / np.float32(nranks)
     else:
         np.divide(array, array.dtype.type(nranks), out=array)

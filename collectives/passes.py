@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import lcm
 
 import numpy as np
 
 from collectives.errors import ScheduleError, Unsupported
-from collectives.moves import Moves
+from collectives.moves import Column, Moves
 from collectives.schedule import Schedule, Step
 
 __all__ = [
+    "MOST_SEGMENTS",
     "beside",
     "named",
     "on_groups",
@@ -25,6 +27,10 @@ __all__ = [
 ]
 
 
+#: Segments of a pipeline: more would cost more latency than any vector is worth.
+MOST_SEGMENTS = 4096
+
+
 def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
     """The same schedule, saying who made it and with which parameters."""
     return replace(schedule, name=name, parameters=tuple(parameters.items()))
@@ -32,10 +38,22 @@ def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
 
 def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
     steps = tuple(
-        Step(lambda rank, s=s: change(s.make(rank)), s.alike)  # type: ignore[misc, operator]
+        Step(lambda s=s: change(s.make()), s.alike)  # type: ignore[misc, operator]
         for s in schedule.steps
     )
     return replace(schedule, steps=steps, **fields)  # type: ignore[arg-type]
+
+
+def _within(numbers: Column, n: int, what: str) -> Column:
+    """The numbers, which must be of n ranks or chunks: a negative one would count from the end."""
+    bad = (numbers < 0) | (numbers >= n)
+    if bad.any():
+        raise ScheduleError(f"{what} {numbers[bad][0]} is out of range; there are {n}, from 0")
+    return numbers
+
+
+def _at(new: Column, numbers: Column, what: str) -> Column:
+    return new[_within(numbers, len(new), what)]
 
 
 def refine(schedule: Schedule, k: int) -> Schedule:
@@ -49,6 +67,14 @@ def refine(schedule: Schedule, k: int) -> Schedule:
     return _map(schedule, change, nchunks=schedule.nchunks * k, scratch=schedule.scratch * k)
 
 
+def _common(schedules: Sequence[Schedule]) -> int:
+    """The least number of chunks that every schedule's chunks can be cut into."""
+    counts = [schedule.nchunks for schedule in schedules]
+    if min(counts) < 1:
+        raise ScheduleError(f"a schedule of {min(counts)} chunks moves nothing; at least 1")
+    return lcm(*counts)
+
+
 def then(*schedules: Schedule) -> Schedule:
     """One after the other over the same vector; chunks are refined to a common number."""
     ranks = {schedule.nranks for schedule in schedules}
@@ -56,7 +82,7 @@ def then(*schedules: Schedule) -> Schedule:
         raise ScheduleError(f"then: schedules for different rank counts {sorted(ranks)}")
     if len({schedule.vector for schedule in schedules}) != 1 or not schedules[0].vector:
         raise ScheduleError("then: only schedules in vector form follow one another")
-    nchunks = int(np.lcm.reduce([schedule.nchunks for schedule in schedules]))
+    nchunks = _common(schedules)
     parts = [refine(schedule, nchunks // schedule.nchunks) for schedule in schedules]
     return Schedule(
         ranks.pop(),
@@ -91,17 +117,11 @@ def relabel(schedule: Schedule, order: Sequence[int]) -> Schedule:
     new = np.asarray(order, np.int32)
     if sorted(order) != list(range(schedule.nranks)):
         raise ScheduleError(f"relabel: {list(order)} is no order of {schedule.nranks} ranks")
-    old = np.argsort(new)
 
-    def one(step: Step, rank: int | None) -> Moves:
-        m = step.make(None if rank is None else int(old[rank]))
-        return m.replace(src=new[m.src], dst=new[m.dst])
+    def change(m: Moves) -> Moves:
+        return m.replace(src=_at(new, m.src, "rank"), dst=_at(new, m.dst, "rank"))
 
-    steps = tuple(
-        Step(lambda rank, s=s: one(s, rank), s.alike)  # type: ignore[misc]
-        for s in schedule.steps
-    )
-    return replace(schedule, steps=steps)
+    return _map(schedule, change)
 
 
 def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
@@ -110,7 +130,9 @@ def rechunk(schedule: Schedule, order: Sequence[int]) -> Schedule:
 
     def change(m: Moves) -> Moves:
         m = m.unit()
-        return m.replace(src_chunk=new[m.src_chunk], dst_chunk=new[m.dst_chunk])
+        return m.replace(
+            src_chunk=_at(new, m.src_chunk, "chunk"), dst_chunk=_at(new, m.dst_chunk, "chunk")
+        )
 
     return _map(schedule, change)
 
@@ -140,19 +162,24 @@ def _window(schedule: Schedule, nchunks: int, offset: int) -> Schedule:
     return _map(schedule, change, nchunks=nchunks)
 
 
-def _union(nranks: int, nchunks: int, lanes: Sequence[Sequence[Step]], scratch: int) -> Schedule:
-    """Several lanes of steps over disjoint chunks, step i of each at once."""
-    length = max((len(lane) for lane in lanes), default=0)
+def _union(
+    nranks: int, nchunks: int, lanes: Sequence[Sequence[Step]], scratch: int, behind: int = 0
+) -> Schedule:
+    """Several lanes of steps over disjoint chunks, each ``behind`` steps after the one before."""
+    length = max((len(lane) + j * behind for j, lane in enumerate(lanes)), default=0)
+    together: list[list[tuple[int, Step]]] = [[] for _ in range(length)]
+    for j, lane in enumerate(lanes):
+        for i, one in enumerate(lane, j * behind):
+            together[i].append((j, one))
 
-    def step(i: int) -> Step:
-        at_once = [lane[i] for lane in lanes if i < len(lane)]
-        alike = tuple((j, lane[i].alike) for j, lane in enumerate(lanes) if i < len(lane))
+    def step(at_once: list[tuple[int, Step]]) -> Step:
+        alike = tuple((j, s.alike) for j, s in at_once)
         return Step(
-            lambda rank: Moves.concat(s.make(rank) for s in at_once),
+            lambda: Moves.concat(s.make() for _, s in at_once),
             None if any(tag is None for _, tag in alike) else alike,
         )
 
-    return Schedule(nranks, nchunks, tuple(step(i) for i in range(length)), scratch)
+    return Schedule(nranks, nchunks, tuple(map(step, together)), scratch)
 
 
 def beside(*schedules: Schedule) -> Schedule:
@@ -160,7 +187,7 @@ def beside(*schedules: Schedule) -> Schedule:
     ranks = {schedule.nranks for schedule in schedules}
     if len(ranks) != 1:
         raise ScheduleError(f"beside: schedules for different rank counts {sorted(ranks)}")
-    share = int(np.lcm.reduce([schedule.nchunks for schedule in schedules]))
+    share = _common(schedules)
     total = share * len(schedules)
     lanes = [
         _window(refine(s, share // s.nchunks), total, j * share).steps
@@ -176,13 +203,11 @@ def pipeline(schedule: Schedule, segments: int) -> Schedule:
     """
     if segments < 1:
         raise ScheduleError(f"pipeline: {segments} segments; at least 1 is needed")
+    if segments > MOST_SEGMENTS:
+        raise Unsupported(f"{segments} segments; at most {MOST_SEGMENTS} are pipelined")
     total = schedule.nchunks * segments
-    idle = Step.fixed(Moves.of(()))
-    lanes = [
-        [idle] * j + list(_window(schedule, total, j * schedule.nchunks).steps)
-        for j in range(segments)
-    ]
-    return _union(schedule.nranks, total, lanes, schedule.scratch)
+    lanes = [_window(schedule, total, j * schedule.nchunks).steps for j in range(segments)]
+    return _union(schedule.nranks, total, lanes, schedule.scratch, behind=1)
 
 
 def on_groups(
@@ -205,28 +230,17 @@ def on_groups(
         raise ScheduleError(f"on_groups: every group must have {schedule.nranks} ranks")
     if len(np.unique(table)) != table.size:
         raise ScheduleError("on_groups: a rank is in two groups")
-    where = {int(r): (g, i) for g, row in enumerate(table) for i, r in enumerate(row)}
 
-    def inside(m: Moves, g: int) -> Moves:
-        return m.replace(
-            src=table[g][m.src],
-            dst=table[g][m.dst],
-            src_chunk=start[g] + m.src_chunk * scale,
-            dst_chunk=start[g] + m.dst_chunk * scale,
-            count=m.count * scale,
+    def everywhere(m: Moves) -> Moves:
+        group = np.repeat(np.arange(len(table)), len(m))
+        every = Moves(np.tile(m.table, len(table)))
+        return every.replace(
+            src=table[group, _within(every.src, table.shape[1], "rank")],
+            dst=table[group, _within(every.dst, table.shape[1], "rank")],
+            src_chunk=start[group] + every.src_chunk * scale,
+            dst_chunk=start[group] + every.dst_chunk * scale,
+            count=every.count * scale,
         )
 
-    def one(step: Step, rank: int | None) -> Moves:
-        if rank is None:
-            every = step.make(None)
-            return Moves.concat(inside(every, g) for g in range(len(table)))
-        if rank not in where:
-            return Moves.of(())
-        g, i = where[rank]
-        return inside(step.make(i), g)
-
-    steps = tuple(
-        Step(lambda rank, s=s: one(s, rank), s.alike)  # type: ignore[misc]
-        for s in schedule.steps
-    )
+    steps = _map(schedule, everywhere).steps
     return Schedule(nranks, nchunks, steps, schedule.scratch * scale)

@@ -8,8 +8,8 @@ The rules that every reader of a schedule may rely on:
 3. Moves between one pair of ranks keep their order at both ends, so no tags are needed.
 4. Steps order a rank's own moves; there is no barrier between ranks.
 
-Steps are made on demand: a `Step` is asked for all its moves, or for those that touch one rank,
-so that one rank's part never costs the memory of everyone's.
+Steps are made on demand, so that the moves of one need not be kept while another is looked at.
+There is one reading of a step: a rank's part is what touches it of all moves.
 
 *Vector form.* Most algorithms are written on one vector that all ranks share in thought: every
 slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.passes.place` turns that
@@ -33,24 +33,24 @@ __all__ = ["Schedule", "Step"]
 
 @dataclass(frozen=True)
 class Step:
-    """Moves that may happen at once; ``make(None)`` gives all, ``make(rank)`` those touching it.
+    """Moves that may happen at once; ``make()`` gives all of them, the same each time.
 
-    ``make(rank)`` may give more than what touches the rank: `moves` filters. ``alike``: steps of one
+    What one rank executes is picked from what was proven of all. ``alike``: steps of one
     schedule in which it is the same, and not None, move as much between the same ranks in the same
     order, and add the same; only which chunks they are may differ. It saves making them all.
     """
 
-    make: Callable[[int | None], Moves]
+    make: Callable[[], Moves]
     alike: Hashable = None
 
     @classmethod
     def fixed(cls, all_moves: Moves) -> Step:
         """A step whose moves are known already."""
-        return cls(lambda _rank: all_moves)
+        return cls(lambda: all_moves)
 
     def moves(self, rank: int | None = None) -> Moves:
         """All moves of the step, or those that touch a rank, in one and the same order."""
-        made = self.make(rank)
+        made = self.make()
         return made if rank is None else made.touching(rank)
 
 

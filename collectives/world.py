@@ -5,8 +5,8 @@ What goes through here is JSON, never pickled objects, and never timed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ __all__ = ["How", "Json", "World"]
 
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
+T = TypeVar("T")
 
 
 class World(Protocol):
@@ -62,6 +63,10 @@ class World(Protocol):
 
     def alarms(self) -> list[tuple[int, Json]]:
         """What other ranks have told by `alarm` since the last call, each with its rank."""
+        ...
+
+    def once(self, make: Callable[[], T]) -> T:
+        """What ``make`` gives; ranks of one process share what one of them made. All call this."""
         ...
 
     def split(self, color: int, key: int) -> World:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,21 @@ class InprocWorld:
                 rank, text = self.shared.alarms[self.rank].get_nowait()
                 found.append((rank, json.loads(text)))
         return found
+
+    def once(self, make: Callable[[], T]) -> T:
+        """See `World.once`; what rank 0 raises, all raise."""
+        made: list[T] = []
+        error: BusbarError | None = None
+        if self.rank == 0:
+            try:
+                made.append(make())
+            except BusbarError as refused:
+                error = refused
+        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((made, error)))
+        found, refusal = everyone[0]
+        if refusal is not None:
+            raise refusal
+        return found[0]
 
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""

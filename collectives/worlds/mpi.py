@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from collectives.world import How, Json
 
 __all__ = ["MpiWorld"]
 
+T = TypeVar("T")
 _READ_S = 0.3  # what a launcher is given to read a rank's last words
 
 
@@ -96,6 +97,10 @@ class MpiWorld:
             self._alarm.Recv([data, self.mpi.BYTE], source=rank)
             found.append((rank, json.loads(data.decode())))
         return found
+
+    def once(self, make: Callable[[], T]) -> T:
+        """See `World.once`: every rank is a process of its own."""
+        return make()
 
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""

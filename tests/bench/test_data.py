@@ -1,5 +1,7 @@
 """The check of results: inputs are exact in any order, and nothing wrong passes."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from bench import data
 from bench.data import Inputs
 from collectives.catalogue import spec
 from collectives.dtypes import DTYPES, FLOAT8, dtype
+from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale
@@ -149,3 +152,79 @@ def test_exact_integers_are_exact(kind: str) -> None:
     near = np.arange(max(0, most - 1000), most + 1)
     assert (near.astype(dtype(kind)).astype(np.float64) == near).all()
     assert float(np.asarray(most + 1).astype(dtype(kind))) != most + 1
+
+
+def _reduced(shares: np.ndarray, kind: str, operation: str) -> np.ndarray:
+    """The reduction over ranks, a row each, by way of numbers that hold it exactly."""
+    integers = dtype(kind).kind in "iu"
+    wide = shares.astype(np.int64 if integers else np.float64)
+    with np.errstate(over="ignore"):
+        result = op(operation).ufunc.reduce(wide, axis=0).astype(dtype(kind))
+    if op(operation).mean:
+        scale(result, len(shares))
+    return result
+
+
+Fault = Callable[[np.ndarray, np.ndarray], np.ndarray]
+FAULTS: dict[str, Fault] = {
+    "the result rolled by one": lambda shares, right: np.roll(right, 1),
+    "two halves swapped": lambda shares, right: np.roll(right, len(right) // 2),
+    "rank 0 twice, rank 1 never": lambda shares, right: shares[[0, 0, *range(2, len(shares))]],
+    "the last rank twice": lambda shares, right: shares[[*range(len(shares)), -1]],
+    "the last rank never": lambda shares, right: shares[:-1],
+}
+
+
+@pytest.mark.parametrize("kind", (*DTYPES, *FLOAT8))
+@pytest.mark.parametrize("operation", OPS)
+def test_misplacement_is_seen_on_any_number_of_ranks(kind: str, operation: str) -> None:
+    """Rule: what lies elsewhere, is there twice or is missing is wrong, on 2 to 300 ranks.
+
+    An average of integers that could only be 0 is refused instead. Twice the least is the least.
+    """
+    idempotent = operation in ("min", "max")
+    most = {"int8": 126, "uint8": 254}.get(kind, 300) if operation == "avg" else 300
+    for n in range(2, 301):
+        # Among n ranks one alone has the greatest of n shares at every n-th element or so.
+        elements = 600 + (24 * n if idempotent else 0)
+        if n > most:
+            with pytest.raises(Unsupported, match=f"avg of {kind} on {n} ranks"):
+                _inputs("allreduce", n, kind, operation, elements)
+            continue
+        inputs, _ = _inputs("allreduce", n, kind, operation, elements)
+        shares = np.empty((n, elements), dtype(kind))
+        for rank in range(n):
+            inputs.fill(rank, shares[rank])
+        right = _reduced(shares, kind, operation)
+        assert inputs.check(0, right).count == 0
+        for what, fault in FAULTS.items():
+            if idempotent and what == "the last rank twice":
+                continue
+            found = fault(shares, right)
+            if found.ndim == 2:
+                found = _reduced(found, kind, operation)
+            assert inputs.check(0, found).count == np.count_nonzero(found != right), what
+            assert inputs.check(0, found).count, f"{what} goes unseen on {n} ranks"
+
+
+@pytest.mark.parametrize("nranks", [127, 128, 300])
+@pytest.mark.parametrize("kind", ["int8", "uint8", "bfloat16", "f8e4m3"])
+def test_averages_over_more_ranks_than_the_type_counts(kind: str, nranks: int) -> None:
+    """Rule: the divisor is the rank count itself, also where that is no number of the type."""
+    sums = np.arange(17).astype(dtype(kind))
+    wanted = np.arange(17) // nranks if sums.dtype.kind in "iu" else np.arange(17) / nranks
+    scale(sums, nranks)
+    assert np.array_equal(sums, wanted.astype(dtype(kind)))
+
+
+def test_a_zero_with_a_sign_is_wrong() -> None:
+    """Rule: bits are compared, so that a flipped sign of a 0 is seen as any other bit is."""
+    inputs, _ = _inputs("allreduce", 9, "f8e5m2", "sum", 5000)
+    shares = np.empty((9, 5000), dtype("f8e5m2"))
+    for rank in range(9):
+        inputs.fill(rank, shares[rank])
+    result = _reduced(shares, "f8e5m2", "sum")
+    assert inputs.check(0, result).count == 0
+    zeros = result.view(np.uint8) == 0
+    result.view(np.uint8)[zeros] = 0x80
+    assert inputs.check(0, result).count == np.count_nonzero(zeros) > 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isclose
 
-import numpy as np
 import pytest
 
 from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
@@ -15,7 +14,7 @@ from collectives.catalogue import build, draft, spec
 from collectives.cost import cost, traffic
 from collectives.errors import Unsupported
 from collectives.layout import Layout
-from tests.collectives.cases import PAIRS, built, roots
+from tests.collectives.cases import PAIRS, built
 
 COUNTS = range(2, 34)
 
@@ -280,23 +279,6 @@ def test_the_chain_takes_the_best_segment_count() -> None:
         assert cost(made, spec("broadcast")).steps == n - 2 + best
     with pytest.raises(Unsupported, match="go together"):
         build("broadcast", "chain", 4, alpha=1e-6)
-
-
-@pytest.mark.parametrize(("collective", "name"), PAIRS)
-def test_a_ranks_part_is_the_filter_of_everyones(collective: str, name: str) -> None:
-    """`Step.moves(rank)` gives exactly the moves that touch the rank, in the same order."""
-    for n in (*range(1, 10), 13):
-        for root in roots(spec(collective), n):
-            for make in (draft, build):
-                try:
-                    schedule = make(collective, name, n, root=root)
-                except Unsupported:
-                    continue
-                for step in schedule.steps:
-                    every = step.moves()
-                    for rank in range(n):
-                        mine = step.moves(rank).table
-                        assert np.array_equal(mine, every.touching(rank).table), (n, rank)
 
 
 @pytest.mark.parametrize(("collective", "name"), PAIRS)

@@ -16,8 +16,8 @@ def bruck(n: int) -> Schedule:
     def step(have: int) -> Step:
         count = min(have, n - have)
 
-        def make(rank: int | None) -> Moves:
-            src = np.arange(n) if rank is None else np.unique([rank, (rank + have) % n])
+        def make() -> Moves:
+            src = np.arange(n)
             # Rank r has the parts r … r+have−1 and sends the first of them to rank r−have.
             before_end = np.minimum(count, n - src)
             head = moves(src, (src - have) % n, src, count=before_end)

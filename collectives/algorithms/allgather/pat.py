@@ -50,10 +50,9 @@ def pat(n: int, aggregate: int | None = None) -> Schedule:
     def step(distance: int, come: range) -> Step:
         offset = np.array(come)
 
-        def make(rank: int | None) -> Moves:
-            src = np.arange(n) if rank is None else np.unique([rank, (rank - distance) % n])
-            src = np.repeat(src, len(offset))
-            part = src - np.tile(offset, len(src) // len(offset))
+        def make() -> Moves:
+            src = np.repeat(np.arange(n), len(offset))
+            part = src - np.tile(offset, n)
             return moves(src, (src + distance) % n, part % n)
 
         return Step(make)

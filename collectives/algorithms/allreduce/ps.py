@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.passes import reverse, then
 from collectives.schedule import Schedule, Step
 
@@ -11,8 +11,6 @@ def ps(n: int, root: int = 0) -> Schedule:
     """2 steps; the server receives n−1 vectors and sends n−1 vectors, every worker one each way."""
     workers = np.delete(np.arange(n), root)
 
-    def make(rank: int | None) -> Moves:
-        return moves(workers if rank in (None, root) else [rank], root, 0, reduce=True)
-
-    push = Schedule(n, 1, (Step(make),) if n > 1 else ())
+    step = Step.fixed(moves(workers, root, 0, reduce=True))
+    push = Schedule(n, 1, (step,) if n > 1 else ())
     return then(push, reverse(push))

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.schedule import Schedule, Step
 
 
@@ -15,11 +15,9 @@ def recursive_doubling(n: int) -> Schedule:
             " use tree, or halving_doubling, which folds"
         )
 
-    def step(distance: int) -> Step:
-        def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.unique([rank, rank ^ distance])
-            return moves(r, r ^ distance, 0, reduce=True)
+    r = np.arange(n)
 
-        return Step(make)
+    def step(distance: int) -> Step:
+        return Step(lambda: moves(r, r ^ distance, 0, reduce=True))
 
     return Schedule(n, 1, tuple(step(1 << bit) for bit in range(n.bit_length() - 1)))

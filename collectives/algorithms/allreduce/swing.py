@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unsupported
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.passes import reverse, then
 from collectives.schedule import Schedule, Step
 
@@ -52,12 +52,9 @@ def swing(n: int) -> Schedule:
     start = _starts(n, partner)
 
     def step(s: int) -> Step:
-        def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.unique([rank, partner[s, rank]])
-            to = partner[s, r]
-            return moves(r, to, start[s + 1, to], count=n >> (s + 1), reduce=True)
-
-        return Step(make)
+        to = partner[s]
+        first = start[s + 1, to]
+        return Step(lambda: moves(np.arange(n), to, first, count=n >> (s + 1), reduce=True))
 
     scatter = Schedule(n, n, tuple(step(s) for s in range(len(partner))))
     return then(scatter, reverse(scatter))

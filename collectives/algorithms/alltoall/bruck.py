@@ -15,9 +15,8 @@ def bruck(n: int) -> Schedule:
     def step(hop: int) -> Step:
         far = np.arange(n)[np.arange(n) & hop != 0]
 
-        def make(rank: int | None) -> Moves:
-            at = np.arange(n) if rank is None else np.unique([rank, (rank - hop) % n])
-            at, distance = np.repeat(at, len(far)), np.tile(far, len(at))
+        def make() -> Moves:
+            at, distance = np.repeat(np.arange(n), len(far)), np.tile(far, n)
             # A part d places from its goal has come by d's lower digits already.
             source = (at - distance % hop) % n
             return moves(at, (at + hop) % n, source * n + (source + distance) % n)

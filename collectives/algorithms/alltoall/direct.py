@@ -8,8 +8,8 @@ from collectives.schedule import Schedule, Step
 def direct(n: int) -> Schedule:
     """1 step; (n−1)/n of a rank's parts each way."""
 
-    def make(rank: int | None) -> Moves:
-        src, dst = everyone(n, rank)
+    def make() -> Moves:
+        src, dst = everyone(n)
         return moves(src, dst, src * n + dst)
 
     return Schedule(n, n * n, (Step(make),) if n > 1 else ())

@@ -19,18 +19,16 @@ def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:
     inner = [int(np.prod(sizes[:level])) for level in range(len(sizes))]
     source, goal = (ranks.ravel() for ranks in np.divmod(np.arange(n * n), n))
 
-    def step(level: int, distance: int) -> Step:
+    def steps(level: int) -> list[Step]:
+        """A step for every distance inside a level."""
         size, unit = sizes[level], inner[level]
         # Levels further out are done: there a part is where it wants to be.
         at = source % (unit * size) + goal // (unit * size) * (unit * size)
         apart = (goal // unit - source // unit) % size
-        far = np.flatnonzero(apart == distance)
         to = at + (goal // unit % size - at // unit % size) * unit
-        return Step.fixed(moves(at[far], to[far], far))
+        order, edges = np.argsort(apart, kind="stable"), np.cumsum(np.bincount(apart))
+        parts = np.split(order, edges[:-1])[1:]
+        return [Step.fixed(moves(at[far], to[far], far)) for far in parts]
 
-    steps = [
-        step(level, distance)
-        for level in reversed(range(len(sizes)))
-        for distance in range(1, sizes[level])
-    ]
-    return Schedule(n, n * n, tuple(steps))
+    levels = reversed(range(len(sizes)))
+    return Schedule(n, n * n, tuple(step for level in levels for step in steps(level)))

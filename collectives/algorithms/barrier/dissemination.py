@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.schedule import Schedule, Step
 
 
@@ -11,12 +11,9 @@ def dissemination(n: int) -> Schedule:
 
     After the step of distance d a rank has heard, directly or not, of the 2d ranks up to itself.
     """
+    ranks = np.arange(n)
 
     def step(distance: int) -> Step:
-        def make(rank: int | None) -> Moves:
-            src = np.arange(n) if rank is None else np.unique([rank, (rank - distance) % n])
-            return moves(src, (src + distance) % n, 0, reduce=True)
-
-        return Step(make)
+        return Step(lambda: moves(ranks, (ranks + distance) % n, 0, reduce=True))
 
     return Schedule(n, 1, tuple(step(1 << bit) for bit in range((n - 1).bit_length())))

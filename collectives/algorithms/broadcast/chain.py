@@ -4,12 +4,11 @@ import math
 
 from collectives.errors import Unsupported
 from collectives.moves import moves
-from collectives.passes import pipeline, rotate
+from collectives.passes import MOST_SEGMENTS, pipeline, rotate
 from collectives.schedule import Schedule, Step
 
 # Where latency and bandwidth are unknown: the pipeline's fill costs (n−2)/16 of the vector's time.
 SEGMENTS = 16
-_MOST = 4096
 
 
 def best_segments(n: int, nbytes: float, alpha: float, beta: float) -> int:
@@ -17,7 +16,11 @@ def best_segments(n: int, nbytes: float, alpha: float, beta: float) -> int:
 
     ``alpha``: seconds a message; ``beta``: seconds a byte.
     """
-    return min(_MOST, max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha)))) if n > 2 else 1
+    return (
+        min(MOST_SEGMENTS, max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))))
+        if n > 2
+        else 1
+    )
 
 
 def chain(

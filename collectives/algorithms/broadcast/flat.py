@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.passes import rotate
 from collectives.schedule import Schedule, Step
 
@@ -11,7 +11,5 @@ def flat(n: int, root: int = 0) -> Schedule:
     """1 step; the root sends the vector n−1 times, every other rank receives it once."""
     others = np.arange(1, n)
 
-    def make(rank: int | None) -> Moves:
-        return moves(0, [rank] if rank else others, 0)
-
-    return rotate(Schedule(n, 1, (Step(make),) if n > 1 else ()), root)
+    step = Step.fixed(moves(0, others, 0))
+    return rotate(Schedule(n, 1, (step,) if n > 1 else ()), root)

@@ -8,8 +8,8 @@ from collectives.schedule import Schedule, Step
 def direct(n: int) -> Schedule:
     """1 step, in which rank r sends chunk d to every rank d; (n−1)/n of the vector each way."""
 
-    def make(rank: int | None) -> Moves:
-        src, dst = everyone(n, rank)
+    def make() -> Moves:
+        src, dst = everyone(n)
         return moves(src, dst, dst, reduce=True)
 
     return Schedule(n, n, (Step(make),) if n > 1 else ())

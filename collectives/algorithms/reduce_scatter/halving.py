@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.schedule import Schedule, Step
 
 
@@ -12,14 +12,12 @@ def halving(n: int) -> Schedule:
     if n & (n - 1):
         raise Unsupported(f"halving needs a power of two of ranks, not {n}; use ring or bruck")
 
-    def step(half: int) -> Step:
-        def make(rank: int | None) -> Moves:
-            r = np.arange(n) if rank is None else np.unique([rank, rank ^ half])
-            # The partner's half of the chunks that both are still responsible for.
-            theirs = (r ^ half) & ~(half - 1)
-            return moves(r, r ^ half, theirs, count=half, reduce=True)
+    r = np.arange(n)
 
-        return Step(make)
+    def step(half: int) -> Step:
+        # The partner's half of the chunks that both are still responsible for.
+        theirs = (r ^ half) & ~(half - 1)
+        return Step(lambda: moves(r, r ^ half, theirs, count=half, reduce=True))
 
     halves = [1 << bit for bit in reversed(range(n.bit_length() - 1))]
     return Schedule(n, n, tuple(step(half) for half in halves))

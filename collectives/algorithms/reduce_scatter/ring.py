@@ -11,12 +11,9 @@ def ring(n: int) -> Schedule:
 
     In step s rank r passes chunk r−1−s on to rank r+1.
     """
+    r = np.arange(n)
 
     def step(s: int) -> Step:
-        def make(rank: int | None) -> object:
-            r = np.arange(n) if rank is None else np.unique([(rank - 1) % n, rank])
-            return moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True)
-
-        return Step(make, alike="ring")  # type: ignore[arg-type]
+        return Step(lambda: moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True), alike="ring")
 
     return Schedule(n, n, tuple(step(s) for s in range(n - 1)))

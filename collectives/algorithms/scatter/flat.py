@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.passes import rotate
 from collectives.schedule import Schedule, Step
 
@@ -11,8 +11,5 @@ def flat(n: int, root: int = 0) -> Schedule:
     """1 step; the root sends (n−1)/n of the vector, every other rank receives 1/n."""
     others = np.arange(1, n)
 
-    def make(rank: int | None) -> Moves:
-        to = np.array([rank]) if rank else others
-        return moves(0, to, to)
-
-    return rotate(Schedule(n, n, (Step(make),) if n > 1 else ()), root, chunks=True)
+    step = Step.fixed(moves(0, others, others))
+    return rotate(Schedule(n, n, (step,) if n > 1 else ()), root, chunks=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
+from collectives.moves import moves
 from collectives.schedule import Schedule, Step
 
 
@@ -10,7 +10,5 @@ def direct(n: int) -> Schedule:
     """1 step; one vector each way. Of an odd number of ranks the last one has no partner."""
     paired = np.arange(n - n % 2)
 
-    def make(rank: int | None) -> Moves:
-        return moves(paired, paired ^ 1, paired)
-
-    return Schedule(n, n, (Step(make),) if n > 1 else ())
+    step = Step.fixed(moves(paired, paired ^ 1, paired))
+    return Schedule(n, n, (step,) if n > 1 else ())
