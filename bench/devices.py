@@ -62,6 +62,9 @@ def driver_here() -> bool:
 
 def visible() -> tuple[Any, int]:
     """CuPy, and how many GPUs it sees. Raises Unavailable with all that was found missing."""
+    # Read when CUDA starts, which counting does. A kernel that is loaded only when it is first
+    # launched waits for the device then, and with it for a rank that has still to launch.
+    os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
     try:
         cupy = load_cupy()
         return cupy, count_gpus(cupy)
@@ -78,12 +81,12 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     would share a GPU unasked; both on all ranks alike.
     """
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
-    chosen = _picked(world, local) if options.gpus is None else []
-    device, problem, unsupported = None, "", False
     if world.name == "inproc":
         # Streams of several ranks on one GPU must not share a queue of the hardware's: a kernel
-        # would wait behind the very one that waits for it.
+        # would wait behind the very one that waits for it. Before CUDA starts, like `visible`.
         os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    chosen = _picked(world, local) if options.gpus is None else []
+    device, problem, unsupported = None, "", False
     try:
         cupy, count = visible()
         here = local.index(world.rank)
@@ -103,6 +106,11 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
     if not options.oversubscribe_gpu and (refusal := pick.sharing(uuids)):
         raise Unsupported(refusal)
     remarks = _remarks(world, uuids)
+    if len(set(uuids)) == 1:
+        remarks.append(
+            "all bytes pass through this GPU's memory and over no link: busbw is a reckoning; % of"
+            " limit is of what the GPU's own copies reach, measured beside the rows"
+        )
     if chosen:
         remarks.append(f"GPUs as topology pick ranks them: {' '.join(chosen)}")
     return Taken(device, bool(pick.several(uuids)), remarks)
@@ -166,6 +174,11 @@ def _agree(everyone: list[list[Any]]) -> None:
 def _remarks(world: World, uuids: list[str]) -> list[str]:
     """What the table must say of ranks that share a GPU."""
     found = []
+    if world.size == 1:
+        found.append(
+            "one rank: nothing crosses a link; out of place is a copy inside the GPU, and in place"
+            " nothing needs to move"
+        )
     for uuid, ranks in pick.several(uuids).items():
         whom = f"ranks {', '.join(map(str, ranks))} share GPU {uuid}"
         if world.name == "inproc":
@@ -192,11 +205,12 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
     from collectives.transports.nccl_said import listening
 
     taken = wanted or take(world, options, library=True)
-    nccl = load_nccl()
+    nccl, remarks = load_nccl(), taken.remarks
     if taken.shared:
         everyone = world.gather(f"{taken.device.uuid} of {hostname()}")
         threads = world.name == "inproc"
         version = int(nccl.get_version())
+        remarks = [*remarks, *pick.only_right(version)]
         os.environ.update(
             pick.oversubscribed(
                 everyone, version, world.rank, threads=threads, env=dict(os.environ)
@@ -213,7 +227,7 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
             deadline=options.deadline,
             log=log,
         )
-    transport.remarks = taken.remarks
+    transport.remarks = remarks
     return transport
 
 
@@ -241,7 +255,9 @@ def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transp
     problems = [one for one in world.gather(problem) if one]
     if not problems:
         try:
-            return transport, nccl_transport(world, options, taken)
+            baseline = nccl_transport(world, options, taken)
+            transport.remarks += [r for r in baseline.remarks if r not in transport.remarks]
+            return transport, baseline
         except (Unsupported, Unavailable) as error:  # the same on every rank
             problems = [str(error)]
     transport.remarks.append(f"without NCCL to compare with: {problems[0]}")

@@ -239,6 +239,7 @@ def _let_go(world: World, transport: Transport) -> Iterator[None]:
     if give_up is not None:
         world.barrier()
         transport.close()
+        world.barrier()  # in closing, ranks may write into each other's memory
 
 
 def _groups(

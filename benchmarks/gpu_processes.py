@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -13,17 +15,19 @@ from typing import Any
 
 import gpu_right as sections
 import numpy as np
+from gpu_page import Page
 
 from collectives.gpu.device import Device
+from collectives.gpu.load import load_nccl
+from collectives.gpu.pick import oversubscribed
 from collectives.transports.ipc import IpcTransport
 from collectives.world import How, Json
 
 __all__ = ["play", "right"]
 
 # Waits of time-sliced processes take milliseconds each: fewer sizes than among threads.
-SIZES = (4, 64 * sections.KB, 16 * sections.MB, sections.GB)
+SIZES = (4, 64 * sections.KB, 16 * sections.MB)
 KINDS = sections.KINDS
-LIMIT_S = 1800
 
 
 class SocketWorld:
@@ -40,7 +44,7 @@ class SocketWorld:
             self._links: list[Connection] = sorted(found, key=lambda link: self._read(link))
         else:
             while not Path(f"{address}.open").exists():
-                pass
+                time.sleep(0.01)
             self._links = [Client(address, "AF_UNIX")]
             self._links[0].send_bytes(json.dumps(rank).encode())
 
@@ -79,41 +83,66 @@ class SocketWorld:
         return []
 
 
-def play(cupy: Any, rank: int, size: int, address: str) -> None:
-    """One process's part; rank 0 prints what was found as JSON."""
-    world: Any = SocketWorld(rank, size, address)
-    transport = IpcTransport(world, Device(cupy, 0), deadline=sections.DEADLINE_S)
-    found = sections.judge(transport, SIZES, KINDS)
-    world.barrier()
-    transport.close()
-    if rank == 0:
-        print(json.dumps(found))
+def play(cupy: Any, what: str, rank: str, size: str, address: str) -> None:
+    """One process's part, over ``ipc`` or ``nccl``; rank 0 prints what it kept as JSON."""
+    world: Any = SocketWorld(int(rank), int(size), address)
+    device, page = Device(cupy, 0), Page(out=sys.stderr)
+    page.table(what, "", sections.COLUMNS)
+    transport = (_nccl if what == "nccl" else _ipc)(world, device)
+    sections.ended(transport, lambda one: sections.judge(one, SIZES, KINDS, page))
+    if world.rank == 0:
+        print(json.dumps(page.kept))
 
 
-def right(script: Sequence[str], ranks: Sequence[int] = (2, 4, 8)) -> list[str]:
-    """Every all-reduce over ipc among processes; ``script`` starts one, given its rank and all else."""
-    found: dict[int, dict[str, list[str]]] = {}
-    for n in ranks:
-        with TemporaryDirectory() as folder:
-            address = str(Path(folder) / "meet")
-            command = [sys.executable, *script]
-            people = [
-                subprocess.Popen(
-                    [*command, str(rank), str(n), address], stdout=subprocess.PIPE, text=True
-                )
-                for rank in range(n)
-            ]
-            try:
-                said = [one.communicate(timeout=LIMIT_S)[0] for one in people]
-            finally:
-                for one in people:
-                    one.kill()
-            if any(one.returncode for one in people):
-                raise RuntimeError(f"processes ended with {[one.returncode for one in people]}")
-            found[n] = json.loads(said[0])
-    told = (
-        f"Memory mapped by IPC handles. Processes on one GPU are time-sliced unless MPS runs, so this"
-        f" shows that results are right, never speed. Sizes {', '.join(map(str, SIZES))} bytes;"
-        f" {', '.join(KINDS)}; sum; every byte compared."
+def _ipc(world: Any, device: Device) -> Any:
+    return IpcTransport(world, device, deadline=sections.DEADLINE_S)
+
+
+def _nccl(world: Any, device: Device) -> Any:
+    from collectives.transports.nccl import NcclTransport
+
+    nccl = load_nccl()
+    uuids = world.gather(device.uuid)
+    version = int(nccl.get_version())
+    os.environ.update(oversubscribed(uuids, version, world.rank, threads=False, env=os.environ))
+    # Ranks that NCCL takes for hosts of their own talk over sockets, here without a network.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+    return NcclTransport(world, device, nccl, cold=False, deadline=sections.DEADLINE_S)
+
+
+def right(
+    page: Page, script: Sequence[str], ranks: Sequence[int], what: str = "ipc", told: str = ""
+) -> None:
+    """Every all-reduce among processes; ``script`` starts one, given what, its rank and all else."""
+    page.table(
+        f"Right over `{what}`, ranks as processes",
+        f"{told or 'Memory mapped by IPC handles.'} Correctness only: processes on one GPU are"
+        f" time-sliced unless MPS runs. {sections.TOLD}",
+        sections.COLUMNS,
     )
-    return sections.verdicts("### Right over `ipc`, ranks as processes", found, told)
+    for n in ranks:
+        for row in _run([sys.executable, *script, what], n):
+            page.row(*(row[name] for name in sections.COLUMNS), algorithms=row.get("algorithms"))
+
+
+def _run(command: Sequence[str], n: int) -> list[dict[str, Any]]:
+    """The rows of n processes, all of which have ended when this returns."""
+    with TemporaryDirectory() as folder:
+        address = str(Path(folder) / "meet")
+        people = [
+            subprocess.Popen(
+                [*command, str(rank), str(n), address], stdout=subprocess.PIPE, text=True
+            )
+            for rank in range(n)
+        ]
+        try:
+            said = people[0].communicate()[0]
+            statuses = [one.wait(30) for one in people]
+        finally:
+            for one in people:
+                one.kill()
+                one.wait()
+    if any(statuses):
+        raise RuntimeError(f"processes ended with {statuses}")
+    found: list[dict[str, Any]] = json.loads(said)
+    return found

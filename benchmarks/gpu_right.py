@@ -1,7 +1,7 @@
 """The sections of gpu_one.py on right results, and what its others share with them.
 
-A section returns lines of Markdown and needs a GPU only through ``cupy``. Ranks are threads of this
-process, all on GPU 0, so that their kernels run at once.
+A section writes to a page and needs a GPU only through ``cupy``. Ranks are threads of this process,
+all on GPU 0, so that their kernels run at once.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gpu_page import Page
 
 from collectives.catalogue import algorithms, build, spec
 from collectives.dtypes import dtype
@@ -31,14 +32,35 @@ from collectives.worlds.inproc import run
 SPEC, SUM = spec("allreduce"), op("sum")
 KINDS = ("float", "half", "bfloat16", "double")
 KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
-SIZES = (4, KB, 64 * KB, MB, 16 * MB, 256 * MB, GB)
 PERIOD = 4099  # elements after which the inputs repeat: a prime, so that no chunk is like another
 DEADLINE_S = 60.0
 POISON = 0xEE
-# Bytes from which a result is compared on the GPU.
-LARGE = MB
-# Vectors that a rank may need at once: in, out, scratch, staging, and the comparison's.
-VECTORS = 6
+# Vectors that a rank may need at once: in, out, scratch, staging.
+VECTORS = 5
+COLUMNS = ("ranks", "type", "bytes", "algorithms right", "wrong")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of a run's cases: ``right`` where all is compared, ``some`` in a first look at it.
+
+    ``large`` and ``small``: of what is timed. ``ranks``: in most sections; ``repeats`` of a
+    measurement.
+    """
+
+    right: tuple[int, ...]
+    some: tuple[int, ...]
+    large: tuple[int, ...]
+    ranks: tuple[int, ...] = (2, 4, 8)
+    small: int = 4 * KB
+    repeats: int = 5
+
+
+SIZES = Sizes(
+    right=(4, KB, 64 * KB, MB, 16 * MB, 256 * MB, GB),
+    some=(4, 64 * KB, 16 * MB),
+    large=(64 * MB, 256 * MB, GB),
+)
 
 
 @dataclass
@@ -81,116 +103,122 @@ def fill(device: Device, stream: Any, array: DeviceArray, tile: np.ndarray[Any, 
         filled += more
 
 
-def differ(device: Device, array: DeviceArray, tile: np.ndarray[Any, Any]) -> bool:
-    """Whether an array is anything but a repeated tile, every byte compared."""
-    raw, bytes_ = array.view(np.uint8), tile.view(np.uint8)
-    if len(raw) < LARGE or not hasattr(device.xp, "asarray"):
-        return not np.array_equal(raw.host(), np.resize(bytes_, len(raw)))
-    xp = device.xp
-    there, wanted = xp.asarray(raw), xp.asarray(bytes_)
-    whole = len(raw) // len(bytes_) * len(bytes_)
-    wrong = bool((there[:whole].reshape(-1, len(bytes_)) != wanted).any())
-    wrong |= bool((there[whole:] != wanted[: len(raw) - whole]).any())
-    del there, wanted
-    xp.get_default_memory_pool().free_all_blocks()
-    return wrong
+class Judge:
+    """Whether an array is a repeated tile, every byte compared on the GPU; made while nobody fires."""
+
+    def __init__(self, transport: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
+        device, self._lane = transport.device, transport.lane
+        there = device.allocate(tile.nbytes).view(tile.dtype)
+        there[:] = tile
+        self._count = device.allocate(8)
+        self._call = self._lane.kernels.differ(array, there, self._count.view(np.uint64))
+        self._held = there
+        self.wrong()  # a first launch is slower, and is over before ranks wait for each other
+
+    def wrong(self) -> int:
+        """Elements that differ."""
+        self._count[:] = 0
+        self._lane.enqueue([self._call])
+        self._lane.wait()
+        return int(self._count.view(np.uint64).host()[0])
 
 
-def judge(transport: Any, sizes: Sequence[int], kinds: Sequence[str]) -> dict[str, list[str]]:
+Found = dict[str, list[str]]
+
+
+def judge(
+    transport: Any, sizes: Sequence[int], kinds: Sequence[str], page: Page | None = None
+) -> Found:
     """Every algorithm at every size and type, eager and from a graph; what was wrong, by name.
 
-    A name without an entry is refused for this many ranks. All ranks get the same.
+    A name without an entry is refused for this many ranks. All ranks get the same; rank 0 writes a
+    row for each type and size to the page.
     """
     world: World = transport.world
-    device, stream = transport.device, transport.lane.stream
-    found: dict[str, list[str]] = {}
+    found: Found = {}
     for kind in kinds:
-        wanted = sum(inputs(rank, kind).astype(np.float64) for rank in range(world.size))
-        tile = np.asarray(wanted).astype(dtype(kind))
         for size in sizes:
-            elements = max(1, size // dtype(kind).itemsize)
-            room = int(world.broadcast(device.memory()[0]))
+            world.barrier()
+            transport.device.sweep()
+            room = int(world.broadcast(transport.device.memory()[0]))
             if world.size * size * VECTORS > room:
-                found.setdefault(f"({size} bytes: GPU memory is too small)", [])
+                if page is not None and world.rank == 0:
+                    page.row(world.size, kind, size, "skipped: too little memory", "")
                 continue
-            source, target = (
-                transport.allocate(elements * dtype(kind).itemsize).view(dtype(kind))
-                for _ in range(2)
-            )
-            fill(device, stream, source, inputs(world.rank, kind))
-            for name in algorithms("allreduce"):
-                try:
-                    one = bound(transport, name, source, target)
-                except Unsupported:
-                    continue
-                wrong = False
-                for _ in range(2):
-                    target.view(np.uint8)[:] = POISON
-                    world.barrier()
-                    one.action()
-                    wrong |= differ(device, target, tile)
-                    world.barrier()
-                one.action.close()
-                ranks = [r for r, bad in enumerate(world.gather(wrong)) if bad]
+            these = _each(transport, size, kind)
+            for name, ranks in these.items():
                 found.setdefault(name, [])
                 if ranks:
                     found[name].append(f"{size} B {kind} on ranks {ranks}")
+            if page is not None and world.rank == 0:
+                wrong = [name for name, ranks in these.items() if ranks]
+                right = f"{len(these) - len(wrong)} of {len(these)}"
+                page.row(world.size, kind, size, right, ", ".join(wrong), algorithms=list(these))
     return found
 
 
-def verdicts(title: str, found: dict[int, dict[str, list[str]]], what: str) -> list[str]:
-    """A table of algorithms by ranks."""
-    names = sorted({name for one in found.values() for name in one})
-    lines = [title, "", what, ""]
-    lines += [f"| algorithm | {' | '.join(f'{n} ranks' for n in found)} |"]
-    lines += ["|---" * (1 + len(found)) + "|"]
-    for name in names:
-        cells = []
-        for one in found.values():
-            wrong = one.get(name)
-            if name.startswith("("):
-                cells.append("skipped" if name in one else "done")
-            else:
-                cells.append("refused" if wrong is None else "right" if not wrong else wrong[0])
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return lines
+def _each(transport: Any, size: int, kind: str) -> dict[str, list[int]]:
+    """The ranks on which each algorithm is wrong."""
+    world, device, of = transport.world, transport.device, dtype(kind)
+    elements = max(1, size // of.itemsize)
+    source, target = (transport.allocate(elements * of.itemsize).view(of) for _ in range(2))
+    fill(device, transport.lane.stream, source, inputs(world.rank, kind))
+    wanted = sum(inputs(rank, kind).astype(np.float64) for rank in range(world.size))
+    judge = Judge(transport, target, np.asarray(wanted).astype(of))
+    found = {}
+    for name in algorithms("allreduce"):
+        try:
+            one = bound(transport, name, source, target)
+        except Unsupported:
+            continue
+        wrong = 0
+        for _ in range(3):  # eager, and twice from a graph
+            target.view(np.uint8)[:] = POISON
+            world.barrier()
+            one.action()
+            wrong += judge.wrong()
+            world.barrier()
+        one.action.close()
+        found[name] = [r for r, bad in enumerate(world.gather(wrong)) if bad]
+    return found
 
 
-def right(cupy: Any, sizes: Sequence[int] = SIZES, ranks: Sequence[int] = (2, 4, 8)) -> list[str]:
+def right(
+    page: Page, cupy: Any, sizes: Sequence[int], ranks: Sequence[int], what: str = ""
+) -> None:
     """Every all-reduce over ipc, ranks as threads."""
-    found: dict[int, dict[str, list[str]]] = {}
+    page.table(f"Right over `ipc`, ranks as threads{what}", TOLD, COLUMNS)
     for n in ranks:
-        found[n] = on_threads(cupy, n, lambda transport: judge(transport, sizes, KINDS))
-    return verdicts("### Right over `ipc`, ranks as threads", found, _told(sizes, KINDS))
+        on_threads(cupy, n, lambda transport: judge(transport, sizes, KINDS, page))
 
 
 def right_over_nccl(
-    cupy: Any, nccl: Any, sizes: Sequence[int] = SIZES, ranks: Sequence[int] = (2, 4)
-) -> list[str]:
-    """Every all-reduce over nccl, ranks as threads that share the GPU."""
+    page: Page, cupy: Any, nccl: Any, sizes: Sequence[int], ranks: Sequence[int]
+) -> None:
+    """Every all-reduce over nccl, ranks as threads that share the GPU, where this NCCL takes that."""
     from collectives.transports.nccl import NcclTransport
 
-    os.environ.update(
-        pick.oversubscribed(
-            ["one GPU"] * max(ranks), int(nccl.get_version()), 0, threads=True, env=os.environ
-        )
-    )
+    page.table("Right over `nccl`, ranks as threads on one GPU", TOLD, COLUMNS)
+    version = int(nccl.get_version())
+    try:
+        uuids = ["one GPU"] * max(ranks)
+        given = pick.oversubscribed(uuids, version, 0, threads=True, env=os.environ)
+    except Unsupported as error:
+        page.row("-", "-", "-", f"not tried: {error}", "")
+        return
+    os.environ.update(given)
 
     def make(world: World, device: Device) -> NcclTransport:
         return NcclTransport(world, device, nccl, cold=False, deadline=DEADLINE_S)
 
-    found: dict[int, dict[str, list[str]]] = {}
     for n in ranks:
-        found[n] = on_threads(cupy, n, lambda t: judge(t, sizes, KINDS), make)
-    title = "### Right over `nccl`, ranks as threads on one GPU"
-    return verdicts(title, found, _told(sizes, KINDS))
+        on_threads(cupy, n, lambda t: judge(t, sizes, KINDS, page), make)
 
 
-def _told(sizes: Sequence[int], kinds: Sequence[str]) -> str:
-    return (
-        f"Sizes {', '.join(map(str, sizes))} bytes; {', '.join(kinds)}; sum; fired twice, the second"
-        " time from a graph; every byte compared, over poisoned memory."
-    )
+TOLD = (
+    "All-reduce, sum; every algorithm that serves so many ranks, fired three times, twice from a"
+    " graph; every byte compared, over poisoned memory."
+)
 
 
 def on_threads(
@@ -206,9 +234,19 @@ def on_threads(
         device = Device(cupy, 0)
         given = {"deadline": DEADLINE_S, **options}
         transport = make(world, device) if make else IpcTransport(world, device, **given)
-        result = body(transport)
-        world.barrier()
-        transport.close()
-        return result
+        return ended(transport, body)
 
-    return run(nranks, rank, deadline=20 * DEADLINE_S)[0]
+    return run(nranks, rank, deadline=5 * DEADLINE_S)[0]
+
+
+def ended(transport: Any, body: Callable[[Any], Any]) -> Any:
+    """What ``body(transport)`` gives, the transport closed; where it fails it gives up, so none hangs."""
+    try:
+        result = body(transport)
+        transport.world.barrier()
+    except BaseException:
+        transport.give_up()
+        raise
+    transport.close()
+    transport.world.barrier()  # in closing, ranks may write into each other's memory
+    return result

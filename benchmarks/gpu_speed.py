@@ -1,26 +1,43 @@
-"""The sections of gpu_one.py on speed: two-shot, small sizes, what plans cost, NCCL alone."""
+"""The sections of gpu_one.py on speed: two-shot, small sizes, what plans cost, variants, NCCL alone."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
-from gpu_right import DEADLINE_S, GB, KB, MB, SPEC, SUM, Bound, bound, fill, inputs, on_threads
+from gpu_page import Page
+from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, Judge, bound, fill, inputs, on_threads
 
 from collectives.catalogue import build
+from collectives.errors import Unsupported
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
+from collectives.gpu.ipc_kernels import PLAIN, Variant
 from collectives.gpu.lane import Lane
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.shared.ceiling import least
 from collectives.transport import LibraryCall
+from collectives.transports.nccl_library import library_calls
 from collectives.world import World
 from collectives.worlds.inproc import run
 
-SIZES = (64 * MB, 256 * MB, GB)
+# What the executor may be compiled as; see `collectives.gpu.ipc_kernels.Variant`.
+VARIANTS = {
+    "plain": PLAIN,
+    "chunks of 32 KB": Variant(chunk=32 * KB),
+    "chunks of 64 KB": Variant(chunk=64 * KB),
+    "chunks of 128 KB": Variant(chunk=128 * KB),
+    "loads past L1": Variant(no_allocate=True),
+    "streaming stores": Variant(streaming=True),
+    "relaxed polls": Variant(relaxed=True),
+    "256 threads, 4 blocks": Variant(threads=256, blocks=4),
+    "bulk copies": Variant(bulk=True),
+    "all but bulk": Variant(256, 4, 64 * KB, no_allocate=True, streaming=True, relaxed=True),
+}
 
 
 def source_of(transport: Any, size: int) -> Any:
@@ -30,7 +47,7 @@ def source_of(transport: Any, size: int) -> Any:
     return source
 
 
-def copy_rate(cupy: Any, nbytes: int = GB, turns: int = 10) -> float:
+def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
     """Bytes per second, read and written both counted, of a copy inside the GPU; the median."""
 
     def body(world: Any) -> float:
@@ -56,18 +73,26 @@ def timed(transport: Any, one: Bound, firings: int, repeats: int) -> list[float]
     return [float(x) for x in transport.world.combine(np.array(own), "max")]
 
 
-def two_shot(cupy: Any, sizes: Sequence[int] = SIZES, ranks: Sequence[int] = (2, 4)) -> list[str]:
+def moved(n: int, size: int, in_place: bool) -> int:
+    """Bytes that an all-reduce of n ranks on one GPU must read and write."""
+    # Elements of a part: the vector is one part.
+    layout = Layout.of(build("allreduce", "sharded_ps", n), SPEC)
+    found = least(layout, size // 4, 4, in_place)
+    return found.reads + found.writes
+
+
+def two_shot(
+    page: Page, cupy: Any, sizes: Sequence[int], ranks: Sequence[int], repeats: int
+) -> None:
     """The share of what the copy rate allows for the bytes that two-shot must move."""
-    rate = copy_rate(cupy, max(sizes))
-    lines = [
-        "### Two-shot over peer memory, ranks as threads",
-        "",
-        f"A copy inside the GPU moves {rate / 1e9:.0f} GB/s, read and written both counted (median of"
-        " 10). `sharded_ps`, float sum, 20 firings back to back as graphs, median of 5 (and range).",
-        "",
-        "| ranks | bytes | placement | time (us) | moved (GB/s) | share of the copy rate |",
-        "|---|---|---|---|---|---|",
-    ]
+    rates = {size: copy_rate(cupy, size) for size in sizes}
+    page.table(
+        "Two-shot over peer memory, ranks as threads",
+        "`sharded_ps`, float sum, 20 firings back to back as graphs, the slowest rank, median of"
+        f" {repeats} (and range), against a copy of as many bytes inside the GPU, read and written"
+        " both counted (median of 10).",
+        ("ranks", "bytes", "placement", "time (us)", "moved (GB/s)", "copy (GB/s)", "share (%)"),
+    )
     for n in ranks:
         for size in sizes:
             for in_place in (False, True):
@@ -76,53 +101,43 @@ def two_shot(cupy: Any, sizes: Sequence[int] = SIZES, ranks: Sequence[int] = (2,
                     source = source_of(transport, size)
                     target = source if in_place else source_of(transport, size)
                     one = bound(transport, "sharded_ps", source, target, in_place)
-                    return timed(transport, one, 20, 5)
+                    return timed(transport, one, 20, repeats)
 
                 times = on_threads(cupy, n, body)
-                layout = Layout.of(build("allreduce", "sharded_ps", n), SPEC)
-                # Elements of a part: the vector is one part.
-                moved = least(layout, size // 4, 4, in_place)
-                speed = (moved.reads + moved.writes) / median(times)
-                where = "in" if in_place else "out"
-                lines.append(
-                    f"| {n} | {size} | {where} | {_us(times)} | {speed / 1e9:.0f} |"
-                    f" {100 * speed / rate:.0f} % |"
-                )
-    return lines
+                speed = moved(n, size, in_place) / median(times)
+                share, where = 100 * speed / rates[size], "in" if in_place else "out"
+                gbs = speed / 1e9, rates[size] / 1e9
+                page.row(n, size, where, _us(times), *gbs, share, seconds=times)
 
 
-def small(cupy: Any, size: int = 4 * KB, ranks: Sequence[int] = (2, 4, 8)) -> list[str]:
+def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) -> None:
     """Small all-reduces, timed by events round graphs."""
-    lines = [
-        f"### {size} bytes, ranks as threads",
-        "",
-        "Float sum, 200 firings back to back as graphs, median of 7 (and range).",
-        "",
-        "| ranks | algorithm | time (us) |",
-        "|---|---|---|",
-    ]
+    page.table(
+        f"{size} bytes, ranks as threads",
+        f"Float sum, 200 firings back to back as graphs, the slowest rank, median of {repeats} (and"
+        " range).",
+        ("ranks", "algorithm", "time (us)"),
+    )
     for n in ranks:
         for name in ("one_shot", "sharded_ps", "ring"):
 
             def body(transport: Any, name: str = name) -> Any:
                 source, target = (source_of(transport, size) for _ in range(2))
-                return timed(transport, bound(transport, name, source, target), 200, 7)
+                return timed(transport, bound(transport, name, source, target), 200, repeats)
 
-            lines.append(f"| {n} | {name} | {_us(on_threads(cupy, n, body))} |")
-    return lines
+            times = on_threads(cupy, n, body)
+            page.row(n, name, _us(times), seconds=times)
 
 
-def overhead(cupy: Any, size: int = KB, ranks: Sequence[int] = (2, 4)) -> list[str]:
+def overhead(page: Page, cupy: Any, ranks: Sequence[int] = (1, 2, 4), size: int = KB) -> None:
     """What plans cost beside moving bytes: eager and from a graph, in each way of firing."""
-    lines = [
-        "### Plan overhead",
-        "",
-        f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds a step"
-        " of the schedule.",
-        "",
-        "| ranks | executor | steps | eager (us/step) | graph (us/step) |",
-        "|---|---|---|---|---|",
-    ]
+    page.table(
+        "Plan overhead",
+        f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds a"
+        " firing. Ranks are threads and share one interpreter, so eager firings of n ranks are"
+        " enqueued one after the other; 1 rank has it alone.",
+        ("ranks", "executor", "steps", "eager (us), one interpreter", "graph (us)"),
+    )
     for n in ranks:
         for executor in EXECUTORS:
 
@@ -132,55 +147,108 @@ def overhead(cupy: Any, size: int = KB, ranks: Sequence[int] = (2, 4)) -> list[s
                 return one.steps, one.action.overhead(50)
 
             steps, took = on_threads(cupy, n, body, executor=executor)
-            cells = [
-                f"{took[w] * 1e6 / steps:.2f}" if w in took else "-" for w in ("eager", "graph")
-            ]
-            lines.append(f"| {n} | {executor} | {steps} | {' | '.join(cells)} |")
-    return lines
+            cells = [took[way] * 1e6 if way in took else "-" for way in ("eager", "graph")]
+            page.row(n, executor, steps, *cells)
 
 
-def baseline(cupy: Any, nccl: Any, sizes: Sequence[int] = (MB, 16 * MB, 256 * MB, GB)) -> list[str]:
-    """NCCL's own all-reduce on 1 rank, and what nccl-tests would call its numbers."""
+def variants(
+    page: Page, cupy: Any, sizes: Sequence[int], small_size: int, ranks: Sequence[int], repeats: int
+) -> None:
+    """The executor's variants beside each other, each proven right before it is timed."""
+    rates = {size: copy_rate(cupy, size) for size in sizes}
+    page.table(
+        "Variants of the executor, ranks as threads",
+        "Out of place, float sum, back to back as graphs, the slowest rank, median of"
+        f" {repeats} (and range). `sharded_ps` reads from all and writes to all at once; `ring` copies"
+        " one to one, which is where bulk copies are.",
+        ("variant", "ranks", "algorithm", "bytes", "time (us)", "share (%)", "wrong"),
+    )
+    cases = [("sharded_ps", size) for size in sizes]
+    cases += [("ring", max(sizes)), ("one_shot", small_size)]
+    for name, variant in VARIANTS.items():
+        for n in ranks:
+            for algorithm, size in cases:
+                _variant(page, cupy, name, variant, n, algorithm, size, rates.get(size), repeats)
+
+
+def _variant(
+    page: Page,
+    cupy: Any,
+    name: str,
+    variant: Variant,
+    n: int,
+    algorithm: str,
+    size: int,
+    rate: float | None,
+    repeats: int,
+) -> None:
+    def body(transport: Any) -> Any:
+        world = transport.world
+        source, target = (source_of(transport, size) for _ in range(2))
+        wanted = sum(inputs(rank, "float") for rank in range(n))
+        judge = Judge(transport, target, wanted.astype(np.float32))
+        one = bound(transport, algorithm, source, target)
+        one.action()
+        wrong = sum(world.gather(judge.wrong()))
+        return wrong, timed(transport, one, 20 if rate else 200, repeats)
+
+    try:
+        wrong, times = on_threads(cupy, n, body, variant=variant)
+    except Unsupported as error:
+        page.row(name, n, algorithm, size, str(error), "-", "-")
+        return
+    speed = moved(n, size, False) / median(times)
+    share = 100 * speed / rate if rate and algorithm != "ring" else "-"
+    page.row(name, n, algorithm, size, _us(times), share, wrong, seconds=times)
+
+
+def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
+    """NCCL's own all-reduce on 1 rank, by our clock and as nccl-tests takes time."""
     from collectives.transports.nccl import NcclTransport
 
-    lines = [
-        "### NCCL alone, 1 rank",
-        "",
-        "As nccl-tests reckons: algbw is bytes over time, busbw that times 2(n-1)/n, so 0 on 1 rank,"
-        " where out of place is a copy inside the GPU and in place nothing moves. Median of 20.",
-        "",
-        "| bytes | out of place (us) | algbw (GB/s) | in place (us) | busbw (GB/s) |",
-        "|---|---|---|---|---|",
-    ]
+    page.table(
+        "NCCL alone, 1 rank",
+        "Out of place a copy inside the GPU, in place nothing moves. Ours: events round each of 20"
+        " firings as graphs, the median. nccl-tests' protocol: 20 calls after 5, one stream, the"
+        " host's clock from the first call to the end of the stream; median of 5 rounds.",
+        ("bytes", "placement", "ours (us)", "protocol (us)", "ours less (%)", "algbw (GB/s)"),
+    )
 
     def make(world: World, device: Device) -> NcclTransport:
         return NcclTransport(world, device, nccl, cold=False, deadline=DEADLINE_S)
 
     for size in sizes:
 
-        def body(transport: Any, size: int = size) -> list[float]:
+        def body(transport: Any, size: int = size) -> list[tuple[float, float]]:
             source, target = (source_of(transport, size) for _ in range(2))
             found = []
             for other in (target, source):
-                action = transport.library(
-                    LibraryCall(
-                        SPEC,
-                        {Buffer.IN: source, Buffer.OUT: other},
-                        SUM,
-                        size // 4,
-                        in_place=other is source,
-                    )
-                )
-                found.append(median(action.times(20, False)))
+                buffers = {Buffer.IN: source, Buffer.OUT: other}
+                call = LibraryCall(SPEC, buffers, SUM, size // 4, in_place=other is source)
+                action = transport.library(call)
+                ours = median(action.times(20, False))
                 action.close()
+                found.append((ours, _protocol(transport.lane, library_calls(transport, call))))
             return found
 
-        out, inside = on_threads(cupy, 1, body, make)
-        lines.append(
-            f"| {size} | {out * 1e6:.1f} | {size / max(out, 1e-9) / 1e9:.0f} | {inside * 1e6:.1f} |"
-            f" {size / max(out, 1e-9) / 1e9 * SPEC.bus_factor(1):.0f} |"
-        )
-    return lines
+        for where, (ours, theirs) in zip(
+            ("out", "in"), on_threads(cupy, 1, body, make), strict=True
+        ):
+            less = 100 * (theirs - ours) / theirs
+            page.row(size, where, ours * 1e6, theirs * 1e6, less, size / max(ours, 1e-9) / 1e9)
+
+
+def _protocol(lane: Lane, calls: list[Any], n: int = 20) -> float:
+    """Seconds of a call as nccl-tests takes them."""
+    lane.enqueue(calls * 5)
+    lane.stream.synchronize()
+    rounds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        lane.enqueue(calls * n)
+        lane.stream.synchronize()
+        rounds.append((time.perf_counter() - start) / n)
+    return median(rounds)
 
 
 def _us(times: Sequence[float]) -> str:

@@ -1,16 +1,20 @@
-# ruff: noqa: D102, N802, N815 -- the names are CuPy's
-"""A machine with GPUs that are not there: device memory in host memory, and CuPy's runtime on it.
+# ruff: noqa: D102
+"""A machine with GPUs that are not there: device memory in host memory, streams, what waits for what.
 
 Streams are queues that run in order when somebody waits or asks, never earlier, so that whoever
-forgets to wait sees old bytes. The rest of CuPy is in `tests.gpu_standin`.
+forgets to wait sees old bytes. What may wait for a whole device does (`Machine.settle`), and nobody
+launches there meanwhile: memory taken or freed while a kernel waits for a rank that has still to
+launch is found out. CuPy's modules are in `tests.gpu_runtime` and `tests.gpu_standin`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +27,27 @@ ALIGN = 256
 POISON = 0xEE
 
 
+# Seconds after which whoever waits for a device is told that it never will be idle.
+LONG_S = 8.0
+NAMES = {
+    1: "cudaErrorInvalidValue",
+    2: "cudaErrorMemoryAllocation",
+    100: "cudaErrorNoDevice",
+    101: "cudaErrorInvalidDevice",
+    400: "cudaErrorInvalidResourceHandle",
+    600: "cudaErrorNotReady",
+    700: "cudaErrorIllegalAddress",
+    801: "cudaErrorNotSupported",
+    900: "cudaErrorStreamCaptureUnsupported",
+}
+
+
 class CUDARuntimeError(RuntimeError):
-    """As CuPy's: the number of the cudaError."""
+    """As CuPy's: the number of the cudaError, and its name."""
 
     def __init__(self, status: int, text: str = "") -> None:
         self.status = status
-        super().__init__(f"cudaError {status}: {text}")
+        super().__init__(f"{NAMES.get(status, f'cudaError {status}')}: {text}")
 
 
 class Item:
@@ -51,13 +70,20 @@ class Work(Item):
 
 
 class Gate(Item):
-    """Holds the queue until a word in pinned memory has reached a number."""
+    """Holds the queue until a word in pinned memory has reached a number, or its time is over."""
 
-    def __init__(self, word: NDArray[np.uint32], number: int) -> None:
-        self._word, self._number = word, number
+    def __init__(self, machine: Machine, words: list[NDArray[np.uint32]], number: int, ns: int):
+        self._m, (self._word, self._late), self._number, self._ns = machine, words, number, ns
+        self._start = 0
 
     def advance(self) -> bool:
-        return int(self._word[0]) >= self._number
+        self._start = self._start or time.monotonic_ns()
+        if int(self._word[0]) < self._number:
+            if time.monotonic_ns() - self._start < self._ns:
+                return False
+            self._late[0] = 1
+        self._m.gates.append(self._m.now)
+        return True
 
 
 class Machine:
@@ -73,6 +99,7 @@ class Machine:
         nccl: int = 23203,
     ) -> None:
         self.gpus, self.total, self.cache, self.capability = gpus, total, cache, capability
+        self.uuids = [bytes([1 + gpu]) * 16 for gpu in range(gpus)]
         self.version = nccl
         self.lock = threading.RLock()
         self.here = threading.local()
@@ -82,7 +109,14 @@ class Machine:
         self.cliques: dict[bytes, Any] = {}  # see tests/nccl_standin.py
         self.now = 0
         self.faults: dict[int, int] = {}
-        self.shared_gpus = False
+        # Each device's context: who waits for the device holds it, and who launches needs it.
+        self.turns = [threading.RLock() for _ in range(gpus)]
+        self.error = 0  # sticky, as CUDA's are
+        self.stuck: list[str] = []
+        self.gates: list[int] = []
+        self.functions = 0
+        self.graphs: WeakSet[Any] = WeakSet()
+        self.registers, self.shared_bytes = 64, 8192
         self.captures = True
         self.launched: list[str] = []
         self.log: str | None = None
@@ -95,7 +129,28 @@ class Machine:
         with self.lock:
             return sum(size for _, size, at in self.blocks.values() if at == device)
 
+    def settle(self, what: str) -> None:
+        """Wait for this thread's device, on which nobody launches meanwhile."""
+        device, stop = self.device, time.monotonic() + LONG_S
+        with self.turns[device]:
+            while any(s.items for s in list(self.streams.values()) if s.device == device):
+                self.pump()
+                if time.monotonic() > stop:
+                    self.stuck.append(what)
+                    raise AssertionError(f"{what} waits for a kernel that waits for another rank")
+
+    def query(self, stream: int) -> int:
+        """The status of a stream, as cudaStreamQuery gives it."""
+        self.pump()
+        with self.lock:
+            return self.error or (600 if self.streams[stream].items else 0)
+
     def malloc(self, size: int) -> int:
+        self.settle("cudaMalloc")
+        return self.take(size)
+
+    def take(self, size: int) -> int:
+        """Memory for the stand-in's own work."""
         with self.lock:
             if self.used(self.device) + size > self.total:
                 raise CUDARuntimeError(2, "out of memory")
@@ -105,10 +160,10 @@ class Machine:
             return address
 
     def free(self, address: int) -> None:
+        self.settle("cudaFree")
         with self.lock:
             if address not in self.blocks:
                 raise CUDARuntimeError(1, "freed what is not allocated")
-            self.pump()  # as cudaFree waits for the device
             del self.blocks[address]
 
     def on_device(self, address: int, nbytes: int) -> bool:
@@ -126,13 +181,17 @@ class Machine:
             raise CUDARuntimeError(700, f"{nbytes} bytes at {address:#x} are nobody's")
         return raw_bytes(address, nbytes).view(kind)
 
-    def push(self, stream: int, factory: Factory) -> None:
-        with self.lock:
-            if stream == 0:
-                raise CUDARuntimeError(400, "work on the default stream")
-            queue = self.streams[stream]
+    def push(self, stream: int, factory: Factory, user: object = None) -> None:
+        """Into a queue; ``user``: a communicator that a graph then refers to."""
+        if stream == 0:
+            raise CUDARuntimeError(400, "work on the default stream")
+        queue = self.streams[stream]
+        with self.turns[queue.device], self.lock:
+            if self.error:
+                raise CUDARuntimeError(self.error)
             if queue.capturing is not None:
                 queue.capturing.append(factory)
+                queue.users.add(user)
             else:
                 queue.items.append(factory())
 
@@ -143,10 +202,21 @@ class Machine:
             while moved:
                 moved = False
                 for stream in list(self.streams.values()):
-                    while stream.items and stream.items[0].advance():
-                        stream.items.popleft()
-                        self.now += 1
-                        moved = True
+                    moved |= self._advance(stream)
+
+    def _advance(self, stream: Stream) -> bool:
+        """One queue as far as it comes; an error ends all that is on the machine."""
+        moved = False
+        try:
+            while stream.items and stream.items[0].advance():
+                stream.items.popleft()
+                self.now += 1
+                moved = True
+        except CUDARuntimeError as error:
+            self.error = error.status
+            for one in self.streams.values():
+                one.items.clear()
+        return moved
 
     def heads(self) -> list[Item]:
         return [stream.items[0] for stream in self.streams.values() if stream.items]
@@ -164,104 +234,3 @@ def whole(*values: Any) -> None:
     for value in values:
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
             raise TypeError(f"an integer is needed, not {value!r}")
-
-
-class Runtime:
-    """``cupy.cuda.runtime``."""
-
-    CUDARuntimeError = CUDARuntimeError
-    memcpyHostToDevice, memcpyDeviceToHost, memcpyDeviceToDevice, memcpyDefault = 1, 2, 3, 4
-
-    def __init__(self, machine: Machine) -> None:
-        self._m = machine
-
-    def getDeviceCount(self) -> int:
-        if not self._m.gpus:
-            raise CUDARuntimeError(100, "no CUDA-capable device is detected")
-        return self._m.gpus
-
-    def setDevice(self, device: int) -> None:
-        if not 0 <= device < self._m.gpus:
-            raise CUDARuntimeError(101, "invalid device ordinal")
-        self._m.here.device = device
-
-    def getDevice(self) -> int:
-        return self._m.device
-
-    def getDeviceProperties(self, device: int) -> dict[str, Any]:
-        return {"name": b"Stand-in GPU", "uuid": bytes([device]) * 16}
-
-    def deviceGetPCIBusId(self, device: int) -> str:
-        return f"0000:{device + 7:02X}:00.0"
-
-    def deviceGetAttribute(self, attribute: int, device: int) -> int:
-        major, minor = self._m.capability
-        return {16: 4, 38: self._m.cache, 75: major, 76: minor}[attribute]
-
-    def runtimeGetVersion(self) -> int:
-        return 13020
-
-    def driverGetVersion(self) -> int:
-        return 13020
-
-    def memGetInfo(self) -> tuple[int, int]:
-        return self._m.total - self._m.used(self._m.device), self._m.total
-
-    def deviceSynchronize(self) -> None:
-        self._m.pump()
-
-    def streamSynchronize(self, stream: int) -> None:
-        assert stream == 0, "only the default stream is waited for by number"
-
-    def malloc(self, size: int) -> int:
-        return self._m.malloc(size)
-
-    def free(self, address: int) -> None:
-        self._m.free(address)
-
-    def memcpy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        whole(target, source, nbytes, kind)
-        self._copy(target, source, nbytes, kind)
-
-    def _copy(self, target: int, source: int, nbytes: int, kind: int) -> None:
-        for address, is_device in ((target, kind in (1, 3)), (source, kind in (2, 3))):
-            if is_device and not self._m.on_device(address, nbytes):
-                raise CUDARuntimeError(1, f"{nbytes} bytes at {address:#x} are not the device's")
-        with self._m.lock:
-            ctypes.memmove(target, source, nbytes)
-
-    def memcpyAsync(self, target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
-        whole(target, source, nbytes, kind, stream)
-        self._m.push(stream, lambda: Work(lambda: self._copy(target, source, nbytes, kind)))
-
-    def memcpyPeerAsync(
-        self, target: int, to_gpu: int, source: int, from_gpu: int, nbytes: int, stream: int
-    ) -> None:
-        whole(target, to_gpu, source, from_gpu, nbytes, stream)
-        self._m.push(stream, lambda: Work(lambda: self._copy(target, source, nbytes, 3)))
-
-    def memsetAsync(self, target: int, value: int, nbytes: int, stream: int) -> None:
-        whole(target, value, nbytes, stream)
-
-        def work() -> None:
-            self._m.view(target, nbytes)[:] = value
-
-        if stream == 0:
-            work()
-        else:
-            self._m.push(stream, lambda: Work(work))
-
-    def ipcGetMemHandle(self, address: int) -> bytes:
-        if address not in self._m.blocks:
-            raise CUDARuntimeError(1, "no allocation begins there")
-        return address.to_bytes(64, "little")
-
-    def ipcOpenMemHandle(self, handle: bytes, flags: int = 1) -> int:
-        raise CUDARuntimeError(201, "a handle cannot be opened in the process that made it")
-
-    def deviceCanAccessPeer(self, device: int, peer: int) -> int:
-        return int(device != peer)
-
-    def deviceEnablePeerAccess(self, peer: int) -> None:
-        if peer == self._m.device:
-            raise CUDARuntimeError(101, "invalid device")

@@ -7,8 +7,9 @@ Kernels are known by the names in our sources and computed by NumPy. NCCL betwee
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -23,11 +24,11 @@ from tests.gpu_machine import (
     Gate,
     Item,
     Machine,
-    Runtime,
     Work,
     raw_bytes,
     whole,
 )
+from tests.gpu_runtime import Driver, Nvrtc, Runtime
 
 __all__ = ["POISON", "CUDARuntimeError", "Cupy", "Item", "Machine", "Runtime", "Work", "whole"]
 
@@ -37,8 +38,9 @@ class Stream:
 
     def __init__(self, machine: Machine, non_blocking: bool = False) -> None:
         assert non_blocking, "a stream that waits for the default one"
-        self._m = machine
+        self._m, self.device = machine, machine.device
         self.items: deque[Item] = deque()
+        self.users: set[object] = set()
         self.capturing: list[Factory] | None = None
         with machine.lock:
             self.ptr = 0x5000 + 16 * len(machine.streams)
@@ -63,15 +65,15 @@ class Stream:
 
     @property
     def done(self) -> bool:
-        self._no_capture()
-        self._m.pump()
-        with self._m.lock:
-            return not self.items
+        # An error is not told from "not yet".
+        return self._m.query(self.ptr) == 0
 
     def synchronize(self) -> None:
         self._no_capture()
-        while not self.done:
+        while (status := self._m.query(self.ptr)) == 600:
             pass
+        if status:
+            raise CUDARuntimeError(status)
 
     def begin_capture(self, mode: int | None = None) -> None:
         self._no_capture()
@@ -82,22 +84,26 @@ class Stream:
     def end_capture(self) -> Graph:
         assert self.capturing is not None
         captured, self.capturing = self.capturing, None
-        return Graph(self._m, captured)
+        self._m.settle("cudaGraphInstantiate")
+        users, self.users = self.users, set()
+        return Graph(self._m, captured, users)
 
 
 class Graph:
     """``cupy.cuda.Graph``."""
 
-    def __init__(self, machine: Machine, captured: list[Factory]) -> None:
-        self._m, self._captured, self.launches = machine, captured, 0
+    def __init__(
+        self, machine: Machine, captured: list[Factory], users: Collection[object] = ()
+    ) -> None:
+        self._m, self._captured, self.users = machine, captured, users
+        machine.graphs.add(self)
 
     def upload(self, stream: Stream | None = None) -> None:
         assert stream is not None
 
     def launch(self, stream: Stream | None = None) -> None:
         assert stream is not None
-        self.launches += 1
-        with self._m.lock:
+        with self._m.turns[stream.device], self._m.lock:
             self._m.launched.append("graph")
             for factory in self._captured:
                 self._m.push(stream.ptr, factory)
@@ -121,14 +127,9 @@ class Event:
 
         self._m.push(stream.ptr, lambda: Work(work))
 
-    @property
-    def done(self) -> bool:
-        self._m.pump()
-        return self.when is not None
-
     def synchronize(self) -> None:
-        while not self.done:
-            pass
+        while self.when is None:
+            self._m.pump()
 
 
 def get_elapsed_time(start: Event, end: Event) -> float:
@@ -142,12 +143,35 @@ def get_elapsed_time(start: Event, end: Event) -> float:
 UFUNCS = (np.add, np.multiply, np.minimum, np.maximum)
 
 
-class RawModule:
-    """``cupy.RawModule``: the kernels of `collectives.gpu.kernels`, by NumPy."""
+class Function:
+    """``cupy.cuda.Function``: enqueues on the thread's current stream."""
 
-    def __init__(self, machine: Machine, code: str, options: tuple[str, ...] = ()) -> None:
-        assert code == kernels.source() and isinstance(options, tuple)
+    def __init__(self, machine: Machine, launch: Callable[..., None]) -> None:
+        self._launch = launch
+        with machine.lock:
+            machine.functions += 1
+            self.ptr = 0x9000 + machine.functions
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None:
+        self._launch(grid, block, args)
+
+
+class Module:
+    """``cupy.cuda.Module``: the kernels of `collectives.gpu.kernels`, by NumPy."""
+
+    def __init__(self, machine: Machine) -> None:
         self._m = machine
+
+    def load(self, cubin: bytes) -> None:
+        """What `tests.gpu_runtime.Nvrtc` has compiled."""
+        self._m.settle("loading a module")
+        code, options = json.loads(cubin)
+        self.loaded(code, tuple(options))
+
+    def loaded(self, code: str, options: tuple[str, ...]) -> None:
+        assert code == kernels.source()
         defined = dict(one[2:].split("=") for one in options if one.startswith("-D"))
         names = {
             (stored, form): name for name, (stored, _, form) in reversed(kernels.TYPES.items())
@@ -156,8 +180,12 @@ class RawModule:
         self._dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
         self._join = UFUNCS[int(defined["OPERATION"])]
 
-    def get_function(self, name: str) -> Callable[..., None]:
-        return {"reduce": self._reduce, "divide": self._divide, "gate": self._gate}[name]
+    def get_function(self, name: str) -> Function:
+        return Function(self._m, self.launcher(name))
+
+    def launcher(self, name: str) -> Callable[..., None]:
+        found: Callable[..., None] = getattr(self, f"_{name}")
+        return found
 
     def _enqueue(self, name: str, factory: Factory) -> None:
         stack = getattr(self._m.here, "stack", [])
@@ -197,22 +225,37 @@ class RawModule:
 
     def _gate(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         whole(*grid, *block, *args)
-        word, number, limit = args
+        word, number, limit, late = args
         assert isinstance(number, np.uint32) and limit > 0
-        assert any(at <= word < at + n for at, n in self._m.pinned.items()), "not pinned"
-        flag = raw_bytes(word, 4).view(np.uint32)
-        self._enqueue("gate", lambda: Gate(flag, int(number)))
+        for one in (word, late):
+            assert any(at <= one < at + n for at, n in self._m.pinned.items()), "not pinned"
+        words = [raw_bytes(at, 4).view(np.uint32) for at in (word, late)]
+        self._enqueue("gate", lambda: Gate(self._m, words, int(number), limit))
+
+    def _differ(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        whole(*grid, *block, *args)
+        given, tile, n, period, count = args
+        size = self._dtype.itemsize
+
+        def work() -> None:
+            wanted = np.resize(self._m.view(tile, period * size).reshape(-1, size), (n, size))
+            found = self._m.view(given, n * size).reshape(-1, size)
+            total = self._m.view(count, 1, np.uint64)
+            total += np.uint64((found != wanted).any(axis=1).sum())
+
+        self._enqueue("differ", lambda: Work(work))
 
 
 class Cupy:
     """The module ``cupy``, as far as our device uses it."""
 
     __version__ = "14.2.0"
+    nvrtc = Nvrtc()
 
     def __init__(self, machine: Machine) -> None:
         self._m = machine
         self.cuda = self
-        self.runtime = Runtime(machine)
+        self.runtime, self.driver = Runtime(machine), Driver(machine)
         self.get_elapsed_time = get_elapsed_time
 
     def Stream(self, *, non_blocking: bool = False) -> Stream:
@@ -221,10 +264,11 @@ class Cupy:
     def Event(self, block: bool = False, disable_timing: bool = False) -> Event:
         return Event(self._m, block, disable_timing)
 
-    def RawModule(self, *, code: str, options: tuple[str, ...] = ()) -> RawModule:
-        return RawModule(self._m, code, options)
+    def Module(self) -> Module:
+        return Module(self._m)
 
     def alloc_pinned_memory(self, size: int) -> NDArray[np.uint8]:
+        self._m.settle("cudaHostAlloc")
         memory = np.full(size, POISON, np.uint8)
         self._m.pinned[memory.ctypes.data] = size
         return memory

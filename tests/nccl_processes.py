@@ -7,6 +7,7 @@ MPI's, posted when the group comes first in its stream; a collective gathers all
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 from tests.gpu_standin import Item, Machine, whole
-from tests.nccl_standin import NUMPY, Communicator, Nccl, NcclError, carry_out
+from tests.nccl_standin import NUMPY, Communicator, Nccl, NcclError, carry_out, shares
 
 __all__ = ["NcclOfProcesses"]
 
@@ -64,8 +65,8 @@ class _Part(Item):
         if not self._request.Test():
             return False
         ranks = range(self._comm.size)
-        held = [self._m.malloc(max(self._nbytes, 1)) for _ in ranks]
-        spare = self._m.malloc(max(self._nbytes * self._comm.size, 1))
+        held = [self._m.take(max(self._nbytes, 1)) for _ in ranks]
+        spare = self._m.take(max(self._nbytes * self._comm.size, 1))
         for at, values in zip(held, self._all, strict=True):
             self._m.view(at, self._nbytes)[:] = values
         outs = [self._args[1] if rank == self._comm.rank else spare for rank in ranks]
@@ -84,8 +85,9 @@ class _Communicator(Communicator):
         self._nccl, self._m, self.rank, self.gone = nccl, nccl.machine, comm.rank, ""
         # All that is asked of a clique here is its size, which MPI's communicator has, too.
         self.clique: Any = comm
-        devices = comm.allgather(self._m.device)
-        if len(set(devices)) < comm.size:
+        # What NCCL tells ranks apart by: the host as NCCL_HOSTID calls it, and the GPU.
+        places = comm.allgather((os.environ.get("NCCL_HOSTID"), self._m.device))
+        if len(set(places)) < comm.size and not shares(self._m):
             raise NcclError(5, "invalid usage (Duplicate GPU detected)")
 
     def part(self, name: str, args: tuple[Any, ...]) -> Item:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tests.gpu_standin import Item, Machine, whole
 
-__all__ = ["NUMPY", "Communicator", "Nccl", "NcclError", "carry_out"]
+__all__ = ["NUMPY", "Communicator", "Nccl", "NcclError", "carry_out", "shares"]
 
 
 class NcclError(RuntimeError):
@@ -161,6 +161,11 @@ def carry_out(machine: Machine, name: str, parts: list[tuple[Any, ...]]) -> None
         raise AssertionError(name)
 
 
+def shares(machine: Machine) -> bool:
+    """Whether this NCCL takes several ranks of a process on one GPU."""
+    return machine.version >= 23000 and os.environ.get("NCCL_MULTI_RANK_GPU_ENABLE") == "1"
+
+
 class Communicator:
     """``cupy.cuda.nccl.NcclCommunicator``."""
 
@@ -170,7 +175,7 @@ class Communicator:
         with self._m.lock:
             clique.members[rank], clique.devices[rank] = self, self._m.device
         clique.full.wait(20)
-        if len(set(clique.devices.values())) < clique.size and not self._m.shared_gpus:
+        if len(set(clique.devices.values())) < clique.size and not shares(self._m):
             raise NcclError(5, "invalid usage (Duplicate GPU detected)")
 
     def _alive(self) -> None:
@@ -204,7 +209,7 @@ class Communicator:
                 log.write(
                     f"NCCL INFO {name}: 8 Bytes -> Algo RING proto LL channel{{Lo..Hi}}={{0..3}}\n"
                 )
-        self._m.push(stream, lambda: self.part(name, args))
+        self._m.push(stream, lambda: self.part(name, args), user=self)
 
     def part(self, name: str, args: tuple[Any, ...]) -> Item:
         """This rank's part of a collective, for its stream."""
@@ -255,10 +260,20 @@ class Communicator:
             raise NcclError(self._m.faults[self.rank], "injected")
 
     def abort(self) -> None:
-        self.gone = self.gone or "aborted"
+        self._end("aborted")
 
     def destroy(self) -> None:
-        self.gone = self.gone or "destroyed"
+        self._end("destroyed")
+
+    def _end(self, how: str) -> None:
+        """NCCL waits until no graph refers to the communicator any more; this says so instead."""
+        if self.gone:
+            return
+        held = [graph for graph in list(self._m.graphs) if self in graph.users]
+        if held:
+            self._m.stuck.append(f"{how} with {len(held)} graphs")
+        assert not held, f"a communicator is {how} while graphs refer to it"
+        self.gone = how
 
 
 class Nccl:
@@ -317,4 +332,4 @@ class Nccl:
         self.machine.here.held.setdefault((comm, stream), []).append(op)
 
     def _go(self, comm: Communicator, ops: list[tuple[Any, ...]], stream: int) -> None:
-        self.machine.push(stream, lambda: comm.group(ops))
+        self.machine.push(stream, lambda: comm.group(ops), user=comm)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collectives.gpu.load import load_cupy, load_nccl
-from tests import gpu_standin, nccl_standin
+from tests import gpu_runtime, gpu_standin, nccl_standin
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
@@ -36,15 +36,47 @@ def _public(kind: type) -> list[str]:
     return [name for name in vars(kind) if not name.startswith("_")]
 
 
-@pytest.mark.parametrize("name", _public(gpu_standin.Runtime))
-def test_runtime_functions(name: str) -> None:
-    """Rule: cupy.cuda.runtime has what the stand-in has, with as many parameters."""
-    real = getattr(cupy.cuda.runtime, name)
-    theirs, ours = _parameters(real), getattr(gpu_standin.Runtime, name)
+MODULES = {
+    "runtime": gpu_runtime.Runtime,
+    "driver": gpu_runtime.Driver,
+    "nvrtc": gpu_runtime.Nvrtc,
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [(module, name) for module, of in MODULES.items() for name in _public(of)]
+)
+def test_functions_of_modules(module: str, name: str) -> None:
+    """Rule: cupy.cuda's modules have what the stand-ins have, with as many parameters."""
+    if name == "archs":
+        return
+    real, ours = getattr(getattr(cupy.cuda, module), name), getattr(MODULES[module], name)
+    theirs = _parameters(real)
     if callable(ours) and not isinstance(ours, type) and theirs is not None:
         needed = list(inspect.signature(ours).parameters.values())[1:]
-        assert len(theirs) >= len([p for p in needed if p.default is p.empty])
         assert len(theirs) == len(needed)
+
+
+def test_an_error_has_its_number_and_its_name() -> None:
+    """Rule: CUDA's errors are RuntimeErrors made from a number, and say their name."""
+    error = cupy.cuda.runtime.CUDARuntimeError(700)
+    assert isinstance(error, RuntimeError) and error.status == 700
+    assert str(error).startswith(gpu_standin.CUDARuntimeError(700).args[0].rstrip(": "))
+
+
+def test_numbers_of_attributes() -> None:
+    """Rule: the numbers by which we ask a device are CUDA's."""
+    from collectives.gpu import device
+
+    for name, number in {
+        "cudaDevAttrMultiProcessorCount": device._MULTIPROCESSORS,
+        "cudaDevAttrL2CacheSize": device._L2_BYTES,
+        "deviceAttributeComputeCapabilityMajor": device._MAJOR,
+        "deviceAttributeComputeCapabilityMinor": device._MINOR,
+        "cudaDevAttrMaxSharedMemoryPerMultiprocessor": device._SHARED_IN_ALL,
+        "cudaDevAttrReservedSharedMemoryPerBlock": device._RESERVED,
+    }.items():
+        assert getattr(cupy.cuda.runtime, name) == number
 
 
 @pytest.mark.parametrize(
@@ -53,19 +85,22 @@ def test_runtime_functions(name: str) -> None:
         ("Stream", gpu_standin.Stream),
         ("Event", gpu_standin.Event),
         ("Graph", gpu_standin.Graph),
+        ("Module", gpu_standin.Module),
+        ("Function", gpu_standin.Function),
     ],
 )
 def test_objects(kind: str, of: type) -> None:
-    """Rule: streams, events and graphs have the methods that we call."""
+    """Rule: streams, events, graphs and kernels have the methods that we call."""
     real = getattr(cupy.cuda, kind)
-    ours = [name for name in _public(of) if name not in ("items", "capturing", "launches", "timed")]
+    ours = [name for name in _public(of) if name not in ("loaded", "launcher")]
     assert [name for name in ours if not hasattr(real, name)] == []
 
 
 def test_functions_beside_the_runtime() -> None:
     """Rule: what we call of CuPy itself is there."""
     assert callable(cupy.cuda.get_elapsed_time) and callable(cupy.cuda.alloc_pinned_memory)
-    assert callable(cupy.RawModule) and cupy.__version__
+    assert callable(cupy.cuda.Module) and cupy.__version__
+    assert hasattr(cupy.cuda.Function, "ptr")
     assert load_cupy() is cupy
 
 
@@ -113,25 +148,50 @@ def test_numbers_of_types_and_operations(nccl: Any) -> None:
         assert getattr(nccl, f"NCCL_{name.upper()}") == number
 
 
-def test_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: every type and operation compiles by NVRTC, for the oldest and newest GPUs it knows."""
-    from cupy.cuda import nvrtc
+def _archs() -> tuple[int, ...]:
+    try:
+        found: tuple[int, ...] = cupy.cuda.nvrtc.getSupportedArchs()
+    except (ImportError, RuntimeError) as error:
+        pytest.skip(f"no NVRTC: {error}")
+    return found
 
+
+def test_kernels_compile() -> None:
+    """Rule: every type and operation compiles by NVRTC alone, for the oldest and newest it knows."""
     from collectives.dtypes import DTYPES, FLOAT8, dtype
+    from collectives.gpu.compile import Compiler
     from collectives.gpu.kernels import options, source
     from collectives.ops import OPS, op
 
-    try:
-        archs = nvrtc.getSupportedArchs()
-    except ImportError as error:
-        pytest.skip(f"no NVRTC: {error}")
-    kinds = [*DTYPES, *FLOAT8]
-    for i, kind in enumerate(kinds):
-        name = OPS[i % len(OPS)]
+    archs, made = _archs(), Compiler(cupy.cuda.nvrtc)
+    for i, kind in enumerate([*DTYPES, *FLOAT8]):
         arch = archs[-1] if kind in FLOAT8 or i % 2 else archs[0]
-        program = nvrtc.createProgram(source(), "busbar.cu", (), ())
-        try:
-            nvrtc.compileProgram(program, (*options(dtype(kind), op(name)), f"-arch=sm_{arch}"))
-        except nvrtc.NVRTCError:
-            pytest.fail(f"{kind} {name} for sm_{arch}: {nvrtc.getProgramLog(program)}")
-        assert nvrtc.getProgramLog(program).strip("\0\n ") == "", f"{kind}: warnings"
+        given = options(dtype(kind), op(OPS[i % len(OPS)]))
+        assert made.binary(source(), given, divmod(arch, 10)).startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_the_executor_compiles(bulk: bool) -> None:
+    """Rule: so does the executor, plain and with all that a variant may choose."""
+    from collectives.dtypes import dtype
+    from collectives.gpu.compile import Compiler
+    from collectives.gpu.ipc_kernels import Variant, options, source
+    from collectives.ops import op
+
+    variant = Variant(256, 4, 65536, True, True, True, True) if bulk else Variant()
+    assert 90 in _archs()
+    given = options(dtype("bfloat16"), op("sum"), variant)
+    made = Compiler(cupy.cuda.nvrtc)
+    assert made.binary(source(), given, (9, 0)).startswith(b"\x7fELF")
+    assert b".target sm_" in made.binary(source(), given, (20, 0))  # a GPU to come: PTX
+
+
+def test_what_does_not_compile_is_one_line() -> None:
+    """Rule: NVRTC's own first complaint is what our error says."""
+    from collectives.errors import Unavailable
+    from collectives.gpu.compile import Compiler
+
+    _archs()
+    with pytest.raises(Unavailable, match=r"do not compile for sm_90: .*error") as caught:
+        Compiler(cupy.cuda.nvrtc).binary("__global__ void f() { x = 1; }", (), (9, 0))
+    assert "\n" not in str(caught.value)

@@ -14,8 +14,9 @@ import pytest
 
 from collectives.catalogue import build, spec
 from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.errors import Unavailable
+from collectives.errors import RankFailure, Unavailable
 from collectives.gpu.device import Device
+from collectives.gpu.ipc_kernels import PLAIN, compile_kernels
 from collectives.gpu.kernels import FEWEST_FLOAT8
 from collectives.gpu.lane import Lane
 from collectives.gpu.load import load_nccl
@@ -23,6 +24,7 @@ from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale
 from collectives.plan import Plan
 from collectives.transport import LibraryCall
+from collectives.transports.ipc import IpcTransport
 from collectives.transports.nccl import NcclTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.conftest import Mpi, Run
@@ -115,12 +117,67 @@ def test_a_gate_holds_a_stream_and_a_graph_replays(gpu: Device) -> None:
             start = lane.event()
             graph.launch(lane.stream)
             end = lane.event()
-            assert not lane.stream.done
+            assert not gpu.idle(lane.stream)
             lane.open_gate()
             lane.wait()
             assert 0 < gpu.elapsed(start, end) < 1 and target[:1].host()[0] == value
 
     _alone(body)
+
+
+@pytest.mark.parametrize("kind", ["float", "bfloat16", "half", "double"])
+def test_subnormals_stay(gpu: Device, kind: str) -> None:
+    """Rule: the smallest numbers of a type add up, in the kernels between messages and in the executor."""
+    of = dtype(kind)
+    tiny = np.arange(1, 1001).astype(np.uint16 if of.itemsize == 2 else f"u{of.itemsize}").view(of)
+
+    def body(world: InprocWorld) -> None:
+        transport = IpcTransport(world, gpu)
+        lane = transport.lane
+        source, target = (transport.allocate(tiny.nbytes).view(of) for _ in range(2))
+        source[:] = tiny
+        target[:] = tiny
+        lane.enqueue(lane.kernels.reduce(target, target, [source], op("sum")))
+        lane.wait()
+        wanted = (tiny.astype(np.float64) * 2).astype(of)
+        assert np.array_equal(target.host(), wanted)
+        where: Any = (spec("allreduce"), transport, world.rank, source, target)
+        plan = Plan(build("allreduce", "one_shot", world.size), *where, op("sum"), len(tiny))
+        plan()
+        assert np.array_equal(target.host(), wanted)
+        world.barrier()
+        transport.close()
+
+    run(2, body)
+
+
+def test_all_blocks_of_the_executor_are_resident(gpu: Device) -> None:
+    """Rule: the driver holds as many blocks of every type at once as the host sizes its grids by."""
+    gpu.use()
+    for kind in DTYPES:
+        made = compile_kernels(gpu, dtype(kind), op("sum"), PLAIN)
+        assert gpu.resident(made.program, made.threads) >= PLAIN.blocks
+        assert gpu.registers(made.program) > 0
+
+
+def test_a_gate_that_opens_by_itself_is_an_error(gpu: Device) -> None:
+    """Rule: a gate's own time ends it, and what stood behind it is not timed."""
+
+    def body(world: InprocWorld) -> None:
+        lane = Lane(gpu, world, deadline=0.2)
+        lane.close_gate()
+        with pytest.raises(RankFailure, match="gate opened by itself"):
+            lane.wait(10.0)
+
+    _alone(body)
+
+
+def test_a_gpu_is_the_one_that_nvml_knows(gpu: Device) -> None:
+    """Rule: UUIDs are NVML's, zero bytes among them."""
+    nvml = pytest.importorskip("pynvml")
+    nvml.nvmlInit()
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(gpu.bus_id.encode())
+    assert gpu.uuid == str(nvml.nvmlDeviceGetUUID(handle))
 
 
 def test_nccl_alone(gpu: Device, nccl: Any) -> None:

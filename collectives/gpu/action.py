@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from collectives.gpu.array import DeviceArray
-from collectives.gpu.device import Device, Graph
+from collectives.gpu.device import Device
+from collectives.gpu.handles import Graph
 from collectives.gpu.lane import Lane
 from collectives.moves import Buffer
 from collectives.transport import Counted
@@ -107,7 +108,8 @@ class StreamAction(Counted):
         start = time.perf_counter()
         self._lane.enqueue(self._firing(0))
         self._lane.wait()
-        self._each = time.perf_counter() - start
+        if self._fired:  # what connecting took says nothing of later firings
+            self._each = time.perf_counter() - start
         self._fired += 1
         if self._fired == 1:
             self._connected(self)
@@ -120,6 +122,8 @@ class StreamAction(Counted):
         """
         if self._launches:
             return
+        # Capturing may wait for the device, where nobody may be waiting for another rank then.
+        self._lane.world.barrier()
         problem, graphs = "", list[Graph]()
         try:
             if self._graph:
@@ -132,8 +136,9 @@ class StreamAction(Counted):
             self._graphs = graphs
         if problems:
             self._refused(problems[0])
-        # All ranks enqueue as many firings at a time as the one with most to launch can.
-        self._launches = 1 if self._graphs is not None else max(1, *(most for _, most in everyone))
+        # All ranks enqueue as many firings at a time as the one with most to launch can; a graph
+        # holds as much of the queue as what it was captured from.
+        self._launches = max(1, *(most for _, most in everyone))
 
     def _firing(self, i: int) -> list[Call]:
         """The calls that enqueue firing number i."""
@@ -143,15 +148,21 @@ class StreamAction(Counted):
         graph, stream = self._graphs[turn], self._lane.stream
         return [lambda: graph.launch(stream)]
 
+    def _begun(self) -> None:
+        """Connections, modules, memory and graphs come before a closed gate, or wait for it.
+
+        And how long to wait for many firings is known by one that did not connect.
+        """
+        while self._fired < 2:
+            self()
+
     def times(self, n: int, loop: bool) -> list[float]:
         """Fire n times; seconds of each by events, or of all of them as one number when ``loop``.
 
         Each firing begins when all ranks' streams have met; all are enqueued before the first may
         begin. With ``loop`` they go back to back.
         """
-        if not self._fired:
-            self()  # connections, modules and memory come before a closed gate, or wait for it
-        self._ready()
+        self._begun()
         if not loop:
             batch = max(1, _LAUNCHES // (self._launches + len(self._meet) + 2))
             found: list[float] = []
@@ -207,11 +218,10 @@ class StreamAction(Counted):
     def overhead(self, n: int = 20) -> dict[str, float]:
         """Seconds a firing, enqueued while it runs: ``eager``, and ``graph`` where one is captured.
 
-        What a program pays that has no gate: this is where a graph shows.
+        What a program pays that has no gate: this is where a graph shows. Ranks that are threads
+        enqueue in turns, for they have one interpreter: ``eager`` grows with their number.
         """
-        if not self._fired:
-            self()
-        self._ready()
+        self._begun()
         graphs, found = self._graphs, {}
         for name, these in (("eager", None), ("graph", graphs)):
             if name == "graph" and graphs is None:

@@ -1,85 +1,36 @@
 """One GPU as our transports use it: the only code that calls CuPy's runtime functions.
 
 The module ``cupy`` is given from outside, so that tests hand in a stand-in on host memory. Streams,
-events and graphs are CuPy's own objects; the protocols below name what we use of them. Times are
-seconds, sizes bytes, addresses and stream handles plain integers, as NCCL wants them.
+events and graphs are CuPy's own objects (`collectives.gpu.handles`). Times are seconds, sizes
+bytes, addresses and stream handles plain integers, as NCCL wants them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from itertools import pairwise
-from typing import Any, Protocol
-from weakref import finalize
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.errors import Unavailable, Unsupported
 from collectives.gpu.array import DeviceArray
+from collectives.gpu.compile import compiler
+from collectives.gpu.driver import driver
+from collectives.gpu.handles import Event, Graph, Kernel, Stream
+from collectives.gpu.heap import heap
 
-__all__ = ["Device", "Event", "Graph", "Kernel", "Stream"]
+__all__ = ["Device"]
 
 # cudaDeviceAttr numbers, the same in every CUDA version.
-_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR = 16, 38, 75, 76
-_PEER_ALREADY = 704  # cudaErrorPeerAccessAlreadyEnabled
-
-
-class Event(Protocol):
-    """A ``cupy.cuda.Event``."""
-
-    ptr: int
-
-    def record(self, stream: Any = None) -> None:
-        """Put the event into a stream's queue."""
-        ...
-
-    def synchronize(self) -> None:
-        """Wait until the stream has come past the event."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """Whether the stream has come past it."""
-        ...
-
-
-class Stream(AbstractContextManager[Any], Protocol):
-    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one."""
-
-    ptr: int
-
-    def synchronize(self) -> None:
-        """Wait for all that was enqueued."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing is left in the queue; raises CUDARuntimeError when work failed."""
-        ...
-
-
-class Graph(Protocol):
-    """A ``cupy.cuda.Graph``: captured work, launched as one."""
-
-    def launch(self, stream: Any = None) -> None:
-        """Enqueue all of it."""
-        ...
-
-    def upload(self, stream: Any = None) -> None:
-        """Bring it to the device without running it."""
-        ...
-
-
-class Kernel(Protocol):
-    """A ``cupy.RawKernel``; it runs on the thread's current stream."""
-
-    def __call__(
-        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
-    ) -> None:
-        """Enqueue a launch."""
-        ...
+_MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
+# CUfunction_attribute numbers.
+_SHARED, _REGISTERS, _CARVEOUT = 1, 4, 9
+# cudaError numbers.
+_NOT_READY, _PEER_ALREADY = 600, 704
+_UUID_BYTES = 16
 
 
 class Device:
@@ -95,6 +46,7 @@ class Device:
         count = int(self._runtime.getDeviceCount())
         if not 0 <= index < count:
             raise Unavailable(f"no GPU {index}; this process sees {count}: 0 to {count - 1}")
+        self._driver, self._heap = driver(cupy), heap(self._runtime, index)
 
     # -- what it is
 
@@ -105,8 +57,14 @@ class Device:
 
     @property
     def uuid(self) -> str:
-        """The identity that NVML knows it by: ``GPU-`` and 32 hexadecimal digits in five groups."""
-        digits = bytes(self._properties()["uuid"])[:16].hex()
+        """The identity that NVML knows it by: ``GPU-`` and 32 hexadecimal digits in five groups.
+
+        CuPy gives a C string, which ends at the first zero byte; the driver gives all 16.
+        """
+        found = bytes(self._properties()["uuid"])[:_UUID_BYTES]
+        if len(found) < _UUID_BYTES and self._driver is not None:
+            found = self._driver.uuid(self.index) or found
+        digits = found.ljust(_UUID_BYTES, b"\0").hex()
         cuts = (0, 8, 12, 16, 20, 32)
         return "GPU-" + "-".join(digits[a:b] for a, b in pairwise(cuts))
 
@@ -164,10 +122,13 @@ class Device:
     # -- memory
 
     def allocate(self, nbytes: int) -> DeviceArray:
-        """An allocation of its own (cudaMalloc, not CuPy's pool), freed with its last view.
+        """An allocation of its own (cudaMalloc, not CuPy's pool), let go of with its last view.
 
-        Raises Unavailable when the device has too little left.
+        Taking memory and giving it back may wait for the whole device. So this is called while no
+        rank has work there that waits for another's, and it is here that what was let go of before
+        is freed. Raises Unavailable when the device has too little left.
         """
+        self._heap.sweep(self._runtime.free)
         try:
             address = int(self._runtime.malloc(max(1, nbytes)))
         except (self._runtime.CUDARuntimeError, MemoryError) as error:
@@ -175,9 +136,11 @@ class Device:
             raise Unavailable(
                 f"GPU {self.index} cannot give {nbytes} bytes ({free} of {total} are free): {error}"
             ) from None
-        return DeviceArray(
-            self._runtime, address, nbytes, np.uint8, _Held(address, self._runtime.free)
-        )
+        return DeviceArray(self._runtime, address, nbytes, np.uint8, self._heap.hold(address))
+
+    def sweep(self) -> None:
+        """Free what was let go of; when, see `allocate`."""
+        self._heap.sweep(self._runtime.free)
 
     def wrap(self, address: int, nbytes: int, owner: object) -> DeviceArray:
         """Memory that something else holds (a peer's, an opened handle's) as an array."""
@@ -242,6 +205,14 @@ class Device:
         stream: Stream = self.xp.cuda.Stream(non_blocking=True)
         return stream
 
+    def idle(self, stream: Stream) -> bool:
+        """Whether nothing is left in a stream's queue; raises CUDARuntimeError when work failed."""
+        query = self._runtime.streamQuery if self._driver is None else self._driver.query
+        status = int(query(stream.ptr))
+        if status not in (0, _NOT_READY):
+            raise self._runtime.CUDARuntimeError(status)
+        return status == 0
+
     def event(self, *, timing: bool = True) -> Event:
         """An event; without ``timing`` it is cheaper and only orders."""
         event: Event = self.xp.cuda.Event(disable_timing=not timing)
@@ -276,18 +247,35 @@ class Device:
     ) -> dict[str, Kernel]:
         """The ``extern "C"`` kernels of a CUDA C++ source by name, compiled by NVRTC for this GPU.
 
-        Kernel arguments are integers (addresses among them: 8 bytes) or NumPy scalars.
+        Kernel arguments are integers (addresses among them: 8 bytes) or NumPy scalars. Loading may
+        wait for the device, like `allocate`. Raises Unavailable where it does not compile.
         """
-        module = self.xp.RawModule(code=source, options=tuple(options))
-        return {name: module.get_function(name) for name in names}
+        cuda = self.xp.cuda
+        module = cuda.Module()
+        module.load(compiler(cuda.nvrtc).binary(source, options, self.capability))
+        found: dict[str, Kernel] = {name: module.get_function(name) for name in names}
+        for kernel in found.values():
+            self.registers(kernel)  # loads it now, and not behind a closed gate
+        return found
 
+    def registers(self, kernel: Kernel) -> int:
+        """Registers of a thread of a kernel."""
+        return int(self.xp.cuda.driver.funcGetAttribute(_REGISTERS, kernel.ptr))
 
-class _Held:
-    """An allocation that goes when nothing refers to it any more."""
+    def resident(self, kernel: Kernel, threads: int) -> int:
+        """Blocks of so many threads that a multiprocessor holds at once."""
+        ask = self.xp.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        return int(ask(kernel.ptr, threads, 0))
 
-    def __init__(self, address: int, free: Callable[[int], None]) -> None:
-        # Not at exit: the driver takes the memory back, and its runtime may be gone already.
-        finalize(self, free, address).atexit = False
+    def carve(self, kernel: Kernel, blocks: int) -> None:
+        """Of the memory that L1 and shared memory divide, leave so many blocks what they need.
+
+        A preference: the rest is L1's.
+        """
+        ask = self.xp.cuda.driver.funcGetAttribute
+        each = int(ask(_SHARED, kernel.ptr)) + self._attribute(_RESERVED)
+        percent = -(-100 * blocks * each // self._attribute(_SHARED_IN_ALL))
+        self.xp.cuda.driver.funcSetAttribute(kernel.ptr, _CARVEOUT, min(100, percent))
 
 
 def _text(value: bytes | str) -> str:

@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from collectives.errors import Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.ipc_fire import Call, program, steps
-from collectives.gpu.ipc_kernels import THREADS
 from collectives.gpu.ipc_table import PACK, Stage, control_bytes, table, teams
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program
-from collectives.shared.flow import STAGE, Flow, Work, flow
+from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.transport import Buffers
 from collectives.world import Json
@@ -36,24 +35,47 @@ EMPTY = -2
 class Binding:
     """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
 
-    def __init__(
-        self, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
-    ) -> None:
-        """All ranks together. An average's division is the last call."""
+    def __init__(self, transport: IpcTransport, dtype: np.dtype[Any]) -> None:
+        self._transport, self._dtype = transport, dtype
+        self._at: list[dict[int, int]] = []
+        self.kept: list[object] = []
+        self.calls: list[Call] = []
+
+    @classmethod
+    def plan(
+        cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
+    ) -> Binding:
+        """A rank's program, of all ranks together. An average's division is the last call."""
         transport.device.use()
-        self._transport, world = transport, transport.world
-        self._dtype = buffers[Buffer.OUT].dtype
-        self.kept: list[object] = [dict(buffers)]
-        everyone = transport.gather(*self._describe(program, buffers), self.kept)
+        bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
+        bound.kept.append(dict(buffers))
+        transport.memory.unmap()
+        everyone = transport.gather(*bound._describe(program, buffers), bound.kept)
         # All ranks are here, and what they closed before is closed.
         transport.memory.forget()
-        self._at = [self._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
+        bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         found = flow(ordered([one["steps"] for one in everyone]), world.size)
-        self.calls = self._build(found, op)
+        bound.calls = bound._build(found, op, transport.executor)
         if op is not None and op.mean and program.elements[Buffer.OUT]:
             out: Any = buffers[Buffer.OUT]
-            self.calls.append(transport.lane.kernels.divide(out, world.size))
+            bound.calls.append(transport.lane.kernels.divide(out, world.size))
+        # What was allocated and loaded for it may have waited for the device: nobody fires before.
         world.barrier()
+        return bound
+
+    @classmethod
+    def meeting(cls, transport: IpcTransport, dtype: np.dtype[Any], op: Op | None) -> Binding:
+        """Where no rank's stream goes on before all have come; by the kernels of a type.
+
+        One launch of one block, with nothing between entering and leaving.
+        """
+        bound, world = cls(transport, dtype), transport.world
+        ranks = range(world.size)
+        exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
+        none = Flow(((),) * world.size, exits, (0,) * world.size, True, (), True)
+        bound.calls = bound._build(none, op, "program") if world.size > 1 else []
+        world.barrier()
+        return bound
 
     def _describe(self, program: Program, buffers: Mapping[Buffer, Any]) -> tuple[Json, set[int]]:
         """What other ranks must know, and the keys of the allocations that it names."""
@@ -80,24 +102,26 @@ class Binding:
                 self.kept.append(held)
         return found
 
-    def _build(self, found: Flow, op: Op | None) -> list[Call]:
+    def _build(self, found: Flow, op: Op | None, executor: str) -> list[Call]:
         """The calls that enqueue one firing."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
-        works, whole = found.works[rank], transport.executor == "program"
-        nteams = teams(found, size, transport.most_teams) if whole else 1
+        works, whole = found.works[rank], executor == "program"
+        chunk = transport.variant.chunk
+        nteams = teams(found, size, transport.most_teams, chunk) if whole else 1
         control = self._zeroed(control_bytes(world.size, nteams))
-        stage = Stage.of(works, found.slots[rank], nteams, size)
+        stage = Stage.of(works, found.slots[rank], nteams, size, chunk)
         staged = transport.allocate(stage.nbytes)
         to = transport.addresses(self._exchange(control), self._address)
-        words = table(found, rank, nteams, size, to, staged.address, transport.deadline)
+        words = table(found, rank, nteams, stage, to, staged.address, transport.deadline)
         plan = self._written(words)
         self.kept += [control, staged, plan]
         kernels = transport.kernels(self._dtype, op)
         if whole:
             return program(kernels, plan, nteams)
-        copy = self._copy(staged.address, stage) if transport.executor == "engine" else _never
-        return steps(kernels, plan, works, _grid(works, size, transport.most_teams), copy)
+        copy = self._copy(staged.address, stage) if executor == "engine" else _never
+        grid = _grid(works, size, kernels.threads, transport.most_teams)
+        return steps(kernels, plan, works, grid, copy)
 
     def _zeroed(self, nbytes: int) -> DeviceArray:
         array: DeviceArray = self._transport.memory.allocate(nbytes)
@@ -140,10 +164,10 @@ class Binding:
         return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize
 
 
-def _grid(works: tuple[Work, ...], itemsize: int, most: int) -> int:
+def _grid(works: tuple[Work, ...], itemsize: int, threads: int, most: int) -> int:
     """Blocks for a pass in a launch of its own: as many as the largest needs."""
     largest = max((work.size for work in works), default=1)
-    return max(1, min(most, largest * itemsize // (PACK * THREADS)))
+    return max(1, min(most, largest * itemsize // (PACK * threads)))
 
 
 def _never(work: Work) -> list[Call]:

@@ -10,6 +10,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from collectives.errors import RankFailure
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
-from collectives.gpu.ipc_kernels import THREADS, Kernels
+from collectives.gpu.ipc_kernels import Kernels
 from collectives.gpu.ipc_table import STATUS, WORD
 from collectives.gpu.lane import Lane
 from collectives.shared.flow import Work
@@ -38,7 +39,7 @@ Call = Callable[[], object]
 def program(kernels: Kernels, plan: DeviceArray, nteams: int) -> list[Call]:
     """One launch; ``plan`` is the table in device memory."""
     args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
-    return [lambda: kernels.program((nteams,), (THREADS,), args)]
+    return [lambda: kernels.program((nteams,), (kernels.threads,), args)]
 
 
 def steps(
@@ -64,12 +65,39 @@ def steps(
     for number, work in enumerate(works, 1):
         if work.waits:
             calls.append(alone(kernels.wait, number))
-        calls += copy(work) or [launch(kernels.move, number, grid, THREADS)]
+        calls += copy(work) or [launch(kernels.move, number, grid, kernels.threads)]
         if work.published:
             calls.append(alone(kernels.signal, number))
     last = len(works) + 1
     # The last signal reaches nobody: it counts the firing.
     return [*calls, alone(kernels.wait, last), alone(kernels.signal, last)]
+
+
+class _Process:
+    """Another process of this host, watched by a pidfd where Python and the kernel have it."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._fd = pid, -1
+        with suppress(AttributeError, OSError):
+            self._fd = os.pidfd_open(pid)
+
+    def ended(self) -> bool:
+        """Whether it has ended. Without a pidfd a process that took its number stands for it."""
+        if self._fd >= 0:
+            return bool(select.select([self._fd], [], [], 0)[0])
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:  # it lives, and is somebody else's
+            return False
+        return False
+
+    def close(self) -> None:
+        """Watch no more."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class Watch:
@@ -83,8 +111,7 @@ class Watch:
         self, rank: int, pids: Sequence[int], status: NDArray[np.uint64], deadline: float
     ) -> None:
         self._rank, self.status, self._deadline = rank, status, deadline
-        others = {r: pid for r, pid in enumerate(pids) if pid != os.getpid()}
-        self._pidfds = {r: os.pidfd_open(pid) for r, pid in others.items()}
+        self._processes = {r: _Process(pid) for r, pid in enumerate(pids) if pid != os.getpid()}
         self._dead: list[int] = []
         self._looked = 0.0
 
@@ -94,9 +121,8 @@ class Watch:
         if now - self._looked < PATIENCE:
             return
         self._looked = now
-        if not self._dead and self._pidfds:
-            ended = select.select(list(self._pidfds.values()), [], [], 0)[0]
-            self._dead = [rank for rank, fd in self._pidfds.items() if fd in ended]
+        if not self._dead:
+            self._dead = [rank for rank, one in self._processes.items() if one.ended()]
         if self._dead:
             # Also where it left in good order: who needs nothing of it any more runs on.
             self.stop()
@@ -123,18 +149,18 @@ class Watch:
 
     def close(self) -> None:
         """Stop watching."""
-        for fd in self._pidfds.values():
-            os.close(fd)
-        self._pidfds = {}
+        for process in self._processes.values():
+            process.close()
+        self._processes = {}
 
 
 class WatchedLane(Lane):
     """A lane whose work may have ended because another rank was lost."""
 
     def __init__(self, device: Device, world: World, watch: Watch, deadline: float) -> None:
+        self._watched = watch
         # The executor's own deadline ends a wait first, and it knows whom it was for.
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)
-        self._watched = watch
 
     def wait(self, expected: float = 0.0) -> None:
         """See `Lane.wait`; a plan that gave up raises too."""

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from collectives.errors import Unavailable
-from collectives.gpu.device import Device, Kernel
+from collectives.errors import Unsupported
+from collectives.gpu.compile import cuda_source
+from collectives.gpu.device import Device
+from collectives.gpu.handles import Kernel
 from collectives.ops import Op
 from collectives.shared.fast import op_number, type_number
 
-__all__ = ["BLOCKS", "THREADS", "Kernels", "compile_kernels", "options", "source"]
+__all__ = ["PLAIN", "Kernels", "Variant", "compile_kernels", "options", "source"]
 
-THREADS = 512
-"""Threads of a block of the executor."""
-BLOCKS = 2
-"""Blocks that a multiprocessor holds at once, for which the compiler limits its registers."""
+_FEWEST_THREADS = 128
+_BULK_SINCE = (9, 0)
 
+
+@dataclass(frozen=True)
+class Variant:
+    """What the compiler is told of the executor beside type and operation (``native/cuda/variant.cuh``).
+
+    ``threads`` of a block, and ``blocks`` that a multiprocessor must hold at once, for which the
+    compiler limits its registers. ``chunk``: bytes dealt out to the blocks in turns, a multiple of
+    16; 0: each has one contiguous part. All ranks of a transport have the same.
+    """
+
+    threads: int = 512
+    blocks: int = 2
+    chunk: int = 0
+    no_allocate: bool = False
+    streaming: bool = False
+    relaxed: bool = False
+    bulk: bool = False
+
+    def defined(self) -> dict[str, int]:
+        """The macros, as ``BUSBAR_THREADS``."""
+        return {f"BUSBAR_{name.upper()}": int(value) for name, value in asdict(self).items()}
+
+
+PLAIN = Variant()
 # In the order of collectives.shared.fast's type and operation numbers.
 ELEMENTS = (
     "Int8", "Uint8", "Int32", "Uint32", "Int64", "Uint64", "Half", "Bfloat16", "Float", "Double",
 )  # fmt: skip
 OPERATIONS = ("kSum", "kProd", "kMin", "kMax")
-
-_INCLUDE = re.compile(r'^#include "([a-z_]+\.cuh)"$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -37,33 +57,18 @@ class Kernels:
     move: Kernel
     wait: Kernel
     signal: Kernel
+    threads: int
+    """Of a block of the first two."""
 
 
 def source() -> str:
-    """All of the CUDA C++ in one piece, each file once: the run-time compiler knows no folders.
-
-    Raises Unavailable where the sources were not installed.
-    """
-    folder = files("native").joinpath("cuda")
-    seen: set[str] = set()
-
-    def text(name: str) -> str:
-        try:
-            found = folder.joinpath(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise Unavailable(f"the CUDA sources are not installed: {error}") from None
-        return _INCLUDE.sub(lambda match: once(match[1]), found.replace("#pragma once\n", ""))
-
-    def once(name: str) -> str:
-        if name in seen:
-            return ""
-        seen.add(name)
-        return text(name)
-
-    return text("busbar.cu")
+    """The CUDA C++ of the executor, in one piece."""
+    return cuda_source("busbar.cu")
 
 
-def options(dtype: np.dtype[np.generic], op: Op | None) -> tuple[str, ...]:
+def options(
+    dtype: np.dtype[np.generic], op: Op | None, variant: Variant = PLAIN
+) -> tuple[str, ...]:
     """What the compiler is told for an element type and an operation.
 
     Raises Unsupported for a type without kernels.
@@ -72,16 +77,42 @@ def options(dtype: np.dtype[np.generic], op: Op | None) -> tuple[str, ...]:
         "-std=c++17",
         f"-DBUSBAR_ELEMENT={ELEMENTS[type_number(dtype)]}",
         f"-DBUSBAR_OPERATION={OPERATIONS[op_number(op)]}",
-        f"-DBUSBAR_THREADS={THREADS}",
-        f"-DBUSBAR_BLOCKS={BLOCKS}",
+        *(f"-D{name}={value}" for name, value in variant.defined().items()),
     )
 
 
-def compile_kernels(device: Device, dtype: np.dtype[np.generic], op: Op | None) -> Kernels:
-    """The kernels for a device; CuPy keeps what it has compiled on disk.
+def compile_kernels(
+    device: Device, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
+) -> Kernels:
+    """The kernels for a device, with as many threads a block as let it hold ``variant.blocks``.
 
-    Raises Unsupported for a type without kernels.
+    All blocks of all ranks wait for each other, so they must be resident at once. Raises Unsupported
+    for a type without kernels, and where even few threads are too many.
     """
-    names = ("program", "pass", "wait", "signal")
-    found = device.compile(source(), [f"busbar_{name}" for name in names], options(dtype, op))
-    return Kernels(*(found[f"busbar_{name}"] for name in names))
+    if variant.bulk and device.capability < _BULK_SINCE:
+        raise Unsupported(f"{device.name} has no bulk copies; compute capability 9.0 has")
+    threads = variant.threads
+    while threads >= _FEWEST_THREADS:
+        kernels = _compiled(device, dtype, op, replace(variant, threads=threads))
+        device.carve(kernels.program, variant.blocks)
+        if device.resident(kernels.program, threads) >= variant.blocks:
+            return kernels
+        threads //= 2
+    raise Unsupported(
+        f"{device.name} does not hold {variant.blocks} blocks of {2 * threads} threads of our kernel"
+        " on a multiprocessor at once"
+    )
+
+
+def _compiled(
+    device: Device, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
+) -> Kernels:
+    names = {
+        "program": "busbar_program",
+        "move": "busbar_pass",
+        "wait": "busbar_wait",
+        "signal": "busbar_signal",
+    }
+    found = device.compile(source(), list(names.values()), options(dtype, op, variant))
+    made = {name: found[kernel] for name, kernel in names.items()}
+    return Kernels(**made, threads=variant.threads)

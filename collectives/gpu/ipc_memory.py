@@ -38,6 +38,7 @@ class Memory:
         self._at: dict[tuple[int, int], int] = {}
         self._shown: set[int] = set()
         self._retired: list[object] = []
+        self._unmapped: list[int] = []
         self._count = 0
 
     def allocate(self, nbytes: int) -> DeviceArray:
@@ -55,12 +56,18 @@ class Memory:
         return self._device.wrap(array.address, nbytes, token)
 
     def _release(self, key: int, array: DeviceArray) -> None:
+        # In whichever thread lets go last: of ranks that are threads any may hold it.
         del self._own[key]
         if key in self._shown:
             self._retired.append(array)
 
+    def unmap(self) -> None:
+        """Give back what this rank maps of others and nobody holds; before they `forget` it."""
+        while self._unmapped:
+            self._device.ipc_close(self._unmapped.pop())
+
     def forget(self) -> None:
-        """Free what has been let go of; once no other rank maps it any more."""
+        """Let go of what other ranks mapped; once all of them have called `unmap`."""
         self._retired.clear()
 
     def locate(self, array: DeviceArray) -> tuple[int, int]:
@@ -69,7 +76,8 @@ class Memory:
         Raises Unavailable when the array is not in memory of this transport.
         """
         at = getattr(array, "address", None)
-        for key, (start, size) in self._own.items():
+        # A copy, for other threads let go of allocations of this rank meanwhile.
+        for key, (start, size) in self._own.copy().items():
             if at is not None and start <= at and at + array.nbytes <= start + size:
                 return key, at - start
         raise Unavailable(
@@ -107,7 +115,8 @@ class Memory:
             address = self._open(rank, bytes.fromhex(str(found["handle"])))
             token = _Token()
             self._attached[rank, key], self._at[rank, key] = token, address
-            finalize(token, self._device.ipc_close, address).atexit = False
+            # Closing may wait for the device, as freeing does: it has its time too.
+            finalize(token, self._unmapped.append, address).atexit = False
         return self._at[rank, key], token
 
     def _reach(self, rank: int, gpu: int) -> None:

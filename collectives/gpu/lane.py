@@ -1,34 +1,37 @@
 """A rank's stream: what is enqueued there, held back, timed, waited for and given up.
 
 Nothing here knows what the work is. Waiting polls, so that a library's asynchronous error, another
-rank's failure and the deadline are all noticed while the GPU is at work.
+rank's failure and the deadline are all noticed while the GPU is at work; between polls it sleeps, for
+ranks that are threads share one interpreter, and a rank that has still to launch needs it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collectives.errors import RankFailure
-from collectives.gpu.device import Device, Event, Graph
+from collectives.gpu.device import Device
+from collectives.gpu.handles import Event, Graph
 from collectives.gpu.kernels import Kernels
 from collectives.world import World
+from collectives.worlds.inproc import InprocWorld
 
 __all__ = ["Lane"]
 
 Call = Callable[[], Any]
 # How long ranks that gave up wait for the others to say that they did, too.
 GRACE_S = 2.0
-_SPIN_S = 1e-3  # poll without sleeping for so long, then now and then
-_NAP_S = 50e-6
+_NAP_S = 50e-6  # between two polls; no time that is told depends on it
 _PATIENCE = 3  # times as long as expected is late
 
 
 class Lane:
-    """One rank's stream on its device; made by the thread that uses it.
+    """One rank's stream on its device; made by the thread that uses it, on all ranks together.
 
     ``check`` raises when the library has failed on this rank; ``give_up`` ends what the library
     has under way, so that nobody hangs. ``deadline``: seconds that a wait may take.
@@ -48,13 +51,18 @@ class Lane:
         self.kernels = Kernels(device)
         self.stream = device.stream()
         self._check, self._give_up = check, give_up
-        self._word = device.pinned(4).view(np.uint32)
-        self._word[0] = 0
+        words = device.pinned(8).view(np.uint32)
+        words[:] = 0
+        # Ranks that are threads wait at one word: who opens first opens for all at once.
+        self._word = words[:1]
+        if isinstance(world, InprocWorld):
+            self._word = cast("NDArray[np.uint32]", world.exchange(self._word)[0])
+        self._expired = words[1:]
         self._gates = 0
-        # The gate's own code is loaded now: loading waits for the device, which a closed gate holds.
+        # The gate's own code is run once now: what comes first on a device may wait for all of it.
         self.close_gate()
         self.open_gate()
-        self.stream.synchronize()
+        self.wait()
 
     def enqueue(self, calls: list[Call]) -> None:
         """Carry calls out with our stream as the current one."""
@@ -73,26 +81,28 @@ class Lane:
         return event
 
     def close_gate(self) -> None:
-        """What is enqueued from now on waits until `open_gate`."""
+        """What is enqueued from now on waits until `open_gate`; all ranks close alike."""
         self._gates += 1
+        word, late = self._word.ctypes.data, self._expired.ctypes.data
         with self.stream:
-            self.kernels.gate(self._word.ctypes.data, self._gates, self.deadline)
+            self.kernels.gate(word, self._gates, self.deadline, late)
 
     def open_gate(self) -> None:
         """Let all that was held back go on."""
-        self._word[0] = self._gates
+        if self._word[0] < self._gates:  # another thread may be further already
+            self._word[0] = self._gates
 
     def wait(self, expected: float = 0.0) -> None:
         """Return when all work is done; ``expected``: seconds that it may take by what is known.
 
-        Raises RankFailure, with everything given up, when the library reports an error, another
-        rank has failed, or the deadline passes.
+        Raises RankFailure, with everything given up, when CUDA or the library reports an error,
+        another rank has failed, the deadline passes, or a gate did not wait to be opened.
         """
         start = time.monotonic()
         while True:
             try:
-                if self.stream.done:
-                    return
+                if self.device.idle(self.stream):
+                    break
                 self._check()
             except RuntimeError as error:  # CUDA's and NCCL's errors both are
                 self.fail(str(error))
@@ -100,8 +110,13 @@ class Lane:
             waited = time.monotonic() - start
             if waited > self.deadline + _PATIENCE * expected:
                 self._late()
-            if waited > _SPIN_S:
-                time.sleep(_NAP_S)
+            time.sleep(_NAP_S)
+        if self._expired[0]:
+            self._expired[0] = 0
+            self.fail(
+                f"a gate opened by itself after {self.deadline:g} s, before all ranks had enqueued:"
+                " what was timed behind it is void"
+            )
 
     def fail(self, reason: str) -> NoReturn:
         """Tell the other ranks, give up, and raise RankFailure with this rank's name."""

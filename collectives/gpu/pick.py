@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from collectives.errors import Unsupported
+from collectives.transports.nccl_join import version_text
 
-__all__ = ["index", "oversubscribed", "several", "sharing"]
+__all__ = ["index", "only_right", "oversubscribed", "several", "sharing"]
 
 SEVERAL_SINCE = 23000  # NCCL_MULTI_RANK_GPU_ENABLE
 _FINE = 2  # ranks on one GPU that NCCL's default channels still leave room for
@@ -67,9 +68,19 @@ def oversubscribed(
             chosen["NCCL_MAX_CTAS"] = str(max(1, _CTAS // most))
     elif threads:
         raise Unsupported(
-            "this NCCL takes threads on one GPU only since 2.30 (NCCL_MULTI_RANK_GPU_ENABLE); run"
-            " the ranks as processes under mpirun"
+            f"NCCL {version_text(version)} takes no two ranks of a process on one GPU, which it does"
+            " since 2.30; use --transport ipc, or run the ranks as processes under mpirun"
         )
     else:
         chosen = {"NCCL_HOSTID": f"busbar-rank-{rank}"}
     return {name: value for name, value in chosen.items() if name not in env}
+
+
+def only_right(version: int) -> list[str]:
+    """What a table over NCCL must say of ranks that share a GPU, beside how they share it."""
+    if version >= SEVERAL_SINCE:
+        return []
+    return [
+        f"correctness only: to NCCL {version_text(version)} each rank that shares a GPU is on a host"
+        " of its own (NCCL_HOSTID), and they talk over sockets"
+    ]

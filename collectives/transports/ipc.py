@@ -11,20 +11,22 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from collectives.errors import Unsupported
 from collectives.gpu.action import StreamAction
+from collectives.gpu.copy_rate import ceiling
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_bind import Binding
 from collectives.gpu.ipc_fire import EXECUTORS, Watch, WatchedLane, program, steps
-from collectives.gpu.ipc_kernels import BLOCKS, THREADS, Kernels, compile_kernels
+from collectives.gpu.ipc_kernels import PLAIN, Kernels, Variant, compile_kernels
 from collectives.gpu.ipc_memory import PAGE, Memory
-from collectives.gpu.ipc_table import STATUS, WORD, Addresses, control_bytes, table
+from collectives.gpu.ipc_table import STATUS, WORD, Addresses, Stage, control_bytes, table
 from collectives.moves import Buffer
-from collectives.ops import Op
+from collectives.ops import Op, op
 from collectives.program import Program
 from collectives.shared.flow import flow
 from collectives.shared.tasks import Place
@@ -34,6 +36,7 @@ from collectives.worlds.inproc import InprocWorld
 
 __all__ = ["IpcTransport"]
 
+Call = Callable[[], object]
 # Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
 MOST_RANKS = 64
 
@@ -43,6 +46,7 @@ class IpcTransport(Transport):
 
     ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.gpu.ipc_fire`). ``graph``: fire
     captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
+    ``variant``: how the executor is compiled. Memory is allocated while no rank fires.
     Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
     not stand behind the one that waits for it. Raises Unsupported when the ranks are on
     several nodes, Unavailable when a rank cannot map another's memory.
@@ -58,6 +62,7 @@ class IpcTransport(Transport):
         executor: str = "program",
         graph: bool = True,
         deadline: float = 60.0,
+        variant: Variant = PLAIN,
     ) -> None:
         if executor not in EXECUTORS:
             raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
@@ -69,7 +74,7 @@ class IpcTransport(Transport):
         if world.size > MOST_RANKS:
             raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
         self.world, self.device, self.deadline = world, device, deadline
-        self.executor, self.graph = executor, graph
+        self.executor, self.graph, self.variant = executor, graph, variant
         device.use()
         # What a record says of the run: gathered here, since only one rank writes records.
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
@@ -94,14 +99,17 @@ class IpcTransport(Transport):
         everyone = world.gather(self._introduce())
         self.gpus = _numbered(device, self.facts["uuids"])
         self.shared = len({one["pid"] for one in everyone}) > 1
-        self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
+        self.most_teams = min(_resident(everyone, one["uuid"], variant.blocks) for one in everyone)
         self._watch = Watch(
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
         self.lane = WatchedLane(device, world, self._watch, deadline)
         self._tell, self._held = self._introduced()
         self._closed = False
-        world.barrier()
+        # Of the type and operation that most plans have, so that this compiles nothing more.
+        self._meeting = Binding.meeting(self, np.dtype(np.float32), op("sum"))
+        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
+            self.ceiling = partial(ceiling, self.lane, self.meet)
 
     def _introduced(self) -> tuple[list[int], list[object]]:
         """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
@@ -149,19 +157,29 @@ class IpcTransport(Transport):
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""
-        bound = Binding(self, program, buffers, op)
+        bound = Binding.plan(self, program, buffers, op)
         itemsize = buffers[Buffer.OUT].dtype.itemsize
         moved = program.sent() * itemsize, program.received() * itemsize
         return StreamAction(
-            self.lane, [bound.calls], moved, meet=[], graph=self.graph, held=bound.kept
+            self.lane, [bound.calls], moved, meet=self.meet, graph=self.graph, held=bound.kept
         )
+
+    @property
+    def meet(self) -> list[Call]:
+        """Calls after which no rank's stream goes on before all have come here."""
+        return self._meeting.calls
 
     def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
         """The executor for a type and an operation, compiled and warm when first asked for."""
         key = dtype.name, "" if op is None else op.ufunc.__name__
         if key not in self._kernels:
-            self._kernels[key] = compile_kernels(self.device, dtype, op)
-            self._warm(self._kernels[key], dtype)
+            made = self._kernels[key] = compile_kernels(self.device, dtype, op, self.variant)
+            self._warm(made, dtype)
+            if made.threads < self.variant.threads:
+                self.remarks.append(
+                    f"ipc: {dtype.name}: blocks of {made.threads} threads, not"
+                    f" {self.variant.threads}: no {self.variant.blocks} of those are resident at once"
+                )
         return self._kernels[key]
 
     def _warm(self, kernels: Kernels, dtype: np.dtype[Any]) -> None:
@@ -173,7 +191,8 @@ class IpcTransport(Transport):
         control = self.allocate(control_bytes(1, 1))
         control[:] = 0
         alone = replace(self.addresses([control.address], _nowhere), tell=[0])
-        words = table(flow([], 1), 0, 1, dtype.itemsize, alone, 0, self.deadline)
+        none = Stage.of((), 0, 1, dtype.itemsize)
+        words = table(flow([], 1), 0, 1, none, alone, 0, self.deadline)
         plan = self.allocate(words.nbytes)
         plan.view(np.uint64)[:] = words
         nothing = (np.uint64(plan.address), np.uint64(0))
@@ -181,7 +200,7 @@ class IpcTransport(Transport):
             [
                 *program(kernels, plan, 1),
                 *steps(kernels, plan, (), 1, lambda work: []),
-                lambda: kernels.move((1,), (THREADS,), nothing),
+                lambda: kernels.move((1,), (kernels.threads,), nothing),
                 self.lane.kernels.divide(control[:0].view(dtype), 1),
             ]
         )
@@ -200,9 +219,8 @@ class IpcTransport(Transport):
 
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""
-        return IpcTransport(
-            group, self.device, executor=self.executor, graph=self.graph, deadline=self.deadline
-        )
+        given: dict[str, Any] = {"executor": self.executor, "variant": self.variant}
+        return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline, **given)
 
     def room(self) -> tuple[str, int]:
         """The GPU that memory comes from, and the bytes that it can still give."""
@@ -218,7 +236,10 @@ class IpcTransport(Transport):
         self._watch.stop()
 
     def close(self) -> None:
-        """Leave: ranks that still wait for this one end with an error."""
+        """Leave: ranks that still wait for this one end with an error.
+
+        Every rank says so in the memory of all others, so none ends before all have closed.
+        """
         if self._closed:
             return
         self._closed = True
@@ -228,16 +249,19 @@ class IpcTransport(Transport):
             self.device.wrap(at, WORD, None).view(np.uint64)[:] = left
         self._watch.close()
         self._held.clear()
+        self._meeting.kept.clear()
+        self.memory.unmap()
+        self.device.sweep()
 
 
 def _nowhere(place: Place) -> int:
     raise AssertionError(f"a plan of nothing names {place}")
 
 
-def _resident(everyone: list[Json], uuid: str) -> int:
-    """Blocks that every rank on a GPU can have resident at once."""
+def _resident(everyone: list[Json], uuid: str, blocks: int) -> int:
+    """Blocks that every rank on a GPU can have resident at once; ``blocks`` a multiprocessor."""
     ranks = [one for one in everyone if one["uuid"] == uuid]
-    room = BLOCKS * min(int(one["multiprocessors"]) for one in ranks)
+    room = blocks * min(int(one["multiprocessors"]) for one in ranks)
     if room < len(ranks):
         raise Unsupported(f"{len(ranks)} ranks on one GPU that has room for {room} blocks")
     return room // len(ranks)

@@ -160,7 +160,8 @@ class MpiDeviceTransport(Transport):
         return time.perf_counter
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give back what was let go of."""
+        self.device.sweep()
 
     # -- a port
 

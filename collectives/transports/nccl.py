@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from weakref import WeakSet
 
-from collectives.errors import Unavailable
 from collectives.gpu.action import DeviceBuffers, StreamAction, rotated, turns
 from collectives.gpu.array import DeviceArray
+from collectives.gpu.copy_rate import ceiling
 from collectives.gpu.device import Device
 from collectives.gpu.lane import Lane
 from collectives.gpu.nccl_memory import buffer_bytes
@@ -25,35 +26,16 @@ from collectives.gpu.program import bind, staging_bytes
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.transport import LibraryCall, Transport
+from collectives.transports.nccl_join import grouped, join, version_text
 from collectives.transports.nccl_library import library_calls
 from collectives.transports.nccl_said import Log, NoLog
 from collectives.world import Json, World
 
-__all__ = ["FLOAT", "SUM", "NcclTransport", "grouped", "version_text"]
+__all__ = ["NcclTransport"]
 
 Call = Callable[[], Any]
 BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4
-
-
-@contextmanager
-def grouped(nccl: Any) -> Iterator[None]:
-    """A group of calls that go at once; it is ended also when one of them fails."""
-    nccl.groupStart()
-    try:
-        yield
-    except BaseException:
-        # The calls' own error is the one to report.
-        with suppress(RuntimeError):
-            nccl.groupEnd()
-        raise
-    nccl.groupEnd()
-
-
-def version_text(code: int) -> str:
-    """23203 is 2.32.3, and 2804, from before the scheme changed, 2.8.4."""
-    big = 10000 if code >= 10000 else 1000
-    return f"{code // big}.{code % big // 100}.{code % 100}"
 
 
 class NcclTransport(Transport):
@@ -88,6 +70,7 @@ class NcclTransport(Transport):
         self._log = log or NoLog()
         self.said: dict[str, Json] = {}
         self.remarks: list[str] = []
+        self._actions: WeakSet[StreamAction] = WeakSet()
         device.use()
         # What a record says of the run: gathered here, since only one rank writes records.
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
@@ -99,29 +82,19 @@ class NcclTransport(Transport):
             "graph": graph,
             "cold": cold,
         }
-        self.comm = self._join() if communicator is None else communicator
+        self.comm = communicator
+        if communicator is None:
+            self.comm = join(world, nccl, device.bus_id)
         self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
         self._word = device.allocate(_MEET_BYTES)
         self._word[:] = 0
+        # Whoever still loads or allocates may wait for the device: all have before any rank fires.
+        world.barrier()
         # The first meeting connects the ranks; later ones may stand behind a closed gate.
         self.lane.enqueue(self.meet)
         self.lane.wait()
-
-    def _join(self) -> Any:
-        """A communicator of all ranks, by the unique id that rank 0 hands round."""
-        nccl, world = self.nccl, self.world
-        # A tuple before CuPy 14, bytes since.
-        mine = nccl.get_unique_id() if world.rank == 0 else b""
-        given = world.broadcast([isinstance(mine, bytes), list(mine)])
-        unique = bytes(given[1]) if given[0] else tuple(given[1])
-        try:
-            comm, problem = nccl.NcclCommunicator(world.size, unique, world.rank), ""
-        except RuntimeError as error:
-            comm, problem = None, f"rank {world.rank} on GPU {self.device.bus_id}: {error}"
-        problems = [one for one in world.gather(problem) if one]
-        if problems:
-            raise Unavailable(f"no NCCL communicator: {problems[0]} (NCCL_DEBUG=WARN says more)")
-        return comm
+        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
+            self.ceiling = partial(ceiling, self.lane, self.meet)
 
     @property
     def meet(self) -> list[Call]:
@@ -195,9 +168,9 @@ class NcclTransport(Transport):
     ) -> StreamAction:
         self.said = {}
         self._log.skip()
-        # No reference from the action to itself: memory that the collector of cycles gave back
-        # behind a closed gate would wait for the device, and the gate for it.
-        return StreamAction(
+        # No reference from the action to itself: its memory goes when it is closed, and not when the
+        # collector of cycles comes by.
+        action = StreamAction(
             self.lane,
             bound,
             moved,
@@ -207,6 +180,10 @@ class NcclTransport(Transport):
             connected=partial(self._connected, library),
             refused=self._refused,
         )
+        self._actions.add(action)
+        # What was allocated and loaded for it may have waited for the device: nobody fires before.
+        self.world.barrier()
+        return action
 
     def _connected(self, library: str, action: StreamAction) -> None:
         """After the first firing: what NCCL chose, and what graphs are worth, where that was asked."""
@@ -273,19 +250,28 @@ class NcclTransport(Transport):
         if self.comm is not None:
             self.comm.check_async_error()
 
+    def _left(self) -> Any:
+        """The communicator, which is this transport's no more; NCCL waits for graphs to go first."""
+        for action in list(self._actions):
+            action.close()
+        comm, self.comm = self.comm, None
+        return comm
+
     def give_up(self) -> None:
         """Abort the communicator: kernels that wait for another rank end."""
-        comm, self.comm = self.comm, None
+        comm = self._left()
         if comm is not None:
             with suppress(RuntimeError):
                 comm.abort()
         self._log.close()
 
     def close(self) -> None:
-        """Destroy the communicator."""
-        comm, self.comm = self.comm, None
+        """Destroy the communicator; what was prepared here is closed."""
+        if self.comm is not None:
+            self.lane.wait()
+        comm = self._left()
         if comm is not None:
-            self.lane.stream.synchronize()
             comm.destroy()
         self._word = self.device.wrap(0, 0, None)
+        self.device.sweep()
         self._log.close()

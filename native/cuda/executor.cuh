@@ -42,7 +42,8 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 rec
     const u64 peer = wait[0], need = fired * wait[1] + wait[2];
     const u64 at = plan[kWords] + 8 * (plan[kRanks] * team + peer);
     u64 start = 0;
-    for (u32 polls = 1; load_acquire(at) < need; ++polls) {
+    const auto look = [at] { return kRelaxed ? load_relaxed(at) : load_acquire(at); };
+    for (u32 polls = 1; look() < need; ++polls) {
         relax();
         if (polls % kPolls) continue;
         const u64 reason = vain(plan, peer, start);
@@ -51,6 +52,7 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 rec
         give_up(plan, reason, peer, record, team);
         return false;
     }
+    if (kRelaxed) load_acquire(at);  // what the signal stands for is seen from here on
     return true;
 }
 

@@ -51,3 +51,16 @@ def test_two_ranks_on_one_gpu_are_refused_once(mpich: Mpi, run: Run) -> None:
     done = run(*under(mpich, 2, *STARTED, "1", "allreduce", "--transport", "nccl", *SMALL))
     assert done.returncode == 2
     assert done.stderr.count("--oversubscribe-gpu") == 1
+
+
+@pytest.mark.timeout(150)
+def test_an_older_nccl_shares_by_host_names_and_that_is_labelled(mpich: Mpi, run: Run) -> None:
+    """Rule: before 2.30 processes on one GPU are hosts of their own to NCCL: correctness only."""
+    more = ("--transport", "nccl", "--oversubscribe-gpu", *SMALL, "-A", "ring,library")
+    env = {"BUSBAR_STANDIN_NCCL": "22907"}
+    done = run(*under(mpich, 2, *STARTED, "1", "allreduce", *more), env=env)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "# correctness only: to NCCL 2.29.7 each rank that shares a GPU is on a host" in done.stdout
+    )
+    assert all(row[8] == "0" for row in table_rows(done.stdout))

@@ -14,8 +14,7 @@ import shutil
 import struct
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -25,32 +24,47 @@ import numpy as np
 
 from collectives.gpu import ipc_kernels
 from collectives.gpu.ipc_kernels import ELEMENTS, OPERATIONS
-from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, RawModule, Runtime
+from tests.gpu_runtime import Runtime
+from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
 
-__all__ = ["IpcCupy", "IpcMachine", "library"]
+__all__ = ["IpcCupy", "IpcMachine", "library", "variant"]
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCE = HOME / "tests" / "native" / "cuda_host.cpp"
 BUILT = "BUSBAR_CUDA_HOST"
+OF_GPUS = ("BUSBAR_THREADS", "BUSBAR_BLOCKS")
 # Threads that stand in for a block's.
 THREADS = 2
 POISONED = 1 << 16
-LONG_S = 30.0
 NAP_S = 1e-4
 
 
+def variant(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Of macros those that make another executor of the host: threads are its own."""
+    kept = {name: value for name, value in given.items() if name not in OF_GPUS and value != "0"}
+    return tuple(f"-D{name}={value}" for name, value in sorted(kept.items()))
+
+
 @cache
-def library() -> ctypes.CDLL:
-    """The executor as the host's compiler builds it, once a session; `BUILT` finds it again."""
-    if BUILT not in os.environ:
-        folder = mkdtemp(prefix="busbar-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        built = Path(folder) / "cuda_host.so"
-        command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
-        include = f"-I{HOME / 'native' / 'cuda'}"
-        subprocess.run([*command, include, str(SOURCE), "-o", str(built), "-pthread"], check=True)
-        os.environ[BUILT] = str(built)
-    return ctypes.CDLL(os.environ[BUILT])
+def library(defined: tuple[str, ...] = ()) -> ctypes.CDLL:
+    """The executor as the host's compiler builds it, once a session.
+
+    The environment says where it is, so that processes which a test starts find it, too.
+    """
+    name = "".join(c if c.isalnum() else "_" for c in BUILT + "".join(defined))
+    if name not in os.environ:
+        os.environ[name] = _built(defined)
+    return ctypes.CDLL(os.environ[name])
+
+
+def _built(defined: tuple[str, ...]) -> str:
+    folder = mkdtemp(prefix="busbar-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    built = str(Path(folder) / "cuda_host.so")
+    command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
+    where = [f"-I{HOME / 'native' / 'cuda'}", str(SOURCE), "-o", built, "-pthread"]
+    subprocess.run([*command, *defined, *where], check=True)
+    return built
 
 
 class Running(Item):
@@ -79,6 +93,7 @@ class IpcMachine(Machine):
         self.peer_copies = 0
 
     def malloc(self, size: int) -> int:
+        self.settle("cudaMalloc")
         fd = os.memfd_create("gpu")
         os.ftruncate(fd, size)
         array = np.frombuffer(mmap.mmap(fd, size), np.uint8)
@@ -89,11 +104,6 @@ class IpcMachine(Machine):
         return address
 
     def free(self, address: int) -> None:
-        """Waits for all that is under way, as cudaFree does: a rank must not free in between."""
-        stop = time.monotonic() + LONG_S
-        while any(s.items for s in list(self.streams.values())) and time.monotonic() < stop:
-            self.pump()
-        assert time.monotonic() < stop, "memory was freed while a kernel waited for the one who did"
         super().free(address)
         os.close(self.fds.pop(address))
 
@@ -101,6 +111,7 @@ class IpcMachine(Machine):
         pid, fd, size = struct.unpack("qqq40x", handle)
         if pid == os.getpid():
             raise CUDARuntimeError(201, "a handle cannot be opened in the process that made it")
+        self.settle("cudaIpcOpenMemHandle")
         try:
             here = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR)
         except OSError as error:
@@ -113,6 +124,7 @@ class IpcMachine(Machine):
         return address
 
     def close(self, address: int) -> None:
+        self.settle("cudaIpcCloseMemHandle")
         with self.lock:
             assert self.blocks.pop(address)[2] == -1
 
@@ -142,20 +154,31 @@ class IpcRuntime(Runtime):
         super().memcpyPeerAsync(target, to_gpu, source, from_gpu, nbytes, stream)
 
 
-class Executor:
-    """``cupy.RawModule`` of ``native/cuda``."""
+class IpcModule(Module):
+    """``cupy.cuda.Module`` of ``native/cuda``."""
 
-    def __init__(self, machine: Machine, options: tuple[str, ...]) -> None:
-        self._m = machine
+    def loaded(self, code: str, options: tuple[str, ...]) -> None:
+        """Our executor in the variant that the options name, or what other modules are."""
+        self._which: tuple[int, int] | None = None
+        if code != ipc_kernels.source():
+            super().loaded(code, options)
+            return
         given = dict(one[2:].split("=") for one in options if one.startswith("-D"))
-        element, operation = given["BUSBAR_ELEMENT"], given["BUSBAR_OPERATION"]
+        element, operation = given.pop("BUSBAR_ELEMENT"), given.pop("BUSBAR_OPERATION")
         self._which = ELEMENTS.index(element), OPERATIONS.index(operation)
+        self._threads = int(given["BUSBAR_THREADS"])
+        self._library = library(variant(given))
 
-    def get_function(self, name: str) -> Callable[..., None]:
-        kernel, which = getattr(library(), name), self._which
+    def launcher(self, name: str) -> Callable[..., None]:
+        """The kernel of that name."""
+        which = self._which
+        if which is None:
+            return super().launcher(name)
+        kernel = getattr(self._library, name)
 
         def launch(grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
             assert all(isinstance(arg, np.uint64) for arg in args), "not 8 bytes each"
+            assert block[0] <= self._threads, "more threads than the kernel's bounds"
             words = [ctypes.c_uint64(int(arg)) for arg in args]
             stream = self._m.here.stack[-1].ptr
             self._m.launched.append(name)
@@ -173,9 +196,6 @@ class IpcCupy(Cupy):
         self.machine = machine
         self.runtime = IpcRuntime(machine)
 
-    def RawModule(  # type: ignore[override]
-        self, *, code: str, options: tuple[str, ...] = ()
-    ) -> RawModule | Executor:
-        if code == ipc_kernels.source():
-            return Executor(self.machine, options)
-        return super().RawModule(code=code, options=options)
+    def Module(self) -> IpcModule:
+        """See `IpcModule`."""
+        return IpcModule(self.machine)

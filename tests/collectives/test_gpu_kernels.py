@@ -26,7 +26,7 @@ from collectives.gpu.kernels import SOURCES, options, source
 from collectives.gpu.lane import Lane
 from collectives.ops import Op, op, scale
 from collectives.worlds.inproc import InprocWorld, run
-from tests.gpu_standin import Cupy, Machine, RawModule, Work
+from tests.gpu_standin import Cupy, Machine, Module, Work
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler here")
@@ -47,6 +47,7 @@ struct Dim { unsigned x; };
 static Dim gridDim, blockDim, blockIdx, threadIdx;
 static float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
 static unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static void atomicAdd(unsigned long long *to, unsigned long long more) { *to += more; }
 """
 EACH = r"""
 #define EVERY(call) \
@@ -62,6 +63,11 @@ extern "C" void each_reduce(unsigned grid, unsigned block, S *out, const S *firs
 extern "C" void each_divide(unsigned grid, unsigned block, S *out, Size by, Size n)
 {
     EVERY(divide(out, by, n));
+}
+extern "C" void each_differ(unsigned grid, unsigned block, const Bits<sizeof(S)>::Of *given,
+    const Bits<sizeof(S)>::Of *tile, Size n, Size period, Size *count)
+{
+    EVERY(differ(given, tile, n, period, count));
 }
 """
 
@@ -81,18 +87,19 @@ def _library(given: tuple[str, ...]) -> ctypes.CDLL:
         return ctypes.CDLL(str(made))
 
 
-class Compiled(RawModule):
+class Compiled(Module):
     """The stand-in's module, but carried out by our own source."""
 
-    def __init__(self, machine: Machine, code: str, options: tuple[str, ...]) -> None:
-        super().__init__(machine, code, options)
+    def loaded(self, code: str, options: tuple[str, ...]) -> None:
+        """See `Module.loaded`."""
+        super().loaded(code, options)
         self._given = options
 
-    def get_function(self, name: str) -> Callable[..., None]:
+    def launcher(self, name: str) -> Callable[..., None]:
         """The kernel of that name."""
-        return super().get_function(name) if name == "gate" else self._compiled(name)
+        if name == "gate":
+            return super().launcher(name)
 
-    def _compiled(self, name: str) -> Callable[..., None]:
         def launch(grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
             wide = [ctypes.c_uint64(int(arg)) for arg in args]
             # Fewer threads than on a GPU, so that each has several turns.
@@ -106,9 +113,9 @@ class Compiled(RawModule):
 class HostCupy(Cupy):
     """The stand-in, with kernels that are ours."""
 
-    def RawModule(self, *, code: str, options: tuple[str, ...] = ()) -> RawModule:  # noqa: N802
+    def Module(self) -> Module:  # noqa: N802
         """See `Compiled`."""
-        return Compiled(self._m, code, options)
+        return Compiled(self._m)
 
 
 @pytest.fixture(scope="module")

@@ -1,23 +1,36 @@
-"""benchmarks/gpu_one.py on the stand-in: its sections run, judge rightly, and fail one by one."""
+"""benchmarks/gpu_one.py on the stand-in: sections run, judge rightly, end one by one, go on later."""
 
 from __future__ import annotations
 
 import importlib
+import io
+import json
+import os
 import shutil
+import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from collectives.dtypes import dtype
 from collectives.gpu.device import Device
-from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.conftest import REPO, Run
+from collectives.gpu.lane import Lane
+from collectives.worlds.inproc import InprocWorld
+from collectives.worlds.inproc import run as on_ranks
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, library, variant
+from tests.conftest import LIMIT_S, REPO, Run, environment
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl
 
 SCRIPT = str(REPO / "benchmarks" / "gpu_one.py")
+STAND_IN = str(REPO / "tests" / "collectives" / "gpu_one_standin.py")
+
+DRY_S = 3 * LIMIT_S
 
 needs_gcc = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
@@ -28,7 +41,6 @@ def module(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(str(REPO / "benchmarks"))
 
     def find(name: str) -> ModuleType:
-        monkeypatch.delitem(sys.modules, name, raising=False)
         return importlib.import_module(name)
 
     return find
@@ -38,93 +50,250 @@ def _cupy() -> IpcCupy:
     return IpcCupy(IpcMachine(1, total=1 << 32))
 
 
+def _page(module: Any) -> Any:
+    return module("gpu_page").Page(out=io.StringIO())
+
+
 @needs_gcc
 def test_right_results_are_called_right(module) -> None:
-    """Rule: every algorithm that serves the rank count gets a verdict for every rank count."""
-    lines = module("gpu_right").right(_cupy(), sizes=(4, 20_000), ranks=(2, 3))
-    table = [line.split("|")[1:-1] for line in lines if line.startswith("|")][2:]
-    verdicts = {name.strip(): [cell.strip() for cell in cells] for name, *cells in table}
-    assert verdicts["ring"] == verdicts["one_shot"] == ["right", "right"]
-    assert verdicts["swing"] == ["right", "refused"]
-    assert {cell for cells in verdicts.values() for cell in cells} <= {"right", "refused"}
+    """Rule: every algorithm that serves the rank count is judged, for every type and size."""
+    page, right = _page(module), module("gpu_right")
+    right.right(page, _cupy(), (4, 20_000), (2, 3))
+    assert len(page.kept) == 2 * 2 * len(right.KINDS)
+    for row in page.kept:
+        n, of = map(int, row["algorithms right"].split(" of "))
+        assert n == of == len(row["algorithms"]) > 5 and row["wrong"] == ""
+        assert ("swing" in row["algorithms"]) == (row["ranks"] == 2)
 
 
-@needs_gcc
-def test_a_wrong_byte_is_found(module) -> None:
-    """Rule: one byte that differs anywhere makes a result wrong."""
-    right, cupy = module("gpu_right"), _cupy()
-    device = Device(cupy, 0)
-    device.use()
-    tile = right.inputs(0, "float")
-    array = device.allocate(40_000).view(np.float32)
-    stream = device.stream()
-    right.fill(device, stream, array, tile)
-    assert not right.differ(device, array, tile)
-    array.view(np.uint8)[39_999:][:] = 7
-    assert right.differ(device, array, tile)
+@pytest.mark.parametrize("kind", ["float", "bfloat16", "double"])
+def test_a_wrong_byte_is_found(module, kind: str) -> None:
+    """Rule: one element that differs anywhere makes a result wrong."""
+    right, of = module("gpu_right"), dtype(kind)
+
+    def body(world: InprocWorld) -> None:
+        lane = Lane(Device(Cupy(Machine(1)), 0), world)
+        tile = right.inputs(0, kind)
+        array = lane.device.allocate(10_000 * of.itemsize).view(of)
+        right.fill(lane.device, lane.stream, array, tile)
+        transport: Any = type("T", (), {"device": lane.device, "lane": lane})
+        judge = right.Judge(transport, array, tile)
+        assert judge.wrong() == 0
+        array.view(np.uint8)[array.nbytes - 1 :] = 7
+        assert judge.wrong() == 1
+
+    on_ranks(1, body)
 
 
 @needs_gcc
 def test_the_figures_have_their_rows(module) -> None:
     """Rule: each section on speed gives one row for each case that it names."""
-    speed = module("gpu_speed")
+    speed, page = module("gpu_speed"), _page(module)
+    speed.two_shot(page, _cupy(), (1 << 16,), (2,), 2)
+    speed.small(page, _cupy(), 64, (2,), 2)
+    assert len(page.kept) == 2 + 3
+    speed.overhead(page, _cupy(), (1, 2))
+    assert len(page.kept) == 5 + 6 and page.kept[-1]["graph (us)"] > 0
+    assert {row["ranks"] for row in page.kept[5:]} == {1, 2}
 
-    def rows(lines: list[str]) -> int:
-        return sum(line.startswith("|") for line in lines) - 2
 
-    assert rows(speed.two_shot(_cupy(), sizes=(1 << 16,), ranks=(2,))) == 2
-    assert rows(speed.small(_cupy(), size=64, ranks=(2,))) == 3
-    assert rows(speed.overhead(_cupy(), ranks=(2,))) == 3
-
-
-def test_nccl_has_its_sections(module) -> None:
-    """Rule: the same judge serves nccl, and one rank's baseline has out-of-place and in-place."""
-    machine = Machine(1)
-    machine.shared_gpus = True
-
+def test_nccl_has_its_sections(module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: the same judge serves nccl, where it takes threads; the baseline is timed both ways."""
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    machine, page = Machine(1), _page(module)
     cupy, nccl = Cupy(machine), Nccl(machine)
-    lines = module("gpu_right").right_over_nccl(cupy, nccl, sizes=(4, 5000), ranks=(2,))
-    assert "| ring | right |" in lines
-    lines = module("gpu_speed").baseline(cupy, nccl, sizes=(4096,))
-    assert lines[-1].startswith("| 4096 |") and lines[-1].endswith("| 0 |")
+    module("gpu_right").right_over_nccl(page, cupy, nccl, (4, 5000), (2,))
+    assert len(page.kept) == 8 and not any(row["wrong"] for row in page.kept)
+    module("gpu_speed").baseline(page, cupy, nccl, (4096,))
+    assert [row["placement"] for row in page.kept[8:]] == ["out", "in"]
+    assert not machine.stuck
+
+
+def test_an_nccl_that_refuses_is_said_before_anything_starts(module) -> None:
+    """Rule: before 2.30 no two ranks of a process share a GPU: a row says so, and nothing is tried."""
+    machine, page = Machine(1, nccl=22907), _page(module)
+    nccl = Nccl(machine)
+    module("gpu_right").right_over_nccl(page, Cupy(machine), nccl, (4,), (2,))
+    assert not nccl.communicators
+    assert "NCCL 2.29.7 takes no two ranks of a process" in page.kept[0]["algorithms right"]
+
+
+def test_what_fails_in_a_section_leaves_nobody_waiting(module) -> None:
+    """Rule: a rank that fails gives up first, so that no communicator waits for graphs for ever."""
+    machine = Machine(1)
+    nccl, right = Nccl(machine), module("gpu_right")
+    from collectives.transports.nccl import NcclTransport
+
+    def fails(transport: NcclTransport) -> None:
+        source = transport.allocate(64).view(np.float32)
+        one = right.bound(transport, "ring", source, source, True)
+        one.action()
+        one.action()
+        raise ValueError("the section's own mistake")
+
+    with pytest.raises(ValueError, match="own mistake"):
+        right.on_threads(
+            Cupy(machine), 1, fails, lambda world, device: NcclTransport(world, device, nccl)
+        )
+    assert [comm.gone for comm in nccl.communicators] == ["aborted"] and not machine.stuck
+
+
+# -- pieces, processes, results
+
+
+def _started(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    for defined in (), variant({"BUSBAR_BULK": "1"}):
+        library(defined)  # built once, and found by the others through the environment
+    command = [sys.executable, STAND_IN, "--out", str(out), "--quick", *more]
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, timeout=DRY_S, check=False
+    )
+
+
+def _result(out: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return found
 
 
 @needs_gcc
-def test_processes_meet_without_a_launcher(module, tmp_path: Path) -> None:
-    """Rule: ranks as processes give the verdicts through JSON; a process that fails is an error."""
-    script = tmp_path / "rank.py"
-    script.write_text(
+@pytest.mark.timeout(2 * DRY_S)
+def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
+    """Rule: every section but the other commands' ends well on the stand-in, with rows as JSON."""
+    ours = "probe,threads,small,two_shot,overhead,baseline,right,processes,variants"
+    done = _started(tmp_path, "--sections", ours)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ours.split(","):
+        found = _result(tmp_path, name)
+        assert found["status"] == "done" and found["rows"], name
+        assert (tmp_path / f"{name}.md").read_text() in done.stdout
+    assert "| ring |" not in done.stdout and "| GPU | Stand-in GPU |" in done.stdout
+    rows = _result(tmp_path, "variants")["rows"]
+    assert {row["variant"] for row in rows} == {"plain", "bulk copies"}
+    assert all(row["wrong"] == 0 for row in rows)
+    # What has a result is not run again.
+    start = time.monotonic()
+    assert _started(tmp_path, "--sections", ours).stdout == "" and time.monotonic() - start < 60
+
+
+@needs_gcc
+def test_work_goes_on_where_a_piece_of_time_ended(tmp_path: Path) -> None:
+    """Rule: a section that might not end in time is left for the next call; exit status 75 says so."""
+    few = ("--sections", "probe,small,topology", "--piece", "1")
+    for name, left in (("probe", "small, topology"), ("small", "topology"), ("topology", "")):
+        done = _started(tmp_path, *few)
+        assert done.returncode == (75 if left else 0), done.stderr
+        assert _result(tmp_path, name)["status"] == "done"
+        assert (f"still to do: {left}" in done.stderr) == bool(left)
+
+
+def _piece(module: Any, out: Path, code: str, limit: float = 30.0) -> Any:
+    """A piece of one section, which is a script of its own."""
+    script = out / "section.py"
+    script.write_text(code)
+    parts = [module("gpu_run").Part("mine", limit)]
+    stop = time.monotonic() + 60
+    return module("gpu_run").piece(parts, [sys.executable, str(script)], out, stop)
+
+
+def test_a_section_that_fails_is_told_with_all_that_it_said(
+    module, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: its rows so far are kept, and all of its standard error; the exit status is told."""
+    code = (
         "import sys\n"
-        f"sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'benchmarks')!r}]\n"
-        "import gpu_processes as processes\n"
-        "from tests.collectives.test_gpu_one import _cupy\n"
-        "processes.SIZES, processes.KINDS = (4, 9000), ('float',)\n"
-        "rank, size, address = sys.argv[1:]\n"
-        "processes.play(_cupy(), int(rank), int(size), address)\n"
+        f"sys.path.insert(0, {str(REPO / 'benchmarks')!r})\n"
+        "from gpu_page import Page\nfrom pathlib import Path\n"
+        f"page = Page(Path({str(tmp_path)!r}) / 'mine.rows.jsonl')\n"
+        "page.table('T', '', ('a',))\npage.row(1)\n"
+        "print('first line\\n' * 3, file=sys.stderr)\nraise ValueError('the reason')\n"
     )
-    processes = module("gpu_processes")
-    lines = processes.right([str(script)], ranks=(2,))
-    assert "| ring | right |" in lines
-    script.write_text("raise SystemExit(9)\n")
-    with pytest.raises(RuntimeError, match="9"):
-        processes.right([str(script)], ranks=(2,))
+    found = _piece(module, tmp_path, code)
+    assert found.failed == ["mine"]
+    kept = _result(tmp_path, "mine")
+    assert kept["status"] == "failed: exit status 1" and kept["rows"] == [{"table": "T", "a": 1}]
+    said = (tmp_path / "mine.err").read_text()
+    assert said.count("first line") == 3 and "ValueError: the reason" in said
+    out, err = capfd.readouterr()
+    assert "| 1 |" in out and "**Section `mine` failed" in out and "the reason" in err
 
 
-def test_without_a_gpu_it_says_so_in_one_line(run: Run) -> None:
-    """Rule: no GPU is one line and exit status 3; an unknown section is 2."""
-    done = run(sys.executable, SCRIPT)
+def test_a_section_that_hangs_ends_with_all_that_it_started(module, tmp_path: Path) -> None:
+    """Rule: at its limit the whole group of processes is killed, and what was printed is kept."""
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print(child.pid, flush=True)\ntime.sleep(600)\n"
+    )
+    found = _piece(module, tmp_path, code, limit=3.0)
+    assert found.failed == ["mine"]
+    assert _result(tmp_path, "mine")["status"] == "failed: not done after 3 s"
+    child = int((tmp_path / "mine.md").read_text())
+    deadline = time.monotonic() + 30
+    while _alive(child):
+        assert time.monotonic() < deadline, "a process of the section is still there"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"  # killed, and not yet waited for by whoever has it now
+
+
+def test_where_a_section_hangs_is_said_before_it_is_killed(module, tmp_path: Path) -> None:
+    """Rule: shortly before the limit every thread's place is on standard error."""
+    one = module("gpu_one")
+    assert one.inside.__code__.co_names.count("dump_traceback_later")
+    script = tmp_path / "hangs.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path[:0] = [{str(REPO)!r}, {str(REPO / 'benchmarks')!r}]\n"
+        "import gpu_one as one\n"
+        "def hangs(*given):\n    time.sleep(600)\n"
+        "one.SECTIONS['probe'] = one.SECTIONS['probe']._replace(run=hangs, quick=4)\n"
+        "one.load_cupy, one.count_gpus = lambda: None, lambda cupy: 1\n"
+        f"sys.exit(one.main(['--out', {str(tmp_path)!r}, '--quick', '--section', 'probe']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode and "Timeout" in done.stderr and "in hangs" in done.stderr
+
+
+def test_pieces_are_shorter_than_ten_minutes(module) -> None:
+    """Rule: no section needs more than one piece, and --quick is one piece in all."""
+    sections = module("gpu_sections").SECTIONS
+    assert all(section.limit <= 540 for section in sections.values())
+    assert sum(section.quick for section in sections.values()) < 540
+    order = list(sections)
+    assert order[:2] == ["probe", "tests"] and order.index("right") > order.index("baseline")
+    assert order[-2:] == ["topology", "bench"]
+
+
+def test_without_a_gpu_it_says_so_in_one_line(run: Run, tmp_path: Path) -> None:
+    """Rule: no GPU is one line and exit status 3; an unknown section, or no folder, is 2."""
+    done = run(sys.executable, SCRIPT, "--out", str(tmp_path))
     if not done.returncode:
         pytest.skip("there is a GPU here")
     assert (done.returncode, done.stdout) == (3, "") and len(done.stderr.splitlines()) == 1
-    done = run(sys.executable, SCRIPT, "--sections", "fast")
-    assert done.returncode == 2 and "threads, processes" in done.stderr
+    done = run(sys.executable, SCRIPT, "--out", str(tmp_path), "--sections", "fast")
+    assert done.returncode == 2 and "probe, tests, threads" in done.stderr
+    assert run(sys.executable, SCRIPT).returncode == 2
 
 
-def test_a_section_that_fails_is_reported_and_the_rest_goes_on(
-    module, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_bare_machine_needs_a_checkout_and_wheels(
+    module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: a failing section is one line of the page with its reason."""
-    one = module("gpu_one")
-    monkeypatch.setattr(one, "__file__", "/nonexistent/gpu_one.py")
-    assert not one.apart("small", True, 60)
-    assert "**Section `small` failed:**" in capsys.readouterr().out
+    """Rule: wheels of a folder are installed from there alone, once, into an environment beside them."""
+    bare, commands = module("gpu_bare"), list[list[str]]()
+    with pytest.raises(SystemExit, match="no wheels in"):
+        bare.environment(tmp_path)
+    (tmp_path / "a-1-py3-none-any.whl").touch()
+    monkeypatch.setattr(bare.venv, "create", lambda folder, **given: folder.mkdir())
+    monkeypatch.setattr(bare.subprocess, "run", lambda command, check: commands.append(command))
+    python = bare.environment(tmp_path)
+    assert bare.environment(tmp_path) == python and len(commands) == 1
+    assert commands[0][0] == str(python) and "--no-index" in commands[0]
+    assert commands[0][-1].endswith("a-1-py3-none-any.whl")

@@ -33,7 +33,7 @@ def _filled(size: int, kind: np.dtype[Any], value: int) -> NDArray[Any]:
     return np.full(size, value).astype(kind)
 
 
-def _play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
+def play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
     """One rank's part of every case, fired three times (also from a graph) and compared each time."""
     rank = world.rank
     for one in judged:
@@ -61,9 +61,10 @@ def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> Ip
 
     def body(world: InprocWorld) -> None:
         device = Device(cupy, world.rank % gpus)
-        _play(world, IpcTransport(world, device, deadline=120, **options), judged)
+        play(world, IpcTransport(world, device, deadline=120, **options), judged)
 
     run(nranks, body, deadline=200)
+    assert not machine.stuck
     return machine
 
 
@@ -97,6 +98,9 @@ def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachin
         body(world, IpcTransport(world, Device(cupy, world.rank % gpus), **options_))
 
     run(nranks, rank, deadline=120)
+    gc.collect()
+    Device(cupy, 0).sweep()
+    assert not machine.stuck
     return machine
 
 
@@ -150,7 +154,7 @@ def test_timing_fires_and_counts(executor: str, loop: bool, graph: bool) -> None
         plan = _plan(world, transport, 5000)
         found = plan.times(70, loop)
         assert len(found) == (1 if loop else 70) and min(found) > 0
-        assert plan.sent == 4 * 5000 * (70 + 1)  # one firing before the clock
+        assert plan.sent == 4 * 5000 * (70 + 2)  # two before the clock: one connects
         world.barrier()
 
     _ranks(body, executor=executor, graph=graph)
@@ -179,7 +183,6 @@ def test_nothing_is_left_behind() -> None:
         transport.close()
 
     machine = _ranks(body, 3)
-    gc.collect()
     assert not machine.blocks
 
 

@@ -44,9 +44,9 @@ def test_every_algorithm_on_threads(
 def test_every_algorithm_among_processes(cupy: Any, right: ModuleType) -> None:
     """Rule: memory that another process opened by its handle is read, written and signalled to."""
     processes = importlib.import_module("gpu_processes")
-    lines = processes.right([str(REPO / "benchmarks" / "gpu_one.py"), "--process"], ranks=(2,))
-    table = [line for line in lines if line.startswith("|")][2:]
-    assert table and all(line.endswith(("| right |", "| refused |")) for line in table)
+    page = importlib.import_module("gpu_page").Page()
+    processes.right(page, [str(REPO / "benchmarks" / "gpu_one.py"), "--process"], (2,))
+    assert page.kept and not any(row["wrong"] for row in page.kept)
 
 
 def _two(cupy: Any, body: Callable[[InprocWorld, IpcTransport], None], deadline: float) -> None:
@@ -87,6 +87,18 @@ def test_a_rank_that_has_left_is_named(cupy: Any, right: ModuleType) -> None:
             action()
 
     _two(cupy, body, 30.0)
+
+
+@pytest.mark.parametrize("name", ["plain", "chunks of 64 KB", "all but bulk", "bulk copies"])
+def test_every_variant_is_right(cupy: Any, right: ModuleType, name: str) -> None:
+    """Rule: however the executor is compiled, every algorithm gives the same bytes."""
+    variant = importlib.import_module("gpu_speed").VARIANTS[name]
+    if variant.bulk and Device(cupy, 0).capability < (9, 0):
+        pytest.skip("this GPU has no bulk copies")
+    found = right.on_threads(
+        cupy, 3, lambda t: right.judge(t, (12_344, 16 << 20), ("float", "half")), variant=variant
+    )
+    assert len(found) > 5 and not any(found.values()), found
 
 
 @pytest.mark.parametrize("loop", [False, True])

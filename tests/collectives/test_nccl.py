@@ -86,7 +86,7 @@ def _carry_out(transport: NcclTransport, judged: Judged) -> None:
     assert len(times) == 2 and min(times) >= 0
     fire()
     if judged.moved is not None:
-        assert [action.sent, action.received] == judged.counts(rank, 4), str(case)
+        assert [action.sent, action.received] == judged.counts(rank, 5), str(case)
     action.close()
 
 

@@ -19,7 +19,8 @@ from collectives.ops import op
 from collectives.plan import Plan
 from collectives.transport import LibraryCall
 from collectives.transports import nccl as transports
-from collectives.transports.nccl import NcclTransport, grouped, version_text
+from collectives.transports.nccl import NcclTransport
+from collectives.transports.nccl_join import grouped, version_text
 from collectives.worlds.inproc import InprocWorld, run
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl, NcclError
@@ -160,6 +161,65 @@ def test_two_ranks_on_one_gpu_have_no_communicator() -> None:
 
     first, second = run(2, rank)
     assert first == second and "Duplicate GPU" in first and "rank 0 on GPU 0000:07:00.0" in first
+
+
+@pytest.mark.parametrize("what", ["prepare", "library"])
+def test_nobody_fires_while_another_rank_still_prepares(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: ranks on one GPU take memory and load code before any of them has a kernel that waits."""
+    monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+    machine, fired = Machine(1), threading.Event()
+
+    def body(transport: NcclTransport, machine: Machine) -> None:
+        enqueue, sets = transport.lane.enqueue, transport._sets
+
+        def told(calls: list[Any]) -> None:
+            enqueue(calls)
+            fired.set()
+
+        def slowly(buffers: Any) -> Any:
+            found = sets(buffers)
+            fired.wait(0.5)  # rank 0 is long since prepared
+            transport.device.allocate(64)
+            return found
+
+        if transport.world.rank:
+            monkeypatch.setattr(transport, "_sets", slowly)
+        else:
+            monkeypatch.setattr(transport.lane, "enqueue", told)
+        source, target = (transport.allocate(64).view(np.float32) for _ in range(2))
+        where = {Buffer.IN: source, Buffer.OUT: target}
+        if what == "library":
+            action: Any = transport.library(LibraryCall(spec("allreduce"), where, op("sum"), 16))
+        else:
+            action = _ring(transport)
+        action()
+        action.close()
+        transport.world.barrier()
+        transport.close()
+
+    assert _ends(2, body, machine) == {}
+    assert not machine.stuck
+
+
+def test_a_communicator_goes_after_its_graphs() -> None:
+    """Rule: NCCL waits for graphs that refer to a communicator, so they go first, closed or not."""
+
+    def body(transport: NcclTransport, machine: Machine) -> None:
+        plan = _ring(transport)
+        plan()
+        plan()
+        assert machine.graphs
+        transport.world.barrier()
+        if transport.world.rank == 0:
+            transport.close()
+        else:
+            transport.give_up()
+        plan.close()
+
+    machine = Machine(2)
+    assert _ends(2, body, machine) == {} and not machine.stuck
 
 
 def test_memory_that_is_not_there_is_an_error_with_the_numbers() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from collectives.dtypes import DTYPES, dtype
 from collectives.gpu import kernels
-from collectives.gpu.ipc_kernels import BLOCKS, ELEMENTS, OPERATIONS, THREADS, options, source
+from collectives.gpu.ipc_kernels import ELEMENTS, OPERATIONS, PLAIN, Variant, options, source
 from collectives.gpu.ipc_table import HEADER, STATUS
 from collectives.ops import op
 
@@ -44,19 +44,16 @@ def architectures() -> list[str]:
     return [f"sm_{n}" for n in sorted(numbers) if n >= 70]
 
 
-def _defined(element: str, operation: str) -> list[str]:
-    values = {
-        "ELEMENT": element,
-        "OPERATION": operation,
-        "THREADS": THREADS,
-        "BLOCKS": BLOCKS,
-    }
-    return [f"-DBUSBAR_{name}={value}" for name, value in values.items()]
+def _defined(element: str, operation: str, variant: Variant = PLAIN) -> list[str]:
+    values = {"BUSBAR_ELEMENT": element, "BUSBAR_OPERATION": operation, **variant.defined()}
+    return [f"-D{name}={value}" for name, value in values.items()]
 
 
-def _compile(text: Path, arch: str, element: str, operation: str, out: Path) -> str:
+def _compile(
+    text: Path, arch: str, element: str, operation: str, out: Path, variant: Variant = PLAIN
+) -> str:
     strict = ["-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v", f"-I{CUDA}"]
-    defined = _defined(element, operation)
+    defined = _defined(element, operation, variant)
     return _nvcc(f"-arch={arch}", "-cubin", *strict, *defined, str(text), "-o", str(out))
 
 
@@ -78,7 +75,49 @@ def test_every_architecture(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for said in pool.map(lambda job: _compile(*job), jobs):
             # Two blocks of 512 threads share 65536 registers: what the host sizes its grids by.
-            assert _registers(said) and max(_registers(said)) * THREADS * BLOCKS <= 65536
+            assert (
+                _registers(said) and max(_registers(said)) * PLAIN.threads * PLAIN.blocks <= 65536
+            )
+
+
+VARIANTS = {
+    "chunks": (Variant(chunk=65536, relaxed=True), "Half", ["ld.relaxed.sys", "ld.acquire.sys"]),
+    "hints": (
+        Variant(no_allocate=True, streaming=True),
+        "Float",
+        ["ld.global.L1::no_allocate.v4.u32", "st.global.cs.v4.u32"],
+    ),
+    "blocks": (Variant(threads=256, blocks=4), "Double", []),
+    "bulk": (Variant(bulk=True), "Float", ["cp.async.bulk.global.shared", "mbarrier.try_wait"]),
+}
+
+
+@needs_nvcc
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.timeout(LIMIT_S)
+def test_every_variant(tmp_path: Path, name: str) -> None:
+    """Rule: each variant compiles for Hopper, fits as many blocks as it says, and does what it says."""
+    variant, element, wanted = VARIANTS[name]
+    said = _compile(CUDA / "busbar.cu", "sm_90", element, "kSum", tmp_path / "v.cubin", variant)
+    assert max(_registers(said)) * variant.threads * variant.blocks <= 65536
+    shared = [int(n) for n in re.findall(r"(\d+) bytes smem", said)]
+    assert max(shared) <= 48 << 10
+    out = tmp_path / "v.ptx"
+    where = ["-ptx", "-arch=compute_90", "-std=c++17", f"-I{CUDA}", str(CUDA / "busbar.cu")]
+    _nvcc(*where, *_defined(element, "kSum", variant), "-o", str(out))
+    text = out.read_text()
+    assert [what for what in wanted if what not in text] == []
+
+
+@needs_nvcc
+@pytest.mark.parametrize("text", ["busbar.cu", "between.cu"])
+def test_no_subnormal_is_flushed(tmp_path: Path, text: str) -> None:
+    """Rule: float sums and products keep subnormal numbers, by the options that NVRTC gets, too."""
+    given = options if text == "busbar.cu" else kernels.options
+    told = given(dtype("bfloat16"), op("prod"))
+    out = tmp_path / "text.ptx"
+    _nvcc("-ptx", "-arch=compute_90", f"-I{CUDA}", *told, str(CUDA / text), "-o", str(out))
+    assert "mul.f32" in (said := out.read_text()) and ".ftz" not in said
 
 
 @needs_nvcc
@@ -138,6 +177,7 @@ def test_the_source_is_in_one_piece() -> None:
     text = source()
     assert re.findall(r'#include [<"](.*)[>"]', text) == ["platform_host.hpp"]
     assert text.count("struct Lanes") == text.count("struct Team") == 1
+    assert text.count("void bulk_copy") == 1
 
 
 @pytest.mark.parametrize("kind", DTYPES)

@@ -80,3 +80,21 @@ def test_without_a_driver_it_is_one_line(nvml_library: Path, tmp_path: Path) -> 
     machine = {**mock_nvml.description("dgx-a100"), "override": {"gpu_count": "!15"}}
     [said] = _asked(nvml_library, tmp_path, machine, [("0000:0f:00.0", None)])
     assert "no state of GPU 0000:0f:00.0" in said
+
+
+def test_two_threads_may_find_the_same_thing_refused() -> None:
+    """Rule: what NVML refuses is not asked again, also when two looks find it at the same time."""
+    from topology.sources.nvml_state import Gauge
+
+    class Library:
+        NVMLError = ValueError
+        within = False
+
+        def nvmlDeviceGetPowerUsage(self, handle: object) -> int:  # noqa: N802
+            if not self.within:
+                self.within = True
+                gauge.look()  # as another thread does meanwhile
+            raise self.NVMLError
+
+    gauge = Gauge(Library(), None, {"busid": "", "uuid": "", "name": ""})
+    assert gauge.look().power_w is None and not gauge._calls

@@ -54,12 +54,13 @@ class Gauge:
     def look(self) -> State:
         """The GPU's state now; some 100 microseconds."""
         found: dict[str, Any] = {}
-        for call in tuple(self._calls):
+        for call in self._calls:
             fact, name, arguments, make = call
             try:
                 found[fact] = make(getattr(self._library, name)(self._handle, *arguments))
             except self._library.NVMLError:
-                self._calls.remove(call)
+                # Another thread may have found the same, at the same time.
+                self._calls = [other for other in self._calls if other is not call]
         return State(time.monotonic(), **found)
 
     def close(self) -> None:

@@ -1,0 +1,59 @@
+"""What we use of CuPy's objects: streams, events, graphs, kernels. CuPy's own satisfy these."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+__all__ = ["Event", "Graph", "Kernel", "Stream"]
+
+
+class Event(Protocol):
+    """A ``cupy.cuda.Event``."""
+
+    ptr: int
+
+    def record(self, stream: Any = None) -> None:
+        """Put the event into a stream's queue."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the stream has come past the event."""
+        ...
+
+
+class Stream(AbstractContextManager[Any], Protocol):
+    """A ``cupy.cuda.Stream``; ``with stream:`` makes it the thread's current one.
+
+    Its ``done`` is not used: it takes an error for "not yet" (see `Device.idle`).
+    """
+
+    ptr: int
+
+    def synchronize(self) -> None:
+        """Wait for all that was enqueued."""
+        ...
+
+
+class Graph(Protocol):
+    """A ``cupy.cuda.Graph``: captured work, launched as one."""
+
+    def launch(self, stream: Any = None) -> None:
+        """Enqueue all of it."""
+        ...
+
+    def upload(self, stream: Any = None) -> None:
+        """Bring it to the device without running it."""
+        ...
+
+
+class Kernel(Protocol):
+    """A ``cupy.cuda.Function``; it runs on the thread's current stream."""
+
+    ptr: int
+
+    def __call__(
+        self, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]
+    ) -> None:
+        """Enqueue a launch."""
+        ...

@@ -1,0 +1,407 @@
+"""Streams, gates and waiting, on stand-ins as strict as CUDA is: what is timed, who waits for what."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectives.errors import RankFailure, Unavailable
+from collectives.gpu import action as actions
+from collectives.gpu import driver as drivers
+from collectives.gpu import lane as lanes
+from collectives.gpu.action import StreamAction
+from collectives.gpu.compile import Compiler
+from collectives.gpu.device import Device
+from collectives.gpu.driver import Driver
+from collectives.gpu.lane import Lane
+from collectives.ops import op
+from collectives.worlds.inproc import InprocWorld, run
+from tests.gpu_runtime import Nvrtc
+from tests.gpu_standin import Cupy, Machine
+
+FLOAT = np.dtype(np.float32)
+
+
+def _lane(world: InprocWorld, machine: Machine, **given: Any) -> Lane:
+    return Lane(Device(Cupy(machine), 0), world, **given)
+
+
+def _alone(body: Callable[[Lane], None], machine: Machine | None = None, **given: Any) -> None:
+    run(1, lambda world: body(_lane(world, machine or Machine(1), **given)))
+
+
+# -- waiting
+
+
+def test_waiting_sleeps_between_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: who waits lets go of the interpreter with every poll: other ranks' threads need it."""
+
+    def body(lane: Lane) -> None:
+        polls, naps = iter((False, False, False, True)), list[float]()
+        monkeypatch.setattr(lane.device, "idle", lambda stream: next(polls))
+        frozen = SimpleNamespace(monotonic=lambda: 0.0, sleep=naps.append)
+        monkeypatch.setattr(lanes, "time", frozen)
+        lane.wait()
+        assert len(naps) == 3 and min(naps) > 0
+
+    _alone(body)
+
+
+def test_an_illegal_access_is_an_error_at_once_and_by_name() -> None:
+    """Rule: what CUDA reports of a stream is raised by its name, and is no reason to wait on."""
+
+    def body(lane: Lane) -> None:
+        there = lane.device.wrap(1 << 40, 64, None).view(FLOAT)
+        lane.enqueue(lane.kernels.reduce(there, there, [there], op("sum")))
+        with pytest.raises(RankFailure, match="rank 0: cudaErrorIllegalAddress"):
+            lane.wait()
+
+    _alone(body, deadline=30.0)
+
+
+def test_a_stream_is_asked_without_holding_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: on CuPy itself the driver is asked by ctypes, and its answers are told apart."""
+    cupy, asked = Cupy(Machine(1)), list[int]()
+
+    class Library:
+        def cuStreamQuery(self, stream: ctypes.c_void_p) -> int:  # noqa: N802
+            asked.append(int(stream.value or 0))
+            return (600, 0, 700)[len(asked) - 1]
+
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    monkeypatch.setattr(drivers.ctypes, "CDLL", lambda name: Library())
+    device = Device(cupy, 0)
+    stream = device.stream()
+    assert [device.idle(stream), device.idle(stream)] == [False, True]
+    with pytest.raises(cupy.runtime.CUDARuntimeError, match="IllegalAddress"):
+        device.idle(stream)
+    assert asked == [stream.ptr] * 3
+
+
+# -- gates
+
+
+def test_threads_are_let_go_by_one_store() -> None:
+    """Rule: the gates of ranks that are threads open together, whoever of them comes first."""
+    machine, opened = Machine(1), threading.Event()
+
+    def body(world: InprocWorld) -> None:
+        lane = _lane(world, machine)
+        world.barrier()
+        lane.close_gate()
+        world.barrier()
+        if world.rank == 0:
+            lane.open_gate()
+        else:
+            assert opened.wait(30)
+        lane.wait()
+        opened.set()  # rank 0 is through; rank 1 never opened, and is through, too
+        if world.rank:
+            lane.open_gate()
+
+    run(2, body)
+    assert len(machine.gates) == 4  # with one each when the lanes were made
+
+
+def test_a_gate_that_opens_by_itself_is_an_error() -> None:
+    """Rule: times from behind a gate whose time was over are never given."""
+
+    def body(lane: Lane) -> None:
+        lane.close_gate()
+        with pytest.raises(RankFailure, match=r"gate opened by itself after 0\.05 s.*void"):
+            lane.wait(10.0)
+
+    _alone(body, deadline=0.05)
+
+
+# -- actions
+
+
+class _Meeting:
+    """Calls after which no rank's stream goes on before all have come; on the stand-in."""
+
+    def __init__(self, machine: Machine, size: int) -> None:
+        self.machine, self.size, self.come = machine, size, dict[int, int]()
+
+    def calls(self, lane: Lane) -> list[Callable[[], None]]:
+        from tests.gpu_machine import Item
+
+        meeting, count = self, [0]
+
+        class Here(Item):
+            def __init__(self) -> None:
+                count[0] += 1
+                self.number, self.said = count[0], False
+
+            def advance(self) -> bool:
+                if not self.said:
+                    self.said = True
+                    meeting.come[self.number] = meeting.come.get(self.number, 0) + 1
+                return meeting.come[self.number] == meeting.size
+
+        return [lambda: self.machine.push(lane.stream.ptr, Here)]
+
+
+def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Machine, list[Any]]:
+    """Three firings on two ranks, whose second one opens its gate after the first has gone on."""
+    machine, begins = Machine(1), list[Any]()
+    meeting = _Meeting(machine, 2)
+    gone = threading.Event()
+
+    def body(world: InprocWorld) -> None:
+        lane = _lane(world, machine)
+        if apart:  # as ranks that are processes: each has a gate of its own
+            lane._word = lane.device.pinned(4).view(np.uint32)
+            lane._word[0] = 1
+        action = StreamAction(lane, [[]], (0, 0), meet=meeting.calls(lane), graph=False)
+        action._begun()
+        event, opens, own = lane.event, lane.open_gate, list[Any]()
+
+        def first() -> Any:
+            own.append(event())
+            return own[-1]
+
+        def late() -> None:
+            if world.rank:
+                for _ in range(20):  # rank 0 goes as far as it comes without this one
+                    machine.pump()
+                assert gone.wait(30)
+            opens()
+            gone.set()
+
+        lane.event, lane.open_gate = first, late  # type: ignore[method-assign]
+        machine.gates.clear()
+        world.barrier()
+        action.times(3, loop)
+        world.barrier()
+        begins.append([one.when for one in own[:: 1 if loop else 2]])
+
+    run(2, body)
+    return machine, begins
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("loop", [False, True])
+def test_no_firing_begins_before_the_last_gate_is_open(
+    loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: how late a host opens its gate is in nobody's times, on threads and on processes."""
+    machine, begins = _times(loop, apart, monkeypatch)
+    assert min(begin for own in begins for begin in own) > max(machine.gates[:2])
+
+
+def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
+    """Rule: behind a gate no more is enqueued than a stream takes, graphs counted by their content."""
+    machine = Machine(1)
+
+    def body(world: InprocWorld) -> None:
+        lane = _lane(world, machine)
+        kernel = lane.kernels.divide(lane.device.allocate(4).view(FLOAT), 1)
+        action = StreamAction(lane, [[kernel] * 100], (0, 0), meet=[], graph=True)
+        held = list[int]()
+        opens = lane.open_gate
+
+        def count() -> None:
+            held.append(len(machine.streams[lane.stream.ptr].items))
+            opens()
+
+        lane.open_gate = count  # type: ignore[method-assign]
+        action.times(20, False)
+        action.times(20, True)
+        assert "graph" in machine.launched and max(held) <= actions._LAUNCHES
+
+    run(1, body)
+
+
+def test_connecting_says_nothing_of_how_long_firings_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: many firings hang when they take long for the second one, not for the first."""
+    clock = iter([0.0, 50.0, 50.001])
+    monkeypatch.setattr(actions, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    waited = list[float]()
+
+    def body(lane: Lane) -> None:
+        wait = lane.wait
+
+        def expecting(expected: float = 0.0) -> None:
+            waited.append(expected)
+            wait(expected)
+
+        lane.wait = expecting  # type: ignore[method-assign]
+        StreamAction(lane, [[]], (0, 0), meet=[], graph=False).times(100, True)
+
+    _alone(body)
+    assert waited[-1] == pytest.approx(0.1)
+
+
+def test_nobody_captures_while_another_rank_has_still_to_launch() -> None:
+    """Rule: a rank whose first firing is over waits for the others' before it makes a graph."""
+    machine = Machine(1)
+    meeting, fired = _Meeting(machine, 2), threading.Event()
+
+    def body(world: InprocWorld) -> None:
+        lane = _lane(world, machine)
+        # Rank 0 needs nobody; rank 1's first firing waits for a third stream, fed late.
+        other = lane.device.stream()
+        calls = [] if world.rank == 0 else meeting.calls(lane)
+        action = StreamAction(lane, [calls], (0, 0), meet=[], graph=True)
+        world.barrier()
+        if world.rank == 0:
+            action()
+            threading.Timer(0.2, lambda: _feed(machine, meeting, other, fired)).start()
+            action()
+        else:
+            action()
+            fired.wait(30)
+            meeting.come.clear()
+            meeting.size = 1
+            action()
+
+    run(2, body)
+    assert not machine.stuck
+
+
+def _feed(machine: Machine, meeting: _Meeting, stream: Any, fired: threading.Event) -> None:
+    """What rank 1 waits for, launched by a third thread."""
+    machine.here.device = 0
+    there = SimpleNamespace(stream=stream)
+    for call in meeting.calls(there):  # type: ignore[arg-type]
+        call()
+    fired.set()
+
+
+# -- memory, identity, compilation
+
+
+def test_memory_is_freed_only_when_more_is_taken() -> None:
+    """Rule: letting go of memory frees nothing, for cudaFree waits for kernels that wait for ranks."""
+    machine = Machine(1)
+
+    def body(world: InprocWorld) -> None:
+        lane = _lane(world, machine)
+        mine = lane.device.allocate(64)
+        world.barrier()
+        if world.rank == 0:
+            lane.close_gate()  # a kernel that waits for what another rank does
+        world.barrier()
+        if world.rank == 1:
+            del mine
+        world.barrier()
+        lane.open_gate()
+        lane.wait()
+        world.barrier()
+        before = machine.used(0)
+        if world.rank == 1:
+            lane.device.allocate(64)
+            assert machine.used(0) <= before
+
+    run(2, body)
+    assert not machine.stuck
+
+
+def test_a_uuid_with_a_zero_byte_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: 16 bytes, whatever they are: CuPy's C string is completed by the driver, or padded."""
+    machine = Machine(2)
+    machine.uuids[0] = bytes.fromhex("aabb00ccddeeff00112233445566778899"[:32])
+    cupy = Cupy(machine)
+    assert Device(cupy, 0).uuid == "GPU-aabb0000-0000-0000-0000-000000000000"
+    assert Device(cupy, 1).uuid == "GPU-02020202-0202-0202-0202-020202020202"
+
+    class Library:
+        def cuDeviceGet(self, number: Any, index: ctypes.c_int) -> int:  # noqa: N802
+            number._obj.value = index.value
+            return 0
+
+        def cuDeviceGetUuid_v2(self, found: Any, number: ctypes.c_int) -> int:  # noqa: N802
+            found._obj[:] = machine.uuids[number.value]
+            return 0
+
+    assert Driver(Library()).uuid(0) == machine.uuids[0]
+    monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
+    monkeypatch.setattr(drivers.ctypes, "CDLL", lambda name: Library())
+    assert Device(cupy, 0).uuid == "GPU-aabb00cc-ddee-ff00-1122-334455667788"
+
+
+def test_what_does_not_compile_is_our_error_in_one_line() -> None:
+    """Rule: the compiler's first complaint, for which architecture; a header is never asked for."""
+    with pytest.raises(Unavailable, match=r"do not compile for sm_90: .*cannot open source") as one:
+        Compiler(Nvrtc()).binary("#include <cuda_runtime.h>\n", (), (9, 0))
+    assert "\n" not in str(one.value)
+
+
+def test_a_gpu_that_is_newer_than_the_compiler_gets_ptx() -> None:
+    """Rule: code for the GPU itself where NVRTC knows it; else PTX of the newest before it."""
+    made = Compiler(Nvrtc())
+    assert b"-arch=sm_90" in made.binary("x", (), (9, 0))
+    assert b"-arch=compute_120" in made.binary("x", (), (13, 0))
+    with pytest.raises(Unavailable, match=r"compute capability 7\.0"):
+        made.binary("x", (), (7, 0))
+
+
+@pytest.mark.parametrize("problem", [ImportError("no libnvrtc"), RuntimeError("no NVRTC")])
+def test_without_nvrtc_it_is_one_line(problem: Exception) -> None:
+    """Rule: a compiler that is not there is said, whatever CuPy raises for it."""
+
+    class Without(Nvrtc):
+        def getSupportedArchs(self) -> tuple[int, ...]:  # noqa: N802
+            raise problem
+
+    with pytest.raises(Unavailable, match=f"NVRTC cannot be used: {problem}"):
+        Compiler(Without()).binary("x", (), (9, 0))
+
+
+def test_threads_compile_once() -> None:
+    """Rule: ranks that are threads share what is compiled; each kind is compiled once."""
+    counted = list[str]()
+
+    class Counting(Nvrtc):
+        def compileProgram(self, prog: int, options: Any) -> None:  # noqa: N802
+            counted.append(str(options))
+            super().compileProgram(prog, options)
+
+    made = Compiler(Counting())
+    run(4, lambda world: made.binary("x", ("-DA=1",), (9, 0)))
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_subnormals_stay(kind: str) -> None:
+    """Rule: no option flushes subnormal numbers to 0: the smallest ones add up."""
+    of = np.dtype(kind)
+    tiny = np.full(5, np.finfo(of).smallest_subnormal, of)
+
+    def body(lane: Lane) -> None:
+        array = lane.device.allocate(tiny.nbytes).view(of)
+        array[:] = tiny
+        lane.enqueue(lane.kernels.reduce(array, array, [array], op("sum")))
+        lane.wait()
+        assert np.array_equal(array.host(), 2 * tiny)
+
+    _alone(body)
+
+
+def test_differing_elements_are_counted() -> None:
+    """Rule: every element that is not the tile's is counted, bit by bit, to the last one."""
+
+    def body(lane: Lane) -> None:
+        device = lane.device
+        array, tile = device.allocate(4 * 1000).view(FLOAT), device.allocate(4 * 7).view(FLOAT)
+        count = device.allocate(8).view(np.uint64)
+        given = np.resize(np.arange(7, dtype=FLOAT), 1000)
+        tile[:], count.view(np.uint8)[:] = given[:7], 0
+        for wrong in ((), (0,), (3, 999), (7, 8, 500)):
+            changed = given.copy()
+            changed[list(wrong)] = -1
+            array[:] = changed
+            before = int(count.host()[0])
+            lane.enqueue([lane.kernels.differ(array, tile, count)])
+            lane.wait()
+            assert int(count.host()[0]) - before == len(wrong)
+
+    _alone(body)

@@ -1,0 +1,238 @@
+"""The ipc transport where hardware is stricter than schedules are: meeting, leaving, residency, variants."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import start
+from collectives.catalogue import build, spec
+from collectives.errors import Unsupported
+from collectives.gpu.device import Device
+from collectives.gpu.ipc_fire import Watch
+from collectives.gpu.ipc_kernels import PLAIN, Variant
+from collectives.gpu.ipc_memory import Memory
+from collectives.gpu.ipc_table import STATUS
+from collectives.ops import op
+from collectives.plan import Plan
+from collectives.transports.ipc import IpcTransport
+from collectives.worlds.inproc import InprocWorld, run
+from tests.collectives.cases import judge
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
+from tests.collectives.test_ipc import play
+from tests.collectives.test_shm import small_and_large
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
+
+# Each variant's own code, together where they do not hinder each other.
+TOGETHER = Variant(chunk=4096, no_allocate=True, streaming=True, relaxed=True)
+BULK = Variant(bulk=True)
+BOTH = replace(TOGETHER, bulk=True)
+
+
+def _ranks(
+    nranks: int,
+    body: Callable[[IpcTransport], None],
+    machine: IpcMachine | None = None,
+    **given: Any,
+) -> IpcMachine:
+    machine = machine or IpcMachine(1)
+    cupy = IpcCupy(machine)
+
+    def rank(world: InprocWorld) -> None:
+        body(IpcTransport(world, Device(cupy, 0), **{"deadline": 60.0, **given}))
+
+    run(nranks, rank, deadline=120)
+    assert not machine.stuck
+    return machine
+
+
+def _plan(transport: IpcTransport, elements: int, name: str = "one_shot") -> Plan:
+    world = transport.world
+    source, target = (transport.allocate(4 * elements).view(np.float32) for _ in range(2))
+    source[:] = np.ones(elements, np.float32)
+    where = (spec("allreduce"), transport, world.rank, source, target)
+    return Plan(build("allreduce", name, world.size), *where, op("sum"), elements)
+
+
+@pytest.mark.parametrize("executor", ["program", "steps"])
+@pytest.mark.parametrize("loop", [False, True])
+def test_no_rank_begins_before_all_streams_have_met(loop: bool, executor: str) -> None:
+    """Rule: on processes, whose gates are their own, a late gate is in no rank's times."""
+    machine, begins = IpcMachine(1), list[int]()
+
+    def body(transport: IpcTransport) -> None:
+        world, lane = transport.world, transport.lane
+        plan = _plan(transport, 10)
+        for _ in range(2):
+            plan()
+        lane._word = transport.device.pinned(4).view(np.uint32)
+        lane._word[0] = lane._gates
+        event, opens, own = lane.event, lane.open_gate, list[Any]()
+
+        def noted() -> Any:
+            own.append(event())
+            return own[-1]
+
+        def late() -> None:
+            if world.rank:
+                for _ in range(30):  # rank 0 goes as far as it comes without this one
+                    machine.pump()
+            opens()
+
+        lane.event, lane.open_gate = noted, late  # type: ignore[method-assign]
+        machine.gates.clear()
+        world.barrier()
+        plan.times(2, loop)
+        begins.append(own[0].when)
+        world.barrier()
+
+    _ranks(2, body, machine, executor=executor)
+    assert min(begins) > max(machine.gates[:2])
+
+
+def test_one_rank_meets_nobody() -> None:
+    """Rule: a meeting of one is no launch."""
+    _ranks(1, lambda transport: transport.meet == [] or pytest.fail("one rank meets somebody"))
+
+
+def test_ranks_end_only_when_all_have_said_that_they_leave() -> None:
+    """Rule: closing writes into peers' memory, so nobody goes on before all have closed."""
+    order = list[str]()
+
+    class World:
+        rank = 0
+
+        def barrier(self) -> None:
+            order.append("barrier")
+
+    class Transport:
+        def give_up(self) -> None:
+            order.append("give up")
+
+        def close(self) -> None:
+            order.append("close")
+
+    with start._let_go(World(), Transport()):  # type: ignore[arg-type]
+        pass
+    assert order == ["barrier", "close", "barrier"]
+
+
+def test_allocations_may_go_while_one_is_looked_for() -> None:
+    """Rule: another rank's thread lets go of this rank's memory at any time, in the middle of a look."""
+    device = Device(IpcCupy(IpcMachine(1)), 0)
+    memory = Memory(device)
+    held = [memory.allocate(8) for _ in range(3)]
+
+    class Asked:
+        address = held[2].address
+
+        @property
+        def nbytes(self) -> int:
+            del held[:1]  # as another thread may
+            return 8
+
+    asked: Any = Asked()
+    # The first one begins below, so that it is looked at, and goes, before the one that it is.
+    memory._own[0] = asked.address - 1, 0
+    assert memory.locate(asked)[0] == 2
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_process_is_watched_with_and_without_pidfds(
+    there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: Pythons and kernels without pidfd_open watch by asking for the process."""
+    if not there:
+        monkeypatch.delattr(os, "pidfd_open")
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    status = np.zeros(len(STATUS), np.uint64)
+    watch = Watch(0, [os.getpid(), child.pid], status, 1.0)
+    watch.look()
+    assert not status.any()
+    child.communicate(b"\n")
+    watch._looked = 0.0
+    watch.look()
+    watch.close()
+    assert status[STATUS.index("Stop")] == 1
+
+
+# -- residency
+
+
+def test_blocks_that_do_not_all_fit_are_made_smaller_and_it_is_said() -> None:
+    """Rule: what waits for all blocks has them all resident, with fewer threads where it must."""
+    machine = IpcMachine(1)
+    machine.registers = 70  # of a thread: no two blocks of 512 any more
+
+    def body(transport: IpcTransport) -> None:
+        kernels = transport.kernels(np.dtype(np.float32), op("sum"))
+        assert kernels.threads == 256
+        assert any("blocks of 256 threads, not 512" in remark for remark in transport.remarks)
+        _plan(transport, 100)()
+        driver = transport.device.xp.cuda.driver
+        # 2 blocks of 8 KB and of what each takes beside that, of 228 KB.
+        assert driver.carved[kernels.program.ptr] == 8
+
+    _ranks(2, body, machine)
+    machine.registers = 300
+    with pytest.raises(Unsupported, match="does not hold 2 blocks of 128 threads"):
+        _ranks(1, body, machine)
+
+
+def test_blocks_are_counted_by_what_the_variant_holds() -> None:
+    """Rule: the grid is as many blocks as are resident: 4 a multiprocessor where 4 were asked for."""
+
+    def body(transport: IpcTransport) -> None:
+        assert transport.most_teams == 4 * transport.variant.blocks // 2
+
+    _ranks(2, body)
+    _ranks(2, body, variant=Variant(threads=256, blocks=4))
+
+
+# -- variants
+
+
+@pytest.mark.parametrize("variant", [TOGETHER, BOTH], ids=["chunks", "all"])
+@pytest.mark.parametrize("nranks", [2, 3])
+def test_every_algorithm_in_every_variant(nranks: int, variant: Variant) -> None:
+    """Rule: however the executor is compiled, every schedule gives the same bytes."""
+    judged = [judge(case, nranks) for case in list(small_and_large(nranks))[nranks % 2 :: 2]]
+    _ranks(nranks, lambda transport: play(transport.world, transport, judged), variant=variant)
+
+
+def test_staging_in_chunks_is_by_element() -> None:
+    """Rule: where chunks are dealt out, messages that wait are kept by element, for any team."""
+    from collectives.gpu.ipc_table import Stage
+    from collectives.shared.flow import STAGE, Work
+    from collectives.shared.tasks import Place
+
+    works = [Work(0, size, [Place(0, STAGE, 0)], [Place(1, 0, 0)]) for size in (100, 5000)]
+    assert Stage.of(works, 1, 4, 4, 4096).strides == (0,)
+    assert Stage.of(works, 1, 4, 4, 4096).nbytes == 4 * 5000
+    assert Stage.of(works, 1, 4, 4).strides == (4 * 1252,)
+
+
+def test_bulk_copies_are_refused_where_there_are_none() -> None:
+    """Rule: no row carries the name of what its GPU cannot do."""
+    cupy = IpcCupy(IpcMachine(1, capability=(8, 0)))
+
+    def body(world: InprocWorld) -> None:
+        with pytest.raises(Unsupported, match=r"no bulk copies; compute capability 9\.0 has"):
+            IpcTransport(world, Device(cupy, 0), variant=BULK)
+
+    run(2, body)
+
+
+def test_the_plain_variant_is_nothing_special() -> None:
+    """Rule: every macro of a variant is 0 in the plain one, but the size of a block."""
+    given = PLAIN.defined()
+    assert {name for name, value in given.items() if value} == {"BUSBAR_THREADS", "BUSBAR_BLOCKS"}
