@@ -20,7 +20,8 @@ from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
 from collectives.shared.tasks import Place, encode, ordered
-from collectives.transport import Buffers
+from collectives.shared.worksharing import ends, shared_out
+from collectives.transport import Buffers, LibraryCall
 from collectives.world import Json
 
 if TYPE_CHECKING:
@@ -46,17 +47,46 @@ class Binding:
         cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
     ) -> Binding:
         """A rank's program, of all ranks together. An average's division is the last call."""
+
+        def found(everyone: list[Json]) -> Flow:
+            return flow(ordered(everyone), transport.world.size)
+
+        return cls._bound(transport, buffers, op, lambda places: encode(program, places), found)
+
+    @classmethod
+    def worksharing(cls, transport: IpcTransport, call: LibraryCall) -> tuple[Binding, Flow]:
+        """A collective whose work belongs to no rank, and who does what of it."""
+        buffers, dealt = call.buffers, list[Flow]()
+
+        def found(everyone: list[Json]) -> Flow:
+            itemsize = buffers[Buffer.OUT].dtype.itemsize
+            dealt.append(shared_out(call, everyone, itemsize))
+            return dealt[0]
+
+        bound = cls._bound(transport, buffers, call.op, ends, found)
+        return bound, dealt[0]
+
+    @classmethod
+    def _bound(
+        cls,
+        transport: IpcTransport,
+        buffers: Mapping[Buffer, Any],
+        op: Op | None,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        made: Callable[[list[Json]], Flow],
+    ) -> Binding:
+        """``tell``: what other ranks must know, from where the buffers lie; ``made``: what all do."""
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
         bound.kept.append(dict(buffers))
         transport.memory.unmap()
-        everyone = transport.gather(*bound._describe(program, buffers), bound.kept)
+        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
         # All ranks are here, and what they closed before is closed.
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
-        found = flow(ordered([one["steps"] for one in everyone]), world.size)
+        found = made([one["told"] for one in everyone])
         bound.calls = bound._build(found, op, transport.executor)
-        if op is not None and op.mean and program.elements[Buffer.OUT]:
+        if op is not None and op.mean and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
         # What was allocated and loaded for it may have waited for the device: nobody fires before.
@@ -72,12 +102,16 @@ class Binding:
         bound, world = cls(transport, dtype), transport.world
         ranks = range(world.size)
         exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
-        none = Flow(((),) * world.size, exits, (0,) * world.size, True, (), True)
+        none = Flow(((),) * world.size, exits, (0,) * world.size, True, ())
         bound.calls = bound._build(none, op, "program") if world.size > 1 else []
         world.barrier()
         return bound
 
-    def _describe(self, program: Program, buffers: Mapping[Buffer, Any]) -> tuple[Json, set[int]]:
+    def _describe(
+        self,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        buffers: Mapping[Buffer, Any],
+    ) -> tuple[Json, set[int]]:
         """What other ranks must know, and the keys of the allocations that it names."""
         memory, size = self._transport.memory, self._dtype.itemsize
         places: dict[Buffer, tuple[int, int]] = {}
@@ -89,7 +123,7 @@ class Binding:
         shared = self._transport.shared
         keys = {key for key, _ in places.values()} - {EMPTY}
         segments = {key: memory.describe(key, shared) for key in keys}
-        return {"steps": encode(program, places), "segments": segments}, keys
+        return {"told": tell(places), "segments": segments}, keys
 
     def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
         """Where a rank's allocations lie here."""

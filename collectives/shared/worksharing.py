@@ -8,7 +8,7 @@ No schedule is carried out, and no rank does its own; docs/measuring.md says wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +25,7 @@ from collectives.shared.tasks import Place
 from collectives.transport import Array, LibraryCall
 from collectives.world import Json
 
-__all__ = ["WorkSharing", "shared_out"]
+__all__ = ["WorkSharing", "ends", "shared_out", "traffic"]
 
 # Ranks that a word of a work-sharing plan can tell apart (`kRankBits` in native/src/plans.cpp).
 MOST_RANKS = 4096
@@ -36,14 +36,27 @@ Where = Callable[[int, Buffer], tuple[int, int]]
 """The segment that a rank's ``in`` or ``out`` lies in, and the element there at which it begins."""
 
 
-def shared_out(layout: Layout, elements: Elements, where: Where, itemsize: int) -> Flow:
+def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    """What a rank tells the others, of which `shared_out` makes the passes: its ``in`` and ``out``."""
+    return [places[Buffer.IN], places[Buffer.OUT]]
+
+
+def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> Flow:
     """The passes of a collective, cut and dealt out to as many processes as ranks.
 
-    Every process waits for all ranks to have entered, and leaves when all passes are done.
+    ``everyone``: what each rank told by `ends`. Every process waits for all ranks to have entered,
+    and leaves when all passes are done.
     """
+    nranks, spec = len(everyone), call.spec
+    layout = Layout(spec, nranks, spec.parts(nranks), call.root)
+
+    def where(rank: int, buffer: Buffer) -> tuple[int, int]:
+        segment, start = everyone[rank][buffer is Buffer.OUT]
+        return segment, start
+
     grain = max(1, PIECE_BYTES // itemsize)
-    dealt = _deal(list(_passes(layout, elements, where)), layout.nranks, grain)
-    ranks = range(layout.nranks)
+    dealt = _deal(list(_passes(layout, call.elements, where)), nranks, grain)
+    ranks = range(nranks)
     for rank, works in enumerate(dealt):
         for number, work in enumerate(works):
             work.rank, work.published = rank, number == len(works) - 1
@@ -52,7 +65,19 @@ def shared_out(layout: Layout, elements: Elements, where: Where, itemsize: int) 
     exits = tuple(tuple(end for end in last if end[0] != rank) for rank in ranks)
     order = tuple(work for works in dealt for work in works)
     mark_cold(order)
-    return Flow(tuple(map(tuple, dealt)), exits, (0,) * layout.nranks, True, order)
+    return Flow(tuple(map(tuple, dealt)), exits, (0,) * nranks, True, order)
+
+
+def traffic(found: Flow, rank: int) -> tuple[int, int]:
+    """Elements that leave a rank's memory or that it stores elsewhere, and those the other way."""
+    out = into = 0
+    for work in found.order:
+        mine = work.rank == rank
+        out += work.size * sum(p.rank == rank != work.rank for p in work.sources)
+        into += work.size * sum(p.rank == rank != work.rank for p in work.targets)
+        out += work.size * mine * sum(p.rank != rank for p in work.targets)
+        into += work.size * mine * sum(p.rank != rank for p in work.sources)
+    return out, into
 
 
 def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
@@ -112,18 +137,12 @@ class WorkSharing(Bound):
         super().__init__(transport, call.buffers)
 
     def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        return [places[Buffer.IN], places[Buffer.OUT]]
+        return ends(places)
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, call = self.transport, self._call
-        core, watch, nranks = transport.core, transport.watch, len(everyone)
-        layout = Layout(call.spec, nranks, call.spec.parts(nranks), call.root)
-
-        def where(rank: int, buffer: Buffer) -> tuple[int, int]:
-            segment, start = everyone[rank][buffer is Buffer.OUT]
-            return segment, start
-
-        found = shared_out(layout, call.elements, where, self.dtype.itemsize)
+        core, watch = transport.core, transport.watch
+        found = shared_out(call, everyone, self.dtype.itemsize)
         if core is None:
             return self.in_numpy(found, call.op, transport.cores)
         shape = Shape(False, self.dtype.itemsize, transport.cores)

@@ -30,6 +30,7 @@ from collectives.ops import Op, op
 from collectives.program import Program
 from collectives.shared.flow import flow
 from collectives.shared.tasks import Place
+from collectives.shared.worksharing import traffic
 from collectives.transport import Action, Buffers, LibraryCall, Transport
 from collectives.world import Json, World
 from collectives.worlds.inproc import InprocWorld
@@ -53,6 +54,7 @@ class IpcTransport(Transport):
     """
 
     name = "ipc"
+    shares_memory = True
 
     def __init__(
         self,
@@ -162,6 +164,15 @@ class IpcTransport(Transport):
         moved = program.sent() * itemsize, program.received() * itemsize
         return StreamAction(
             self.lane, [bound.calls], moved, meet=self.meet, graph=self.graph, held=bound.kept
+        )
+
+    def worksharing(self, call: LibraryCall) -> Action:
+        """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
+        bound, found = Binding.worksharing(self, call)
+        itemsize = call.buffers[Buffer.OUT].dtype.itemsize
+        out, into = (n * itemsize for n in traffic(found, self.world.rank))
+        return StreamAction(
+            self.lane, [bound.calls], (out, into), meet=self.meet, graph=self.graph, held=bound.kept
         )
 
     @property

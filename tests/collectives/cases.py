@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -10,13 +11,14 @@ from numpy.typing import NDArray
 
 from collectives.catalogue import algorithms, build, collectives, spec
 from collectives.cost import traffic
-from collectives.dtypes import dtype
+from collectives.dtypes import DTYPES, dtype
 from collectives.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer, Moves
-from collectives.ops import op, scale
+from collectives.ops import OPS, op, scale
 from collectives.schedule import Schedule, Step
 from collectives.spec import Collective
+from collectives.transport import LibraryCall
 
 RANKS = (*range(1, 18), 32)
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c)]
@@ -169,6 +171,12 @@ class Case(NamedTuple):
             f" {self.elements} elements of {self.dtype}, {self.op}"
         )
 
+    def call(self, source: Any, target: Any) -> LibraryCall:
+        """The case without its schedule, between a rank's buffers."""
+        used = op(self.op) if self.what.reduces else None
+        buffers = {Buffer.IN: source, Buffer.OUT: target}
+        return LibraryCall(self.what, buffers, used, self.elements, self.root, self.in_place)
+
     def layout(self, nranks: int) -> Layout:
         """Where every rank's parts lie."""
         if self.schedule is not None:
@@ -233,3 +241,16 @@ def allocator(transport: Any, case: Case) -> Callable[[int], Any]:
     """What `memory` allocates with: so many elements of the case's type, from a transport."""
     kind = dtype(case.dtype)
     return lambda n: transport.allocate(n * kind.itemsize).view(kind)
+
+
+def every_collective(nranks: int) -> Iterator[Case]:
+    """Every collective, root and placement, for what needs no schedule; sizes and types take turns."""
+    sizes, kinds, operations = cycle((1, 7001, 0, 100_003)), cycle(DTYPES), cycle(OPS)
+    for what, name, n, root in all_cases((nranks,)):
+        if name != algorithms(what.name)[0]:
+            continue
+        schedule = built(what.name, name, n, root=root)
+        for in_place in placements(what) if schedule is not None else ():
+            operation = "max" if what.idempotent else next(operations)
+            elements = 1 if what.name == "barrier" else next(sizes)
+            yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from collectives.ops import op
 from collectives.plan import Plan
 from collectives.transports.ipc import IpcTransport
 from collectives.worlds.inproc import InprocWorld, run
-from tests.collectives.cases import Case, Judged, allocator, judge, memory
+from tests.collectives.cases import Case, Judged, allocator, every_collective, judge, memory
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.test_shm import every_operation, small_and_large
 
@@ -55,13 +56,38 @@ def play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> N
     transport.close()
 
 
-def _run(nranks: int, cases: list[Case], gpus: int = 1, **options: object) -> IpcMachine:
+def share(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
+    """One rank's part of every case by work sharing, fired twice and compared each time."""
+    rank = world.rank
+    for one in judged:
+        case, kind = one.case, dtype(one.case.dtype)
+        source, target = memory(allocator(transport, case), case, one.layout, rank)
+        action = transport.worksharing(case.call(source, target))
+        for _ in range(2):
+            target[:] = _filled(len(target), kind, 77)
+            source[:] = one.given[rank]
+            world.barrier()
+            action()
+            assert np.array_equal(target.host(), one.wanted[rank]), f"{case}: {rank} is wrong"
+        both = world.gather([action.sent, action.received])
+        assert sum(sent for sent, _ in both) == sum(received for _, received in both), str(case)
+        action.close()
+    transport.close()
+
+
+def _run(
+    nranks: int,
+    cases: list[Case],
+    gpus: int = 1,
+    part: Callable[[InprocWorld, IpcTransport, list[Judged]], None] = play,
+    **options: object,
+) -> IpcMachine:
     machine = IpcMachine(gpus)
     cupy, judged = IpcCupy(machine), [judge(case, nranks) for case in cases]
 
     def body(world: InprocWorld) -> None:
         device = Device(cupy, world.rank % gpus)
-        play(world, IpcTransport(world, device, deadline=120, **options), judged)
+        part(world, IpcTransport(world, device, deadline=120, **options), judged)
 
     run(nranks, body, deadline=200)
     assert not machine.stuck
@@ -73,6 +99,12 @@ def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
     """Rule: any schedule runs as one launch a rank, several blocks each, replayed from a graph."""
     cases = list(small_and_large(nranks))
     _run(nranks, cases if nranks < 8 else cases[::2])
+
+
+@pytest.mark.parametrize("nranks", [2, 5])
+def test_work_sharing_gives_what_numpy_gives(nranks: int) -> None:
+    """Rule: any collective's work may be shared among GPUs, in both placements."""
+    _run(nranks, list(every_collective(nranks)), part=share)
 
 
 @pytest.mark.parametrize("executor", ["steps", "engine"])

@@ -19,6 +19,7 @@ from collectives.moves import Buffer
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
 from collectives.shared.tasks import Place, encode, ordered
 from collectives.shared.worksharing import PIECE_BYTES, shared_out
+from collectives.transport import LibraryCall
 from tests.collectives.cases import expected, inputs
 
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "alltoallv")]
@@ -185,8 +186,8 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
 
 def _shared(what: str, nranks: int, elements: int, in_place: bool) -> Flow:
     """The passes of a collective whose work belongs to no rank, of elements of 8 bytes."""
-    layout = Layout(spec(what), nranks, spec(what).parts(nranks))
-    return shared_out(layout, elements, lambda rank, buffer: (int(in_place or buffer), 0), 8)
+    call = LibraryCall(spec(what), {}, None, elements)
+    return shared_out(call, [[(int(in_place), 0), (1, 0)]] * nranks, 8)
 
 
 @pytest.mark.parametrize("elements", [40, 100_003])

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 import native
-from collectives.catalogue import algorithms, build, spec
+from collectives.catalogue import build, spec
 from collectives.dtypes import DTYPES
 from collectives.errors import RankFailure, Unavailable, Unsupported
-from collectives.moves import Buffer
 from collectives.ops import OPS, op
 from collectives.plan import Plan
-from collectives.transport import LibraryCall
 from collectives.transports.shm import ShmTransport
 from collectives.worlds.inproc import InprocWorld, run
 from tests.collectives.cases import (
@@ -26,6 +24,7 @@ from tests.collectives.cases import (
     all_cases,
     allocator,
     built,
+    every_collective,
     judge,
     memory,
     placements,
@@ -94,29 +93,13 @@ def small_and_large(nranks: int) -> Iterator[Case]:
             yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)
 
 
-def every_collective(nranks: int) -> Iterator[Case]:
-    """Every collective, root and placement, for what needs no schedule; sizes and types take turns."""
-    sizes, kinds, operations = cycle((1, 7001, 0, 100_003)), cycle(DTYPES), cycle(OPS)
-    for what, name, n, root in all_cases((nranks,)):
-        if name != algorithms(what.name)[0]:
-            continue
-        schedule = built(what.name, name, n, root=root)
-        for in_place in placements(what) if schedule is not None else ():
-            operation = "max" if what.idempotent else next(operations)
-            elements = 1 if what.name == "barrier" else next(sizes)
-            yield Case(what, name, schedule, root, in_place, elements, next(kinds), operation)
-
-
 def _share(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
     """One rank's part of every case without its schedule, fired twice and compared each time."""
     transport, rank = _transport(world, executor, deadline=120), world.rank
     for judged in everything:
         case = judged.case
         source, target = memory(allocator(transport, case), case, judged.layout, rank)
-        buffers = {Buffer.IN: source, Buffer.OUT: target}
-        used = op(case.op) if case.what.reduces else None
-        call = LibraryCall(case.what, buffers, used, case.elements, case.root, case.in_place)
-        action = transport.worksharing(call)
+        action = transport.worksharing(case.call(source, target))
         for _ in range(2):
             target[:] = 77
             source[:] = judged.given[rank]
