@@ -40,5 +40,4 @@ class CoreWait:
 
 def noted(shares: Sequence[float]) -> str:
     """What a row says of its ranks' shares: which rank, where the share is large; empty where none is."""
-    found = [f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _NOTED]
-    return f"{', '.join(found)} of the time ready without a core" if found else ""
+    return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _NOTED)

@@ -36,5 +36,5 @@ def test_a_kernel_that_does_not_tell(tmp_path: Path, text: str) -> None:
 
 def test_a_row_names_the_ranks_that_waited() -> None:
     """Rule: ranks that waited a tenth of the time and more are named, others are not."""
-    assert noted([0.02, 0.48, 0.1]) == "rank 1 48%, rank 2 10% of the time ready without a core"
+    assert noted([0.02, 0.48, 0.1]) == "rank 1 48%, rank 2 10%"
     assert noted([0.0, 0.09]) == ""
