@@ -5,29 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-__all__ = ["at_least", "check", "gpus", "patience", "ranks", "root", "seconds", "split"]
+from collectives.sizes import MOST_RANKS
+from collectives.usage import number, whole
 
+__all__ = ["MOST", "at_least", "check", "gpus", "patience", "ranks", "root", "seconds", "split"]
+
+#: Of anything that is counted: times of so many iterations are 80 MB a rank.
+MOST = 10_000_000
+# Four months; more would not go into the clocks of every library that waits.
+_MOST_SECONDS = 10_000_000.0
 SPLITS = ("mod", "div", "and", "or")
 
 
-def at_least(low: int, what: str) -> Callable[[str], int]:
+def at_least(low: int, what: str, most: int = MOST) -> Callable[[str], int]:
     """What turns an option's text into a whole number of at least ``low``; ``what`` are counted."""
-
-    def convert(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-        if number < low:
-            raise argparse.ArgumentTypeError(f"{number} {what}; at least {low} is needed")
-        return number
-
-    return convert
+    return whole(low, what, most)
 
 
 def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
     """What turns ``2,4,8`` into rank counts of at least ``low``, rising, each of them once."""
-    one = at_least(low, "ranks")
+    one = at_least(low, "ranks", MOST_RANKS)
     return lambda text: tuple(sorted({one(part) for part in text.split(",")}))
 
 
@@ -46,12 +43,9 @@ def check(text: str) -> bool:
 
 
 def seconds(text: str) -> float:
-    """A finite time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
-    if not 0 < value < float("inf"):
+    """A time above 0, and not without end."""
+    value = number(0, _MOST_SECONDS, "seconds")(text)
+    if value == 0:
         raise argparse.ArgumentTypeError(f"{text} seconds; more than 0 is needed")
     return value
 
@@ -61,11 +55,12 @@ def gpus(text: str) -> tuple[int, ...] | None:
     if text == "pick":
         return None
     parts = text.split(",")
-    if not all(part.isdigit() for part in parts):
+    try:
+        return tuple(map(whole(0, "as a GPU", MOST), parts))
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write numbers joined by commas, such as 0,3,5, or pick"
-        )
-    return tuple(map(int, parts))
+        ) from None
 
 
 def split(text: str) -> tuple[str, int]:

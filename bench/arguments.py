@@ -10,6 +10,7 @@ from bench.argument_types import at_least, check, gpus, patience, ranks, root, s
 from bench.nccl_flags import add_flags
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.ops import OPS
+from collectives.sizes import MOST_RANKS
 from collectives.usage import Parser
 
 __all__ = ["TUNING", "parser"]
@@ -191,21 +192,21 @@ def _gpus(add: Add) -> None:
     )
     add(
         "--threads",
-        type=at_least(1, "threads"),
+        type=at_least(1, "threads", MOST_RANKS),
         metavar="N",
         help="N ranks as threads of this process, over one GPU or several, or on the host",
     )
     add(
         "-t",
         "--nthreads",
-        type=at_least(1, "threads"),
+        type=at_least(1, "threads", MOST_RANKS),
         metavar="N",
         help="with -g, as in nccl-tests: --threads t x g",
     )
     add(
         "-g",
         "--ngpus",
-        type=at_least(1, "GPUs"),
+        type=at_least(1, "GPUs", MOST_RANKS),
         metavar="N",
         help="ranks on N GPUs for each of -t threads: --threads t x g, and on nothing but GPUs",
     )

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bench.options import BESIDE, Choice, Options, parse_choice
 from bench.tuning.rules import doubts, load, lookup
 from bench.work import check, roots
@@ -35,6 +37,7 @@ class Chosen:
         self._spec, self._nranks = spec, nranks
         self._schedules: dict[int, Schedule] = {}
         self._digests: dict[int, str] = {}
+        self._traffic: dict[tuple[bytes, int, int], tuple[int, int]] = {}
         self.parameters: dict[str, Any] = dict(choice.parameters)
         if not self.scheduled:
             return
@@ -89,8 +92,11 @@ class Chosen:
         """Bytes out and in of the busiest rank, by the schedule's own count."""
         schedule = self.schedule(root)
         assert schedule is not None, f"{self.label} has no schedule to count"
-        sent, received = traffic(schedule, self._spec, elements, itemsize, root)
-        return int(sent.max()), int(received.max())
+        key = np.asarray(elements).tobytes(), itemsize, root
+        if key not in self._traffic:
+            sent, received = traffic(schedule, self._spec, elements, itemsize, root)
+            self._traffic[key] = int(sent.max()), int(received.max())
+        return self._traffic[key]
 
 
 class Auto:

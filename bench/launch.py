@@ -100,12 +100,20 @@ def run_of_its_own(
     if command is None:
         words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
     else:
-        given = [word.replace("{ranks}", str(ranks)) for word in shlex.split(command)]
+        given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
         words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
         return child.run(words, {**os.environ, **(variables or {})}, told, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
+
+
+def _words(command: str) -> list[str]:
+    """A command line taken apart. Raises Unsupported where a quote is never closed."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Unsupported(f"--launcher {command!r}: {str(error).lower()}") from None
 
 
 def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:

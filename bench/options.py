@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.argument_types import MOST
 from bench.arguments import TUNING, parser
 from collectives import catalogue
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.errors import Unsupported
 from collectives.ops import OPS
-from collectives.sizes import parse_size, sweep
+from collectives.sizes import MOST_RANKS, parse_size, sweep
+from collectives.usage import whole
 from collectives.world import How
 
 __all__ = ["BESIDE", "Choice", "Options", "on_gpus", "parse"]
@@ -152,9 +154,13 @@ def on_gpus(options: Options) -> Options:
 
 def _grid(text: str) -> tuple[int, ...]:
     parts = text.split("x")
-    if len(parts) < 2 or not all(part.isdigit() for part in parts):
-        raise Unsupported(f"--grid {text}: write a grid such as 4x4")
-    return tuple(int(part) for part in parts)
+    try:
+        sides = tuple(map(whole(1, "ranks", MOST), parts))
+    except argparse.ArgumentTypeError:
+        sides = ()
+    if len(sides) < 2:
+        raise Unsupported(f"--grid {text[:80]}: write a grid such as 4x4")
+    return sides
 
 
 def _threads(given: argparse.Namespace) -> int | None:
@@ -163,6 +169,8 @@ def _threads(given: argparse.Namespace) -> int | None:
     product = int(given.nthreads or 1) * int(given.ngpus or 1)
     if product == 1:
         return threads
+    if product > MOST_RANKS:
+        raise Unsupported(f"-t x -g makes {product} ranks; at most {MOST_RANKS} are threads")
     if threads not in (None, product):
         raise Unsupported(f"--threads {threads}, but -t x -g makes {product}; give one of them")
     return product

@@ -36,6 +36,8 @@ class _Memory:
         sizes = [len(self.edges[b]) - 1 for b in Buffer]
         self.base = np.concatenate([[0], np.cumsum(sizes)])
         self.number = np.arange(self.base[-1])
+        # Whether a slot is the first of its buffer.
+        self.begins = np.isin(self.number, self.base)
         if in_place:
             out = {int(c): i for i, c in enumerate(layout.chunks(rank, Buffer.OUT))}
             for i, c in enumerate(layout.chunks(rank, Buffer.IN).tolist()):
@@ -62,7 +64,9 @@ class _Memory:
 
     def runs(self, ids: Ids, source: Ids) -> list[slice]:
         """Maximal runs in which slots and their sources lie side by side in one buffer each."""
-        edge = np.isin(ids[1:], self.base) | np.isin(source[1:], self.base)
+        if len(ids) < 2:
+            return [slice(0, len(ids))] if len(ids) else []
+        edge = self.begins[ids[1:]] | self.begins[source[1:]]
         breaks = (np.diff(ids) != 1) | (np.diff(source) != 1) | edge
         cuts = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(ids)]
         return [slice(a, b) for a, b in pairwise(cuts) if b > a]
@@ -94,8 +98,9 @@ class _Memory:
     def change(self, ids: Ids, into: list[Local]) -> None:
         """Slots are about to change: carry out the copies that still read them."""
         for i in ids.tolist():
-            waiting = [r for r in self.readers.pop(i, ()) if self.pending[r] == i]
-            self.settle(np.array(sorted(set(waiting)), np.int64), into)
+            waiting = {r for r in self.readers.pop(i, ()) if self.pending[r] == i}
+            if waiting:
+                self.settle(np.array(sorted(waiting), np.int64), into)
 
     def put_off(self, row: list[int], into: list[Local]) -> None:
         """A local plain copy: remember it instead of doing it."""

@@ -6,12 +6,13 @@ import re
 
 from collectives.errors import Unsupported
 
-__all__ = ["MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
+__all__ = ["MOST_BYTES", "MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
 
 MOST_RANKS = 1024
-# An address space has fewer bytes, and a sweep of so many sizes has no end.
-_MOST_BYTES = 2**48
-_MOST_SIZES = 1_000_000
+#: An address space has fewer bytes, and a sweep of so many sizes has no end.
+MOST_BYTES = 2**48
+_MOST_SIZES = 10_000
+_MOST_DIGITS = 18
 
 
 class Unsaid(str):
@@ -27,10 +28,12 @@ def parse_size(text: str) -> int:
     """Bytes from ``1M``, ``64k``, ``4096``. Raises Unsupported for anything else."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)[iI]?[bB]?\s*", text)
     if not found:
-        raise Unsupported(f"{text!r} is no size; write bytes or 64K, 1M, 1G (binary)")
+        raise Unsupported(f"{text[:40]!r} is no size; write bytes or 64K, 1M, 1G (binary)")
     value = float(found[1]) * _UNITS[found[2].upper()]
-    if value > _MOST_BYTES:
-        raise Unsupported(f"{text} is more than any memory has; sizes go to {short(_MOST_BYTES)}")
+    if value > MOST_BYTES:
+        raise Unsupported(
+            f"{text[:40]} is more than any memory has; sizes go to {short(MOST_BYTES)}"
+        )
     return int(value)
 
 
@@ -92,12 +95,13 @@ def ranks(text: str, most: int = MOST_RANKS) -> list[int]:
     """The rank counts of ``2-8,16``. Raises Unsupported for what is none, or above ``most``."""
     found: list[int] = []
     for part in text.split(","):
-        low, dash, high = part.partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()):
-            raise Unsupported(f"-n {text}: {part!r} is no rank count; write 8, or 2-8,16")
-        if int(high if dash else low) > most:
-            raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
-        found += range(int(low), int(high if dash else low) + 1)
+        span = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)
+        if span is None:
+            raise Unsupported(f"-n {text[:80]}: {part[:40]!r} is no rank count; write 8, or 2-8,16")
+        ends = [end or span[1] for end in span.groups()]
+        if max(map(len, ends)) > _MOST_DIGITS or int(ends[1]) > most:
+            raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
+        found += range(int(ends[0]), int(ends[1]) + 1)
     if not found or min(found) < 1:
-        raise Unsupported(f"-n {text}: rank counts go from 1 to {most}")
+        raise Unsupported(f"-n {text[:80]}: rank counts go from 1 to {most}")
     return found

@@ -20,10 +20,13 @@ from collectives.msccl.model import PROTOCOLS, Algorithm
 from collectives.msccl.parse import MOST_GPUS, read
 from collectives.msccl.parse import parse as parse_xml
 from collectives.msccl.prove import Proof, prove
-from collectives.sizes import Unsaid, ranks
+from collectives.sizes import MOST_BYTES, Unsaid, ranks
+from collectives.usage import number, whole
 
 __all__ = ["EXPORT", "IMPORT", "describe", "verify"]
 
+# As many as NCCL has.
+_MOST_CHANNELS = 64
 _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
 
 
@@ -39,13 +42,18 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
     option("-r", "--root", type=int, default=0, help="the root's rank (default 0)")
     option("-F", "--format", choices=sorted(FORMATS), default="msccl", help="default msccl")
     option("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
-    option(
-        "--bytes", type=int, default=1 << 20, help="size that goal and chakra state (default 1M)"
-    )
+    text = "size that goal and chakra state (default 1M)"
+    option("--bytes", type=whole(1, "bytes", MOST_BYTES), default=1 << 20, help=text)
     option("--placement", choices=_PLACEMENTS, default="both", help="msccl: default both")
     option("--proto", choices=PROTOCOLS, default="Simple", help="msccl: default Simple")
-    option("--channels", type=int, default=1, help="msccl: channels of a pair (default 1)")
-    option("--ns-per-byte", type=float, default=0.0, help="goal: cost of an addition (default 0)")
+    option(
+        "--channels",
+        type=whole(1, "channels", _MOST_CHANNELS),
+        default=1,
+        help="msccl: channels of a pair (default 1)",
+    )
+    text = "goal: cost of an addition (default 0)"
+    option("--ns-per-byte", type=number(0, 1e6, "ns a byte"), default=0.0, help=text)
 
 
 def describe(options: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import BusbarError, RankFailure
+from collectives.errors import BusbarError, RankFailure, Unavailable
 from collectives.world import How, Json
 
 __all__ = ["InprocWorld", "Mailbox", "run"]
@@ -22,21 +22,30 @@ _ABORT = object()
 
 
 class Mailbox:
-    """Queues between every ordered pair of ranks, which an abort unblocks."""
+    """Queues between the pairs of ranks that exchange anything, which an abort unblocks."""
 
     def __init__(self, size: int, deadline: float) -> None:
         self.size, self.deadline = size, deadline
-        self._queues: list[SimpleQueue[object]] = [SimpleQueue() for _ in range(size * size)]
+        self._queues: dict[int, SimpleQueue[object]] = {}
         self.failed = threading.Event()
+
+    def _queue(self, src: int, dst: int) -> SimpleQueue[object]:
+        """The queue of an ordered pair, made by the first of the two that asks for it."""
+        key = src * self.size + dst
+        found = self._queues.get(key)
+        return self._queues.setdefault(key, SimpleQueue()) if found is None else found
 
     def put(self, src: int, dst: int, item: object) -> None:
         """Leave an item from one rank for another."""
-        self._queues[src * self.size + dst].put(item)
+        self._queue(src, dst).put(item)
 
     def get(self, src: int, dst: int, rank: int) -> object:
         """Take the next item; RankFailure after the deadline or an abort. ``rank`` is the taker."""
+        queue = self._queue(src, dst)
+        if self.failed.is_set():  # a queue that was made since then has no word of it
+            queue.put(_ABORT)
         try:
-            item = self._queues[src * self.size + dst].get(timeout=self.deadline)
+            item = queue.get(timeout=self.deadline)
         except Empty:
             peer = src if rank == dst else dst
             raise RankFailure(
@@ -49,7 +58,7 @@ class Mailbox:
     def abort(self) -> None:
         """Unblock everyone."""
         self.failed.set()
-        for queue in self._queues:
+        for queue in list(self._queues.values()):
             queue.put(_ABORT)
 
 
@@ -185,8 +194,12 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
             shared.abort()
 
     threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(1, size)]
-    for thread in threads:
-        thread.start()
+    try:
+        for started, thread in enumerate(threads, 1):
+            thread.start()
+    except RuntimeError:
+        shared.abort()
+        raise Unavailable(f"only {started} of {size} ranks could be started as threads") from None
     play(0)
     for thread in threads:
         thread.join(deadline)

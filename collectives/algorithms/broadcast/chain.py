@@ -16,11 +16,11 @@ def best_segments(n: int, nbytes: float, alpha: float, beta: float) -> int:
 
     ``alpha``: seconds a message; ``beta``: seconds a byte.
     """
-    return (
-        min(MOST_SEGMENTS, max(1, round(math.sqrt((n - 2) * nbytes * beta / alpha))))
-        if n > 2
-        else 1
-    )
+    if n <= 2:
+        return 1
+    # Root by root, so that no product is beyond what a float holds.
+    best = math.sqrt(n - 2) * math.sqrt(nbytes) * math.sqrt(beta) / math.sqrt(alpha)
+    return MOST_SEGMENTS if best > MOST_SEGMENTS else max(1, round(best))
 
 
 def chain(
@@ -38,8 +38,8 @@ def chain(
     """
     given = [value for value in (nbytes, alpha, beta) if value is not None]
     if segments is None and given:
-        if len(given) < 3 or min(given) <= 0:
-            raise Unsupported("chain: nbytes, alpha and beta go together, each above 0")
+        if len(given) < 3 or not all(0 < value < math.inf for value in given):
+            raise Unsupported("chain: nbytes, alpha and beta go together, each finite and above 0")
         segments = best_segments(n, *given)
     if segments is None:
         segments = SEGMENTS
