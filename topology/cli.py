@@ -96,6 +96,8 @@ def _gathered(args: argparse.Namespace) -> Topology:
     topology, notes = gather(args.files)
     for note in notes:
         sys.stderr.write(f"note: {plain(note)}\n")
+    for gap in topology.lost:
+        sys.stderr.write(f"note: {plain(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
     if topology.gaps:
         where, gap = "in the files" if args.files else "here", topology.gaps[0]
         sys.stderr.write(

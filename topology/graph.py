@@ -189,9 +189,14 @@ class Graph:
             ]
             version = link.version if link.version is not None else min(versions, default=None)
             amd = [str(gcn) for gcn in (end.get("gcn") for end in ends) if gcn]
-            assumed = not (sms or amd) and version is None
-            nvlink = rates.nvlink(min(sms, default=None), version)
-            rate = rates.xgmi(amd[0]) if amd else nvlink
+            known = bool(sms) or version is not None
+            if amd:
+                rate = rates.xgmi(amd[0])
+            elif known or rate is None:
+                rate = rates.nvlink(min(sms, default=None), version)
+            else:
+                rate *= rates.NVLINK_PLANNED
+            assumed = not (amd or known) and link.rate is None
         elif rate is None:
             rate, assumed = rates.C2C_RATE if link.kind is LinkKind.C2C else rates.ASSUMED_CPU, True
         return Hop(link.a, link.b, link.kind.value, rate * link.count, link.count, assumed)
