@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 
 from topology.finding import Finding, at_work, grouped, likes, listing
-from topology.infer import complete
 from topology.model import Device, Kind, Level, LinkKind, Topology
 from topology.rates import pcie
 
@@ -134,7 +133,9 @@ def _links(topology: Topology, gpu: Device) -> int | None:
     if isinstance(said, int):
         return said
     linked = [
-        n for n in complete(topology).links if n.kind is LinkKind.NVLINK and gpu.id in (n.a, n.b)
+        n
+        for n in topology.graph.topology.links
+        if n.kind is LinkKind.NVLINK and gpu.id in (n.a, n.b)
     ]
     ends = {link.b if link.a == gpu.id else link.a for link in linked}
     switched = any(end.startswith("NVS") for end in ends)
