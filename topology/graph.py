@@ -111,7 +111,7 @@ class Graph:
         )
 
     def _over_tree(self, a: str, b: str) -> tuple[Hop, ...]:
-        up, down = self._climb(a), self._climb(b)
+        up, down = self.climb(a), self.climb(b)
         above_b = [hop.b for hop in down]
         path: list[Hop] = []
         here = a
@@ -145,7 +145,8 @@ class Graph:
     def _host(self, device: Device) -> Device | None:
         return self.topology.ancestor(device.id, Kind.HOST)
 
-    def _climb(self, id: str) -> list[Hop]:
+    def climb(self, id: str) -> list[Hop]:
+        """The hops up from a device to the top of its tree; over a chip-to-chip link where it has one."""
         device = self.topology.device(id)
         c2c = [hop for hop in self._adjacent.get(id, {}).values() if hop.kind == "c2c"]
         path = c2c[:1]
