@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reports.cells import celled
 from reports.record import FORMAT, Result, Sample
 from reports.statistics import bandwidths, center, interval
 
@@ -102,7 +103,7 @@ class CsvLines:
             if s is not None:
                 half = [placement, s.iterations, *_derived(result, s)]
                 last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
-                out.writerow([*head, *half, *last])  # None stays empty
+                out.writerow(map(celled, [*head, *half, *last]))  # None stays empty
         return text.getvalue().encode()
 
 

@@ -83,7 +83,7 @@ def load(text: str) -> Fit:
         raise Unsupported(f"version {document[KEY]!r} of a fit is not {VERSION}; fit again")
     try:
         found = tuple(_costs(one) for one in document["costs"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unsupported(f"malformed fit: {type(error).__name__} {error}") from None
     if not found:
         raise Unsupported("malformed fit: it has no costs")

@@ -22,7 +22,10 @@ def _number(value: object) -> float | None:
     """A finite number; None for anything else, ``"nan"`` in quotes among it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if isfinite(value) else None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _whole(value: object) -> int | None:

@@ -102,7 +102,7 @@ def _check_times(times: object) -> None:
     try:
         if isfinite(fsum(times)):
             return
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
     raise ValueError("times are not a list of seconds")
 
@@ -113,6 +113,8 @@ def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
         raise ValueError("per_rank is no list")
     for times in ranks:
         _check_times(times)
+        if len(times) != len(half.get("times", ())):
+            raise ValueError("per_rank: a rank has another number of times than the placement")
     return tuple(tuple(map(float, times)) for times in ranks)
 
 

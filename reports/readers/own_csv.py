@@ -6,6 +6,7 @@ import csv
 from collections.abc import Mapping
 from math import isfinite
 
+from reports.cells import uncelled
 from reports.readers.rows import Note, Reading, Row, Run
 
 __all__ = ["read_csv"]
@@ -21,7 +22,8 @@ def read_csv(source: str, text: str) -> Reading:
             cells = next(table, None)
             if cells is None:
                 break
-            rows.append(_csv_row(run, table.line_num, cells))
+            texts = {k: uncelled(v) for k, v in cells.items() if isinstance(v, str)}
+            rows.append(_csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             notes.append(Note(source, table.line_num, f"row not read: {error}"))
     return Reading(rows, notes)
@@ -34,6 +36,8 @@ def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
             raise ValueError(f"{column} is not finite")
         return value
 
+    if cells["placement"] not in ("out", "in"):
+        raise ValueError(f"placement {cells['placement'][:20]!r} is neither out nor in")
     return Row(
         run=run,
         line=line,
