@@ -99,7 +99,7 @@ class _Builder:
             return self.add(kind, stem, parent)
         said = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
         only = str(next(iter(said))) if len(said) == 1 else ""
-        if not only.isdecimal():
+        if not only.isdecimal() or len(only) > 9:
             return self.add(kind, stem, parent)
         known = next((n for n in self.topology.of(kind) if n.index == int(only)), None)
         if known is None or known.id in self.parents:
