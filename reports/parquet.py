@@ -121,9 +121,12 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
     lengths = pa.compute.list_value_length(lists).to_numpy()
     edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    times = lists.flatten().to_numpy()
+    if not (np.isfinite(times) & (times >= 0)).all():
+        raise ValueError("times that are none")
     pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
     if any(len(times) != n for n, ranks in pairs for times in ranks):
         raise ValueError("a rank has another number of times than its row")
     if not set(columns["placement"].labels) <= {"out", "in"}:
         raise ValueError("a placement that is neither out nor in")
-    return Rows(columns, Times(lists.flatten().to_numpy(), edges))
+    return Rows(columns, Times(times, edges))

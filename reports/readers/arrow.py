@@ -205,6 +205,8 @@ class _Reader:
         values = column.flatten()
         if values.null_count or not np.isfinite(values.to_numpy()).all():
             raise _Irregular("times")
+        if (values.to_numpy() < 0).any():
+            raise _Irregular("times")
         return Times(values.to_numpy(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 
     def _gpus(self, which: NDArray[np.intp]) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
+_MOST_FACTOR = 1e6
 _ABSENT: dict[str, Any] = {"alg_factor": 1.0, "schedule": ""}
 Documents = Iterable[tuple[int, object]]
 
@@ -56,7 +57,7 @@ def _check_head(head: Sequence[object]) -> None:
     """Raise ValueError where a value of ``HEAD`` is missing or of another kind."""
     for name, value in zip(HEAD, head, strict=True):
         if name.endswith("factor"):
-            if not isinstance(value, (int, float)) or not isfinite(value):
+            if not isinstance(value, (int, float)) or not abs(value) <= _MOST_FACTOR:
                 raise ValueError(f"{name} is missing or no number")
         elif not isinstance(value, int if name in _WHOLE else str):
             raise ValueError(f"{name} is missing or no {'int' if name in _WHOLE else 'str'}")
@@ -100,7 +101,7 @@ def _check_times(times: object) -> None:
     if not isinstance(times, list):
         raise ValueError("times are not a list of seconds")
     try:
-        if isfinite(fsum(times)):
+        if isfinite(fsum(times)) and min(times, default=0) >= 0:
             return
     except (TypeError, OverflowError):
         pass

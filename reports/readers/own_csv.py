@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from math import isfinite
+from math import inf
 
 from reports.cells import uncelled
 from reports.readers.rows import Note, Reading, Row, Run
@@ -32,8 +32,8 @@ def read_csv(source: str, text: str) -> Reading:
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
     def figure(column: str) -> float | None:
         value = float(cells[column]) if cells.get(column) else None
-        if value is not None and not isfinite(value):
-            raise ValueError(f"{column} is not finite")
+        if value is not None and not 0 <= value < inf:
+            raise ValueError(f"{column} is no figure")
         return value
 
     if cells["placement"] not in ("out", "in"):
