@@ -39,7 +39,7 @@ def _column(column: Any) -> Any:
 
 
 def _row(row: Row, run: Run) -> Row:
-    odd = {
+    odd: dict[str, Any] = {
         name: printable(text) for name in _TEXTS if not (text := getattr(row, name)).isprintable()
     }
     return replace(row, run=run, **odd) if odd or run is not row.run else row

@@ -39,9 +39,9 @@ def codes(topology: Topology, ids: Sequence[str]) -> Codes:
     for tops in ([[h.b for h in climb][::-1] for climb in climbs], above, [[c] for c in cards]):
         depth = max(map(len, tops), default=0)
         found = found * (depth + 1) + _met(tops, depth)
-    return np.unique(found, return_inverse=True)[1].reshape(found.shape) * (
-        len(ids) ** 2 + 1
-    ) + _of_pairs(topology, ids)
+    kinds = np.unique(found, return_inverse=True)[1].reshape(found.shape)
+    both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids)
+    return both
 
 
 def _hop(hop: Hop) -> Hashable:

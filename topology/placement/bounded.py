@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 Ranks = Sequence[Sequence[int]]
+Members = tuple[int, ...]
 WIDTH = 48
 SEEDS = 256
 #: Above so many members fewer sets are kept, as each then costs more.
@@ -37,9 +38,10 @@ def sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
     near = np.stack([table == c for c in reversed(range(classes))], axis=2).astype(np.int64)
     # A set with its spread, and for every device how many of its members are how near.
     none = (0,) * classes
+    beam: dict[Members, tuple[Members, npt.NDArray[np.int64]]]
     beam = {(a,): (none, near[a]) for a in _seeds(near, k)[:most]}
     for _ in range(k - 1):
-        grown: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[int, ...], int]] = {}
+        grown: dict[Members, tuple[Members, Members, int]] = {}
         for chosen, (spread, counts) in beam.items():
             for b in _nearest_three(counts, chosen):
                 new = tuple(sorted((*chosen, b)))
