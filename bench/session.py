@@ -235,7 +235,10 @@ class Session:
         through = self._baseline if chosen.library else self._transport
         crowded = self._crowd is not None and self._crowd.per_core > 1
         shared = "" if crowded else noted(self._bench.core_waits)
-        return {**getattr(through, "said", {}), **({"waited for a core:": shared} if shared else {})}
+        return {
+            **getattr(through, "said", {}),
+            **({"waited for a core:": shared} if shared else {}),
+        }
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:

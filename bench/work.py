@@ -56,7 +56,7 @@ def read_counts(path: Path, nranks: int) -> np.ndarray[tuple[int, int], np.dtype
                     table.append([int(cell) for cell in line if cell.strip()])
                 except ValueError:
                     raise Unsupported(
-                        f"{path}, line {number}: {','.join(line)!r} is not whole numbers"
+                        f"{path}, line {number}: {','.join(line)[:60]!r} is not whole numbers"
                     ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Unsupported(f"{path}: cannot be read: {error}") from None

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from math import inf
 
 from reports.errors import ReportError
 from reports.quantities import of_limit
@@ -131,7 +132,7 @@ def _field(row: Row, name: str) -> str | int | None:
 def parse_rate(text: str) -> float:
     """``480GB/s`` or ``480`` as bytes per second. Raises ReportError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\S*)", text.strip(), re.ASCII)
-    if not found or not float(found.group(1)) or found.group(2) not in RATES:
+    if not found or not 0 < float(found.group(1)) < inf or found.group(2) not in RATES:
         raise ReportError(f"{text!r} is no rate; write 480GB/s")
     return float(found.group(1)) * RATES[found.group(2)]
 
@@ -139,7 +140,7 @@ def parse_rate(text: str) -> float:
 def parse_share(text: str) -> float:
     """``5%`` as 0.05. Raises ReportError."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
-    if not found:
+    if not found or float(found.group(1)) == inf:
         raise ReportError(f"{text!r} is no share; write per cent, as 5%")
     return float(found.group(1)) / 100
 

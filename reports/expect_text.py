@@ -40,6 +40,7 @@ _PLACES |= {"inplace": "in", "outofplace": "out"}
 _EXAMPLE = "'allreduce,>=64M: busbw >= 0.8*limit'"
 _MOST_SIZE = 1 << 62
 _MOST_BYTES = 1 << 20
+_MOST_SAID = 400
 
 
 def parse(text: str) -> Expectation:
@@ -136,7 +137,7 @@ def _selectors(part: str) -> Iterator[Selector]:
 def _bytes(number: str, unit: str) -> int:
     """Bytes of ``64``, ``K``; units are binary, as everywhere. Raises ValueError."""
     value = float(number) * (1 << 10 * " KMGT".index(unit.upper() or " "))
-    if value != int(value) or value > _MOST_SIZE:
+    if value > _MOST_SIZE or value != int(value):
         raise ValueError(f"{number}{unit} are no bytes")
     return int(value)
 
@@ -213,4 +214,6 @@ def _read(path: Path, node: Node, reader: Callable[[str], T]) -> T:
     try:
         return reader(text)
     except ReportError as error:
-        raise ReportError(f"{_place(path, node)}: {str(error).removeprefix('--expect ')}") from None
+        why = str(error).removeprefix("--expect ")
+        cut = f"{why[:_MOST_SAID]}…" if len(why) > _MOST_SAID else why
+        raise ReportError(f"{_place(path, node)}: {cut}") from None

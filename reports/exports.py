@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from reports.cells import celled
 from reports.record import FORMAT, Result, Sample
 from reports.statistics import bandwidths, center, interval
 
@@ -105,7 +106,8 @@ class CsvLines:
                 half = [placement, s.iterations, *_derived(result, s)]
                 last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
                 last += [result.ranks_per_core or None, int(result.worksharing)]
-                out.writerow([*head, *half, *last, s.sent, s.received, s.total])  # None stays empty
+                cells = [*head, *half, *last, s.sent, s.received, s.total]
+                out.writerow(map(celled, cells))  # None stays empty
         return text.getvalue().encode()
 
 

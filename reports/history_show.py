@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports.cells import celled
 from reports.history import Event, History, Series, events
 from reports.show import Shown, plain_table, setting
 from reports.shown import chance, interval_text, seconds, size_text, trend
@@ -114,5 +115,5 @@ def history_csv(h: History) -> str:
             figures = (point.value, point.low, point.high, point.iterations)
             p = begun[-1].p if begun else None
             place = (r.placement, point.run + 1, h.runs[point.run])
-            table.writerow((*what, *place, *figures, len(begun), p))
+            table.writerow(map(celled, (*what, *place, *figures, len(begun), p)))
     return text.getvalue()

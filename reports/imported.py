@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from reports.cells import celled
 from reports.readers.rows import COLUMNS, Row, record
 
 __all__ = ["WRITERS", "to_csv", "to_json", "to_jsonl"]
@@ -17,7 +18,7 @@ def to_csv(rows: Sequence[Row]) -> str:
     """One line a row; lists are joined with ``;``, missing values stay empty."""
 
     def cell(value: Any) -> Any:
-        return ";".join(map(str, value)) if isinstance(value, tuple) else value
+        return celled(";".join(map(str, value)) if isinstance(value, tuple) else value)
 
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")

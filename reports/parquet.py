@@ -17,6 +17,7 @@ import numpy as np
 from reports.errors import MissingLibrary, ReportError
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
+from reports.readers.printable import printable
 from reports.readers.rows import Run
 from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.record import FORMAT, Result
@@ -99,8 +100,12 @@ def read(source: str, data: bytes) -> Rows:
         if said["format"] <= OLD:
             table = _upgraded(pa, table, runs)
         return _rows(pa, table.combine_chunks(), runs)
-    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as error:
-        text = f"{source}: no Parquet file that Busbar wrote, or damaged ({str(error)[:80]})"
+    except (
+        pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
+        OverflowError, RecursionError,
+    ) as error:  # fmt: skip
+        why = printable(str(error)[:80])
+        text = f"{source}: no Parquet file that Busbar wrote, or damaged ({why})"
         raise ReportError(text) from None
 
 
@@ -155,4 +160,12 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
     lengths = pa.compute.list_value_length(lists).to_numpy()
     edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    return Rows(columns, Times(lists.flatten().to_numpy(), edges))
+    times = lists.flatten().to_numpy()
+    if not (np.isfinite(times) & (times >= 0)).all():
+        raise ValueError("times that are none")
+    pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
+    if any(len(times) != n for n, ranks in pairs for times in ranks):
+        raise ValueError("a rank has another number of times than its row")
+    if not set(columns["placement"].labels) <= {"out", "in"}:
+        raise ValueError("a placement that is neither out nor in")
+    return Rows(columns, Times(times, edges))

@@ -25,6 +25,7 @@ from reports.readers import (
     own_csv,
     rccl_json,
 )
+from reports.readers.printable import cleaned
 from reports.readers.rows import Note, Reading, Row, Run
 from reports.readers.text import decoded, lines, read_bytes, unlabelled
 
@@ -36,8 +37,11 @@ __all__ = ["frame", "load", "parse", "read"]
 _TEXT_READERS = (nccl_text.read, osu.read, imb.read)
 # How JSON begins, and a log whose lines begin with a tag in brackets does not.
 _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
+_START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
 _FIRST_LINES = 5
+#: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
+MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
 
 def read(path: Path | str, ranks: int | None = None) -> Reading:
@@ -49,7 +53,7 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     path = Path(path)
     if path.is_dir():
         return _directory(path, ranks)
-    found = _file(path)
+    found = cleaned(_file(path))
     if not found.rows:
         more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
         first = found.notes[0] if found.notes else None
@@ -96,17 +100,26 @@ def parse(text: str, source: str = "<text>") -> Reading:
     """The rows of a text. Never raises: what cannot be read stands in the notes."""
     if _is_jsonl(text):
         return own.read_jsonl(source, text)
-    start = text.lstrip()[:1]
-    if start in ("{", "["):
+    start = _START.match(text)
+    if start and start[1] in ("{", "["):
+        if len(text) > MOST_JSON:
+            return _long(source, MOST_JSON, "a JSON document", "write records as .jsonl")
         found = _json(text, source)
         if found is not None:
             return found
+    if len(text) > MOST_TEXT:
+        return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
     if text.startswith("collective,algorithm,"):
         return own_csv.read_csv(source, text)
     clean = list(unlabelled(lines(text)))
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
     return Reading(rows, sorted((n for p in parts for n in p.notes), key=lambda n: n.line))
+
+
+def _long(source: str, most: int, what: str, remedy: str) -> Reading:
+    said = f"{what} of more than {most >> 20} MiB is not read; split it, or {remedy}"
+    return Reading((), [Note(source, 0, said)])
 
 
 def _json(text: str, source: str) -> Reading | None:

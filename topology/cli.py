@@ -19,7 +19,7 @@ from topology.errors import ProbeError
 from topology.gather import gather
 from topology.launched import launched
 from topology.model import Topology
-from topology.views.plain import plain
+from topology.views.plain import plain_word
 
 CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     except ProbeError as error:
         sign = launched()
         if sign is None or sign.rank == 0:  # the others leave it the word
-            sys.stderr.write(plain(str(error)).replace("\n", " ") + "\n")
+            sys.stderr.write(plain_word(str(error)) + "\n")
             sys.stderr.flush()
         else:
             time.sleep(sign.grace_s)
@@ -95,12 +95,14 @@ def _gathered(args: argparse.Namespace) -> Topology:
         raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before --from")
     topology, notes = gather(args.files)
     for note in notes:
-        sys.stderr.write(f"note: {plain(note)}\n")
+        sys.stderr.write(f"note: {plain_word(note)}\n")
+    for gap in topology.lost:
+        sys.stderr.write(f"note: {plain_word(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
     if topology.gaps:
         where, gap = "in the files" if args.files else "here", topology.gaps[0]
         sys.stderr.write(
             f"note: {len(topology.gaps)} question(s) without an answer {where}"
-            f" ({plain(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
+            f" ({plain_word(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
         )
     return topology
 

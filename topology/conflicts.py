@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.facts import VOLATILE, Fact, Value
+from topology.facts import SYMMETRIC, VOLATILE, Fact, Value
 from topology.model import DERIVED, Contradiction, Level, Topology
 
 #: Who says what follows from the NVLinks that sources list one by one.
@@ -46,20 +46,26 @@ def _agree(values: list[Value]) -> bool:
 
 def _pair_conflicts(topology: Topology) -> list[Contradiction]:
     found: list[Contradiction] = []
-    ids = [device.id for device in topology.endpoints]
-    for i, a in enumerate(ids):
-        for b in ids[i + 1 :]:
-            levels = topology.pair_said(a, b, "level")
-            tree = topology.tree_level(a, b)
-            if levels and tree is not None:
-                levels[DERIVED] = tree.name
-            known = {Level[str(value)] for value in levels.values()}
-            if len(known) > 1 and not known <= _SAME_NODE:
-                found.append(Contradiction(f"{a} and {b}", "level", levels))
-            counts = topology.pair_said(a, b, "nvlinks")
-            wired = topology.wired_nvlinks(a, b)
-            if counts and wired is not None:
-                counts[LINKS] = wired
-            if len(set(counts.values())) > 1:
-                found.append(Contradiction(f"{a} and {b}", "nvlinks", counts))
+    ends = [device.id for device in topology.endpoints]
+    place = {id: n for n, id in enumerate(ends)}
+    stated = {
+        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
+        for p in topology.pairs
+        if p.fact.name in SYMMETRIC and p.a in place and p.b in place and p.a != p.b
+    }
+    for at, other in sorted(stated):
+        a, b = ends[at], ends[other]
+        levels = topology.pair_said(a, b, "level")
+        tree = topology.tree_level(a, b)
+        if levels and tree is not None:
+            levels[DERIVED] = tree.name
+        known = {Level[str(value)] for value in levels.values()}
+        if len(known) > 1 and not known <= _SAME_NODE:
+            found.append(Contradiction(f"{a} and {b}", "level", levels))
+        counts = topology.pair_said(a, b, "nvlinks")
+        wired = topology.wired_nvlinks(a, b)
+        if counts and wired is not None:
+            counts[LINKS] = wired
+        if len(set(counts.values())) > 1:
+            found.append(Contradiction(f"{a} and {b}", "nvlinks", counts))
     return found

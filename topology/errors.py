@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+#: Characters of a reason at most.
+LONGEST = 1000
+
 
 class ProbeError(Exception):
     """A source that cannot be read, or a text that cannot be understood.
@@ -14,6 +17,8 @@ class ProbeError(Exception):
     """
 
     def __init__(self, source: str, reason: str, line: int | None = None) -> None:
+        # What is quoted of a text may be as long as the text.
+        reason = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
         self.source = source
         self.reason = reason
         self.line = line

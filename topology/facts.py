@@ -21,13 +21,19 @@ class Fact:
 
 @dataclass(frozen=True)
 class Gap:
-    """Something a source was asked and could not say; recorded instead of a crash."""
+    """Something a source was asked and could not say, or said and the map has not; no crash.
+
+    ``call`` is COUNT where devices of the text are missing in the map.
+    """
 
     source: str
     subject: str
     call: str
     reason: str
 
+
+#: What a gap calls the comparison of a text's devices with the map's.
+COUNT = "count"
 
 #: What a device may be known by. Names not listed here are allowed and shown, never interpreted.
 DEVICE_FACTS: dict[str, str] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import combinations
 
 from topology.finding import Finding, at_work, grouped, likes, listing
-from topology.infer import complete
 from topology.model import Device, Kind, Level, LinkKind, Topology
 from topology.rates import pcie
 
@@ -91,7 +90,8 @@ def nvlinks(topology: Topology) -> list[Finding]:
 
 
 def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
-    known = {gpu: n for gpu in group if (n := _links(topology, gpu)) is not None}
+    wired = _wired(topology)
+    known = {gpu: n for gpu in group if (n := _links(gpu, wired.get(gpu.id, []))) is not None}
     # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
     down = {
         gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
@@ -128,24 +128,30 @@ def _nvlink_rates(group: list[Device]) -> list[Finding]:
     return [Finding("nvlink-slow", 1 - min(rates.values()) / top, slow, summary, evidence, remedy)]
 
 
-def _links(topology: Topology, gpu: Device) -> int | None:
+def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
+    """The other end and the number of links of every NVLink, by device."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for link in topology.graph.topology.links:
+        if link.kind is LinkKind.NVLINK:
+            found.setdefault(link.a, []).append((link.b, link.count))
+            found.setdefault(link.b, []).append((link.a, link.count))
+    return found
+
+
+def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
     """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
     said = gpu.get("nvlinks")
     if isinstance(said, int):
         return said
-    linked = [
-        n for n in complete(topology).links if n.kind is LinkKind.NVLINK and gpu.id in (n.a, n.b)
-    ]
-    ends = {link.b if link.a == gpu.id else link.a for link in linked}
-    switched = any(end.startswith("NVS") for end in ends)
     # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
-    return sum(link.count for link in linked) if switched else None
+    switched = any(end.startswith("NVS") for end, _ in wired)
+    return sum(count for _, count in wired) if switched else None
 
 
 def p2p(topology: Topology) -> list[Finding]:
     """GPU pairs whose path would carry P2P and for which the driver refuses it."""
     rows = []
-    for a, b in combinations([gpu.id for gpu in topology.gpus], 2):
+    for a, b in _asked(topology):
         relation = topology.relation(a, b)
         near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
         if not (relation.nvlinks or near):
@@ -164,6 +170,18 @@ def p2p(topology: Topology) -> list[Finding]:
         "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS "
         "(above 4G decoding, resizable BAR), and at the virtual machine's settings",
     )
+
+
+def _asked(topology: Topology) -> list[tuple[str, str]]:
+    """The pairs of GPUs of which a source says whether P2P works, in the order of the GPUs."""
+    place = {gpu.id: n for n, gpu in enumerate(topology.gpus)}
+    names = ("p2p_read", "p2p_access")
+    pairs = {
+        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
+        for p in topology.pairs
+        if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
+    }
+    return [(topology.gpus[a].id, topology.gpus[b].id) for a, b in sorted(pairs)]
 
 
 def redirected(topology: Topology) -> list[Finding]:
@@ -228,16 +246,16 @@ def far_from_nic(topology: Topology) -> list[Finding]:
 def flat(topology: Topology) -> list[Finding]:
     """Every pair SYS although NUMA affinities agree: a virtual machine that hides its PCIe tree."""
     gpus = topology.gpus
-    pairs = [(a, b) for a, b in combinations(gpus, 2)]
     homes = {gpu.get("numa_affinity") for gpu in gpus}
-    if not pairs or len(homes) >= len(gpus) or None in homes:
+    if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
         return []
-    relations = [topology.relation(a.id, b.id) for a, b in pairs]
+    relations = (topology.relation(a.id, b.id) for a, b in combinations(gpus, 2))
     if any(r.level is not Level.SYS or r.nvlinks for r in relations):
         return []
+    pairs = len(gpus) * (len(gpus) - 1) // 2
     return [
         Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus), "every pair is SYS, though GPUs share NUMA nodes",
-                f"{len(pairs)} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without the PCIe tree",
+                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without the PCIe tree",
                 "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
     ]  # fmt: skip
 

@@ -111,7 +111,7 @@ class Graph:
         )
 
     def _over_tree(self, a: str, b: str) -> tuple[Hop, ...]:
-        up, down = self._climb(a), self._climb(b)
+        up, down = self.climb(a), self.climb(b)
         above_b = [hop.b for hop in down]
         path: list[Hop] = []
         here = a
@@ -145,7 +145,8 @@ class Graph:
     def _host(self, device: Device) -> Device | None:
         return self.topology.ancestor(device.id, Kind.HOST)
 
-    def _climb(self, id: str) -> list[Hop]:
+    def climb(self, id: str) -> list[Hop]:
+        """The hops up from a device to the top of its tree; over a chip-to-chip link where it has one."""
         device = self.topology.device(id)
         c2c = [hop for hop in self._adjacent.get(id, {}).values() if hop.kind == "c2c"]
         path = c2c[:1]
@@ -189,9 +190,14 @@ class Graph:
             ]
             version = link.version if link.version is not None else min(versions, default=None)
             amd = [str(gcn) for gcn in (end.get("gcn") for end in ends) if gcn]
-            assumed = not (sms or amd) and version is None
-            nvlink = rates.nvlink(min(sms, default=None), version)
-            rate = rates.xgmi(amd[0]) if amd else nvlink
+            known = bool(sms) or version is not None
+            if amd:
+                rate = rates.xgmi(amd[0])
+            elif known or rate is None:
+                rate = rates.nvlink(min(sms, default=None), version)
+            else:
+                rate *= rates.NVLINK_PLANNED
+            assumed = not (amd or known) and link.rate is None
         elif rate is None:
             rate, assumed = rates.C2C_RATE if link.kind is LinkKind.C2C else rates.ASSUMED_CPU, True
         return Hop(link.a, link.b, link.kind.value, rate * link.count, link.count, assumed)

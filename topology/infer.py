@@ -99,7 +99,7 @@ class _Builder:
             return self.add(kind, stem, parent)
         said = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
         only = str(next(iter(said))) if len(said) == 1 else ""
-        if not only.isdecimal():
+        if not only.isdecimal() or len(only) > 9:
             return self.add(kind, stem, parent)
         known = next((n for n in self.topology.of(kind) if n.index == int(only)), None)
         if known is None or known.id in self.parents:
@@ -176,15 +176,14 @@ def _with_links(topology: Topology) -> Topology:
     }
     switched = {end for pair in linked for end in pair if topology.device(end).kind is Kind.SWITCH}
     gpus = [gpu.id for gpu in topology.gpus]
-    counts = {
-        (a, b): topology.nvlinks(a, b)
-        for a, b in combinations(gpus, 2)
-        if topology.nvlinks(a, b) and frozenset((a, b)) not in linked
-    }
-    if not counts or switched:
+    counts = {} if switched else _stated_counts(topology, gpus, linked)
+    if not counts:
         return topology
-    total = {gpu: sum(n for pair, n in counts.items() if gpu in pair) for gpu in gpus}
-    most = {gpu: max((n for pair, n in counts.items() if gpu in pair), default=0) for gpu in gpus}
+    total, most = dict.fromkeys(gpus, 0), dict.fromkeys(gpus, 0)
+    for pair, n in counts.items():
+        for gpu in pair:
+            total[gpu] += n
+            most[gpu] = max(most[gpu], n)
     sm = {gpu: topology.device(gpu).get("sm") for gpu in gpus}
     ports = {
         g: max(nvlink_ports(v if isinstance(v := sm[g], int) else None), most[g]) for g in gpus
@@ -209,6 +208,24 @@ def _with_links(topology: Topology) -> Topology:
     return replace(
         topology, devices=(*topology.devices, *switches), links=(*topology.links, *links)
     )
+
+
+def _stated_counts(
+    topology: Topology, gpus: Sequence[str], linked: set[frozenset[str]]
+) -> dict[tuple[str, str], int]:
+    """NVLinks that were stated of pairs without a link, in the order of the pairs."""
+    place = {gpu: n for n, gpu in enumerate(gpus)}
+    pairs = {
+        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
+        for p in topology.pairs
+        if p.fact.name == "nvlinks" and p.a in place and p.b in place and p.a != p.b
+    }
+    named = ((gpus[a], gpus[b]) for a, b in sorted(pairs))
+    return {
+        (a, b): count
+        for a, b in named
+        if frozenset((a, b)) not in linked and (count := topology.nvlinks(a, b))
+    }
 
 
 def _count(counts: dict[tuple[str, str], int], a: str, b: str) -> int:

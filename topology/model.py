@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from topology.busid import slot
 from topology.device import Contradiction, Device, Kind, Link, LinkKind, PairFact, said_of
 from topology.errors import ProbeError
-from topology.facts import SYMMETRIC, Fact, Gap, Value
+from topology.facts import COUNT, SYMMETRIC, Fact, Gap, Value
 from topology.relation import Level, Relation
 
 if TYPE_CHECKING:
@@ -181,8 +181,10 @@ class Topology:
         if common.kind is Kind.NUMA:
             roots = all(self.ancestor(end, Kind.ROOT) for end in (a, b))
             return Level.NODE if roots else Level.PHB
-        numas = all(self.ancestor(end, Kind.NUMA) for end in (a, b))
-        return Level.SYS if numas else None
+        # Whose memory is unknown may still be known to be on another package.
+        kinds = (Kind.NUMA, Kind.PACKAGE) if common.kind is Kind.HOST else (Kind.NUMA,)
+        apart = all(any(self.ancestor(end, kind) for kind in kinds) for end in (a, b))
+        return Level.SYS if apart else None
 
     @cached_property
     def _nvlinks(self) -> dict[str, dict[str, int]]:
@@ -229,6 +231,11 @@ class Topology:
         return tuple(tuple(self.relation(a, b).text for b in rows) for a in rows)
 
     # -- what follows
+
+    @property
+    def lost(self) -> tuple[Gap, ...]:
+        """The gaps that are devices: in a source's text, and not in the map."""
+        return tuple(gap for gap in self.gaps if gap.call == COUNT)
 
     def contradictions(self) -> tuple[Contradiction, ...]:
         """Statements of different sources that cannot all be right; see topology.conflicts."""

@@ -138,24 +138,25 @@ def pick(
     if not rated:
         raise ProbeError("pick", f"nothing connects any {k} of these GPUs; add a source that does")
     rated.sort(key=lambda row: (-row.busbw, row.tie, row.candidate.members))
-    picks = [_pick(ways, links, row, objective) for row in rated[:most]]
+    made = cache(partial(_pick, ways, links, objective=objective))
+    picks = [made(row) for row in rated[:most]]
     return Ranking(
         tuple(picks),
         objective,
         len(rated),
         len(pool) <= EXACT_LIMIT,
-        _tiers(ways, links, rated, objective),
+        _tiers(ways, rated, made),
         ways,
     )
 
 
-def _tiers(ways: Ways, links: Links, rated: list[_Rated], objective: Objective) -> tuple[Tier, ...]:
+def _tiers(ways: Ways, rated: list[_Rated], made: Callable[[_Rated], Pick]) -> tuple[Tier, ...]:
     """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
     found = []
     for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
         tier = list(rows)
         sets = tuple(tuple(ways.ids[at] for at in row.candidate.members) for row in tier)
-        found.append(Tier(_pick(ways, links, tier[0], objective), sets))
+        found.append(Tier(made(tier[0]), sets))
         if len(found) == MAX_TIERS:
             break
     return tuple(found)
@@ -239,17 +240,16 @@ class _Homes:
             for id in set(finding.subjects) & set(ways.ids):
                 self.harm[id] += finding.harm
         self.ids = ways.ids
-        self.nic = [
-            min(
-                (
-                    level
-                    for nic in topology.nics
-                    if (level := topology.relation(id, nic.id).level) is not None
-                ),
-                default=0,
-            )
-            for id in ways.ids
-        ]
+        self._topology = topology
+        self._levels: dict[int, int] = {}
+
+    def nic(self, at: int) -> int:
+        """The level of the nearest NIC; 0 where no source says."""
+        if at not in self._levels:
+            nics = (self._topology.relation(self.ids[at], nic.id) for nic in self._topology.nics)
+            levels = (int(found.level) for found in nics if found.level is not None)
+            self._levels[at] = min(levels, default=0)
+        return self._levels[at]
 
     def tie(self, candidate: Candidate) -> _Tie:
         """The classes of ways, NUMA nodes spanned, models mixed, harm found, levels to the NICs."""
@@ -259,7 +259,7 @@ class _Homes:
             len({self.numa[at] for at in members}),
             len({self.model[at] for at in members}),
             round(sum(self.harm[self.ids[at]] for at in members), 9),
-            sum(int(self.nic[at]) for at in members),
+            sum(map(self.nic, members)),
         )
 
 

@@ -12,6 +12,8 @@ GB = 1e9
 PCIE_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: NCCL's rate of one PCIe lane in units of 100 Mbit/s, by generation.
 _LANE_RATE = {1: 15, 2: 30, 3: 60, 4: 120, 5: 240, 6: 480}
+#: What NCCL plans of the rate that an NVLink's version states: 20 of NVLink 2's and 3's 25 GB/s.
+NVLINK_PLANNED = 20 / 25
 #: One NVLink by compute capability, GB/s: the first row whose sm is at most the GPU's counts.
 _NVLINK = ((100, 40.1), (90, 20.6), (86, 12.0), (80, 20.0), (70, 20.0), (60, 18.0))
 #: One NVLink by NVLink version, GB/s, for sources that know no compute capability.

@@ -80,10 +80,12 @@ def load(text: str) -> Fit:
     if not isinstance(document, dict) or KEY not in document:
         raise Unsupported(f"no fit: no {KEY!r} in it; python -m collectives fit writes one")
     if document[KEY] != VERSION:
-        raise Unsupported(f"version {document[KEY]!r} of a fit is not {VERSION}; fit again")
+        raise Unsupported(
+            f"version {str(document[KEY])[:40]!r} of a fit is not {VERSION}; fit again"
+        )
     try:
         found = tuple(_costs(one) for one in document["costs"])
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise Unsupported(f"malformed fit: {type(error).__name__} {error}") from None
     if not found:
         raise Unsupported("malformed fit: it has no costs")

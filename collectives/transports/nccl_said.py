@@ -17,7 +17,7 @@ __all__ = ["Log", "NoLog", "listening", "parse"]
 
 # Since 2.24: AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}
 _CHOICE = re.compile(
-    r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d+)\.\.(\d+)\}"
+    r"(\w+): (\d+) Bytes -> Algo (\w+) proto (\w+) channel\{Lo\.\.Hi\}=\{(\d{1,9})\.\.(\d{1,9})\}"
 )
 _NAMES = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 _MOST = 1 << 20  # of a log nobody needs more than this much at once

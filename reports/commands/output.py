@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reports.errors import ReportError
+from reports.readers.printable import printable
 from reports.reading import read
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
 
 
 def note(text: str) -> None:
-    """A line on stderr."""
-    print(f"reports: {text}", file=sys.stderr)
+    """A line on stderr, whatever stands in it."""
+    print(f"reports: {printable(text)}", file=sys.stderr)
 
 
 def console() -> Console:

@@ -223,6 +223,9 @@ class _Reader:
         flat = column.flatten().flatten()
         if flat.null_count or not np.isfinite(flat.to_numpy()).all():
             raise _Irregular("per_rank")
+        ends = self._pa.compute.list_value_length(self._half["times"]).fill_null(0).to_pylist()
+        if any(len(times) != n for n, one in zip(ends, lists, strict=True) for times in one or ()):
+            raise _Irregular("per_rank")
         return [tuple(map(tuple, one or ())) for one in lists]
 
     def _times(self) -> Times:
@@ -230,6 +233,8 @@ class _Reader:
         lengths = self._pa.compute.list_value_length(column).fill_null(0).to_numpy()
         values = column.flatten()
         if values.null_count or not np.isfinite(values.to_numpy()).all():
+            raise _Irregular("times")
+        if (values.to_numpy() < 0).any():
             raise _Irregular("times")
         return Times(values.to_numpy(), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
 

@@ -106,7 +106,7 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
             figures[column] = float(cell)
         except ValueError:
             return f"{cell!r} is no figure ({column})"
-        if not isfinite(figures[column]):
+        if not isfinite(figures[column]) or (figures[column] < 0 and column != "overlap[%]"):
             return f"{cell!r} is no figure ({column})"
     times = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
     seconds, said = times.get("time_s"), figures.get("Mbytes/sec")
@@ -136,5 +136,5 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         algbw_bytes_per_s=rate,
         busbw_bytes_per_s=None if rate is None or factor is None else rate * factor,
         wrong=int(figures["defects"]) if "defects" in figures else None,
-        iterations=int(figures["#repetitions"]),
+        iterations=int(figures["#repetitions"]) if "#repetitions" in figures else None,
     )

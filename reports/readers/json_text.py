@@ -43,6 +43,9 @@ def documents(text: str) -> list[Found]:
             return [*found, Found(None, ((_line(text, position), "JSON too deep to be read"),))]
         except json.JSONDecodeError as error:
             return [*found, _saved(text, position, error)]
+        except ValueError:
+            said = "JSON with a number of more digits than can be read"
+            return [*found, Found(None, ((_line(text, position), said),))]
         found.append(Found(value))
 
 
@@ -79,7 +82,7 @@ def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]
         try:
             one, position = decoder.raw_decode(text, position)
             rows.append(one)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             if isinstance(error, json.JSONDecodeError) and len(said) < _MOST_SAID:
                 said.append((_line(text, error.pos), f"{_what(text, error)}; this row is left out"))
             else:

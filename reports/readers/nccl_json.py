@@ -22,7 +22,10 @@ def _number(value: object) -> float | None:
     """A finite number; None for anything else, ``"nan"`` in quotes among it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if isfinite(value) else None
+    try:
+        return float(value) if isfinite(value) else None
+    except OverflowError:
+        return None
 
 
 def _whole(value: object) -> int | None:
@@ -106,7 +109,7 @@ def _result(
     for key, placement in (("out_of_place", "out"), ("in_place", "in")):
         half, each = _mapping(result.get(key)), _mapping(result.get(f"{key}_per_iter"))
         microseconds = _number(half.get("time", half.get("cpu_time")))
-        if microseconds is None:
+        if microseconds is None or microseconds < 0:
             continue
         algbw, busbw = _number(half.get("alg_bw")), _number(half.get("bus_bw"))
         known = ranks or names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)

@@ -100,7 +100,7 @@ def _half(
         return None
     figure = dict(zip(start.header.half, map(number, mine), strict=True))
     time = figure.get("time", figure.get("cputime"))
-    if time is None:
+    if time is None or time < 0:
         return None
     wrong = figure.get("#wrong", figure.get("wrong"))
     after = dict(zip(start.header.after, map(number, start.after), strict=False))

@@ -24,7 +24,9 @@ _HEADER_LIBRARY = re.compile(r"\bnccl-library=(\d{4,6})\b")
 _ITERATIONS = re.compile(r"(?<!warmup )iters: (\d{1,9})\b")
 _NRANKS = re.compile(r"\bnranks[ =](\d{1,7})\b")
 _CALLED = re.compile(r"NCCL INFO (\w+): opCount ")
-_AVERAGE = re.compile(r"Avg bus bandwidth\s*:\s*([\d.]+(?:e[+-]?\d+)?)")
+_AVERAGE = re.compile(
+    r"Avg bus bandwidth\s*:\s*(\d{1,18}(?:\.\d{0,18})?(?:e[+-]?\d{1,2})?)(?![\w.])"
+)
 _BOUNDS = re.compile(r"Out of bounds values\s*:\s*(\d{1,18})")
 _HOST = re.compile(r"^([\w.-]+):\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL ")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from math import isfinite
+from math import inf
 
 from reports.readers import names
 from reports.readers.rows import Note, Reading, Row, Run
@@ -154,7 +154,7 @@ def _figure(cell: str) -> float | None:
         value = float(cell)
     except ValueError:
         return None
-    return value if isfinite(value) else None
+    return value if 0 <= value < inf else None
 
 
 def read(source: str, lines: Iterable[Line]) -> Reading:

@@ -23,6 +23,7 @@ _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
+_MOST_FACTOR = 1e6
 _ABSENT: dict[str, Any] = {
     "alg_factor": 1.0,
     "schedule": "",
@@ -67,7 +68,7 @@ def _check_head(head: Sequence[object]) -> None:
     """Raise ValueError where a value of ``HEAD`` is missing or of another kind."""
     for name, value in zip(HEAD, head, strict=True):
         if name in REAL:
-            if not isinstance(value, (int, float)) or not isfinite(value):
+            if not isinstance(value, (int, float)) or not abs(value) <= _MOST_FACTOR:
                 raise ValueError(f"{name} is missing or no number")
             if name == "ranks_per_core" and value < 0:
                 raise ValueError(f"{name} {value} is below 0")
@@ -128,9 +129,9 @@ def _check_times(times: object) -> None:
     if not isinstance(times, list):
         raise ValueError("times are not a list of seconds")
     try:
-        if isfinite(fsum(times)):
+        if isfinite(fsum(times)) and min(times, default=0) >= 0:
             return
-    except TypeError:
+    except (TypeError, OverflowError):
         pass
     raise ValueError("times are not a list of seconds")
 
@@ -141,6 +142,8 @@ def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
         raise ValueError("per_rank is no list")
     for times in ranks:
         _check_times(times)
+        if len(times) != len(half.get("times", ())):
+            raise ValueError("per_rank: a rank has another number of times than the placement")
     return tuple(tuple(map(float, times)) for times in ranks)
 
 

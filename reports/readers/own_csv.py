@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from math import isfinite
+from math import inf
 
+from reports.cells import uncelled
 from reports.readers.rows import Note, Reading, Row, Run
 from reports.readers.upgrade import shared_work
 
@@ -22,7 +23,8 @@ def read_csv(source: str, text: str) -> Reading:
             cells = next(table, None)
             if cells is None:
                 break
-            rows.append(_csv_row(run, table.line_num, cells))
+            texts = {k: uncelled(v) for k, v in cells.items() if isinstance(v, str)}
+            rows.append(_csv_row(run, table.line_num, texts))
         except (ValueError, KeyError, TypeError, csv.Error) as error:
             notes.append(Note(source, table.line_num, f"row not read: {error}"))
     return Reading(rows, notes)
@@ -31,13 +33,15 @@ def read_csv(source: str, text: str) -> Reading:
 def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
     def figure(column: str) -> float | None:
         value = float(cells[column]) if cells.get(column) else None
-        if value is not None and not isfinite(value):
-            raise ValueError(f"{column} is not finite")
+        if value is not None and not 0 <= value < inf:
+            raise ValueError(f"{column} is no figure")
         return value
 
     def count(column: str) -> int | None:
         return int(cells[column]) if cells.get(column) else None
 
+    if cells["placement"] not in ("out", "in"):
+        raise ValueError(f"placement {cells['placement'][:20]!r} is neither out nor in")
     shared = cells.get("worksharing")
     if shared is None:  # written before format 3
         names = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))

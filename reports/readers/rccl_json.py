@@ -52,7 +52,7 @@ def _number(value: object) -> float | None:
 
 def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
     size, time = _number(document.get("size")), _number(document.get("time"))
-    if size is None or size < 0 or time is None:
+    if size is None or size < 0 or time is None or time < 0:
         return "its size or its time is no number"
     algbw, busbw = _number(document.get("algBw")), _number(document.get("busBw"))
     wrong, ranks = _number(document.get("wrong")), _number(document.get("ranks"))

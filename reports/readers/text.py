@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from reports.errors import ReportError
 
@@ -16,6 +17,9 @@ __all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes", "unlabelled"]
 LIMIT = 4 << 30
 
 _PIECE = 1 << 20
+# A gzip file may hold this much whatever its size, and this many times its size: records shrink to a
+# third, logs to a twentieth.
+_PLENTY, _MOST_PACKED = 64 << 20, 256
 _BEGINNING = 64
 # What a file begins with that was packed by what we do not unpack.
 _PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
@@ -69,7 +73,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(LIMIT + 1)
+            data = _whole(file)
     except OSError as error:
         raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
     said = ""
@@ -85,16 +89,35 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
     return data, said
 
 
+def _whole(file: BinaryIO) -> bytes:
+    """All of a file, up to one byte beyond the limit; memory is taken as there is something to read."""
+    known = os.fstat(file.fileno()).st_size
+    data = file.read(min(known, LIMIT) + 1)
+    if len(data) <= known or len(data) > LIMIT:
+        return data
+    parts, size = [data], len(data)
+    while size <= LIMIT and (part := file.read(_PIECE)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
 def _unpacked(data: bytes) -> tuple[bytes, str]:
     """The members of a gzip file one after the other, as far as they can be read."""
     parts, size, packed = [], 0, memoryview(data)
+    most = min(LIMIT, max(_PLENTY, _MOST_PACKED * len(data)))
     while packed and size <= LIMIT:
         member = zlib.decompressobj(wbits=31)
         try:
             while packed and not member.eof and size <= LIMIT:
-                part, packed = member.decompress(packed[:_PIECE]), packed[_PIECE:]
-                parts.append(part)
-                size += len(part)
+                part = member.decompress(packed[:_PIECE], _PIECE)
+                packed = packed[_PIECE:]
+                while part:
+                    parts.append(part)
+                    size += len(part)
+                    if size > most:
+                        return b"", f"it unpacks to more than {most >> 20} MiB; unpack it first"
+                    part = member.decompress(member.unconsumed_tail, _PIECE)
             if member.eof:
                 packed = memoryview(member.unused_data + bytes(packed))
                 continue

@@ -24,7 +24,7 @@ from reports.statistics import interval
 pytest.importorskip("pyarrow")
 
 TIMES = st.lists(st.floats(1e-9, 1e3), max_size=9).map(tuple)
-SAMPLES = st.builds(
+PLAIN = st.builds(
     Sample,
     times=TIMES,
     iterations=st.integers(0, 9),
@@ -32,11 +32,16 @@ SAMPLES = st.builds(
     stopped=st.sampled_from(["", "precise", "budget"]),
     wrong=st.none() | st.integers(0, 9),
     skipped=st.sampled_from(["", "too large"]),
-    per_rank=st.lists(TIMES, max_size=2).map(tuple),
     limit=st.none() | st.floats(1e-9, 1e3),
     sent=st.none() | st.integers(0, 1 << 40),
     received=st.none() | st.integers(0, 1 << 40),
     total=st.none() | st.integers(0, 1 << 40),
+)
+# Every rank has as many times as there are.
+SAMPLES = st.builds(
+    lambda sample, ranks: replace(sample, per_rank=(sample.times,) * ranks),
+    PLAIN,
+    st.integers(0, 2),
 )
 MAPPED = {"cpu": "C", "mapping": {"node": [0, 0], "cpus": ["0", "0"]}, "cpus": 1}
 GPUS = st.lists(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from types import ModuleType
 
 import pytest
@@ -121,3 +122,16 @@ def test_endless_texts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("topology.sources.text.MAX_BYTES", 100)
     with pytest.raises(ProbeError, match="101 characters"):
         PARSERS[name].parse("x" * 101)
+
+
+@pytest.mark.parametrize("number", ["1" + "0" * 399, "9" * 5000, "1e999", "14.9.9966", "²"])
+@pytest.mark.parametrize(("name", "text"), texts.VALID)
+def test_numbers_of_any_length(name: str, text: str, number: str) -> None:
+    """Rule: whatever stands where a number should is read or refused, in one line of bounded length."""
+    for match in re.finditer(r"[0-9]+(?:\.[0-9]+)?", text):
+        changed = text[: match.start()] + number + text[match.end() :]
+        try:
+            holds(PARSERS[name], changed)
+            PARSERS[name].parse(changed).graph  # noqa: B018 - what follows from the numbers
+        except ProbeError as error:
+            assert len(str(error)) < 1200

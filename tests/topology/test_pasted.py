@@ -10,6 +10,7 @@ from tests.topology import texts
 from topology.errors import ProbeError
 from topology.model import Kind, Level
 from topology.sources import hwloc, nccl_xml, nccl_xml_out, recognise, smi_nvlink, smi_topo
+from topology.views.matrix import text as shown_text
 
 HEADER = "\tGPU0\tGPU1\tmlx5_7\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID"
 ROWS = (
@@ -168,17 +169,21 @@ def test_xml_between_prompts() -> None:
 
 
 @pytest.mark.parametrize("numas", [("-1",), ("-1", "1"), ("-1", "0", "-1"), ("1", "", "0")])
-def test_cpus_without_a_numa_node_get_a_free_number(numas: tuple[str, ...]) -> None:
-    """Rule: a numaid of -1 is no node's number, and takes nobody else's."""
+def test_cpus_without_a_numa_node_have_no_number(numas: tuple[str, ...]) -> None:
+    """Rule: a numaid of -1 is no node's number: none is shown, none is taken, and it is written again."""
     cpus = "".join(
         f'<cpu numaid="{numa}"><pci busid="0000:0{n}:00.0" class="0x030200"/></cpu>'
         for n, numa in enumerate(numas)
     )
     topology = nccl_xml.parse(f"<system>{cpus}</system>")
     homes = [topology.device(gpu.parent or "").index for gpu in topology.gpus]
-    assert sorted(home or 0 for home in homes) == list(range(len(numas)))
-    for home, numa in zip(homes, numas, strict=True):
-        assert numa in ("", "-1") or home == int(numa)
+    assert homes == [None if numa in ("", "-1") else int(numa) for numa in numas]
+    shown = [
+        line.split("\t")[-3:] for line in shown_text(topology).splitlines() if line[:3] == "GPU"
+    ]
+    assert all(("0" in row) == (numa == "0") for row, numa in zip(shown, numas, strict=True))
+    written = nccl_xml_out.dump(topology)
+    assert 'numaid="-1"' in written and nccl_xml.parse(written).matrix() == topology.matrix()
 
 
 def test_a_net_below_every_cpu_is_one_net() -> None:

@@ -6,16 +6,25 @@ from collections import Counter
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topology.merge import merge
+from topology.model import Topology
 from topology.pick import Objective, pick
 from topology.placement import bounded, orders
+from topology.placement import ways as ways_module
 from topology.placement.load import Links, ring_flows
 from topology.placement.packing import disjoint_rings, most_rings, ring_orders
 from topology.placement.ways import Ways
+from topology.sources import nccl_xml, recognise
+from topology.views import matrix
 
+from . import drawn
+from .drawn import Machine, machines
 from .machines import DGX_1V, ranks, shapes, switched
+from .test_model import topologies
 
 Table = list[list[int]]
 
@@ -109,6 +118,45 @@ def test_bounded_search_is_sound(table: Table, data: st.DataObject) -> None:
         assert badness(table, edges(ring)) <= badness(table, edges(draft))
         if k % 2 == 0:
             assert tuple(sorted(bounded.pairing(table, chosen))) == chosen
+
+
+def check_alike(topology: Topology) -> None:
+    """Ranks by kinds of pairs are those of every pair by itself."""
+    ids = [gpu.id for gpu in topology.gpus]
+    ways = Ways(topology, ids)
+    pairs = list(combinations(range(len(ids)), 2))
+    keys = {pair: ways.between(*pair).key for pair in pairs}
+    numbers = {key: n for n, key in enumerate(sorted(set(keys.values())))}
+    for i, j in pairs:
+        assert ways.rank[i][j] == ways.rank[j][i] == numbers[keys[i, j]]
+    assert [way.key for way in ways.classes] == sorted(numbers)
+
+
+@given(topologies())
+@settings(max_examples=80, deadline=None)
+def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
+    """Rule: pairs that are taken for alike have equal ways, whatever was stated of them."""
+    check_alike(topology)
+
+
+@given(machines().filter(lambda machine: len(machine.cards(drawn.GPU)) > 1), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, nccl: bool) -> None:
+    """Rule: the same on trees of packages, root complexes and switches, with NVLinks across them."""
+    nics = [name for card in machine.cards("nic") for name in card.names]
+    text = drawn.nccl(machine, list(range(len(nics))))
+    topology = nccl_xml.parse(text)
+    check_alike(topology if nccl else merge([recognise.parse(matrix.text(topology)), topology]))
+
+
+def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a pick out of 512 GPUs looks at kinds of pairs and at what it chooses, not at every pair."""
+    topology, looked = switched([[8, 8, 8, 8]] * 16), list[str]()
+    way = ways_module._way
+    monkeypatch.setattr(ways_module, "_way", lambda t, a, b: looked.append(a) or way(t, a, b))
+    found = pick(topology, 8)
+    assert {topology.device(id).parent for id in found.picks[0].gpus} == {"SW0.0"}
+    assert len(looked) < 3000  # of 130,816 pairs
 
 
 @given(shapes(9), st.data())

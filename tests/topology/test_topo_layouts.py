@@ -60,6 +60,28 @@ def machines(draw: st.DrawFn) -> tuple[list[str], list[list[str]], list[list[str
     return labels, cells, rest, legend
 
 
+def text_of(
+    labels: list[str],
+    cells: list[list[str]],
+    rest: list[list[str]],
+    names: list[str],
+    reshape: str,
+    prefix: str,
+    underlined: bool,
+) -> str:
+    """The text of nvidia-smi, then reshaped; ``rest`` are a GPU's further columns, ``names`` the legend's."""
+    header = "\t" + "\t".join([*labels, *COLUMNS])
+    lines = [f"\x1b[4m{header}\x1b[0m" if underlined else header]
+    for n, (label, row) in enumerate(zip(labels, cells, strict=True)):
+        # nvidia-smi sets the last column off by an empty one.
+        more = [*rest[n][:2], "", rest[n][2]] if n < len(rest) else ["", "", "", ""]
+        lines.append("\t".join([label, *(" X " if c == "X" else c for c in row), *more]))
+    lines += ["", "Legend:", "", "  X    = Self", "  NV#  = Connection traversing # NVLinks", ""]
+    if names:
+        lines += ["NIC Legend:", "", *(f"  NIC{n}: {name}" for n, name in enumerate(names))]
+    return "\n".join(prefix + RESHAPES[reshape](line) for line in lines)
+
+
 @settings(deadline=None, max_examples=60)
 @given(machines(), st.sampled_from(sorted(RESHAPES)), st.sampled_from(PREFIXES), st.booleans())
 def test_what_is_written_is_read(
@@ -71,22 +93,13 @@ def test_what_is_written_is_read(
     """Rule: cells, names and affinities survive tabs, blanks, indents, logs' prefixes and escapes."""
     labels, cells, rest, legend = machine
     gpus = len(rest)
-    header = "\t" + "\t".join([*labels, *COLUMNS])
-    lines = [f"\x1b[4m{header}\x1b[0m" if underlined else header]
-    for n, (label, row) in enumerate(zip(labels, cells, strict=True)):
-        # nvidia-smi sets the last column off by an empty one.
-        more = [*rest[n][:2], "", rest[n][2]] if n < gpus else ["", "", "", ""]
-        lines.append("\t".join([label, *(" X " if c == "X" else c for c in row), *more]))
-    lines += ["", "Legend:", "", "  X    = Self", "  NV#  = Connection traversing # NVLinks", ""]
-    if legend and len(labels) > gpus:
-        lines += ["NIC Legend:", ""]
-        lines += [f"  NIC{n}: mlx5_{n + 3}" for n in range(len(labels) - gpus)]
-    text = "\n".join(prefix + RESHAPES[reshape](line) for line in lines)
+    named = [f"mlx5_{n + 3}" for n in range(len(labels) - gpus)] if legend else []
+    text = text_of(labels, cells, rest, named, reshape, prefix, underlined)
     topology = recognise.parse(text)
     assert [len(topology.gpus), len(topology.nics)] == [gpus, len(labels) - gpus]
     assert topology.matrix() == tuple(map(tuple, cells))
     names = [nic.name for nic in topology.of(Kind.NIC)]
-    assert names == ([f"mlx5_{n + 3}" for n in range(len(names))] if legend else labels[gpus:])
+    assert names == (named if legend else labels[gpus:])
     for gpu, said in zip(topology.gpus, rest, strict=True):
         facts = ("cpu_affinity", "numa_affinity", "gpu_numa_id")
         assert [str(gpu.get(f) if gpu.get(f) is not None else "N/A") for f in facts] == said

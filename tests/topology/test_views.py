@@ -21,7 +21,6 @@ from topology.sources.recognise import parse
 from topology.sources.text import lines
 from topology.views import findings as findings_view
 from topology.views import layout, matrix, picture, tree
-from topology.views.plain import plain
 
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched
@@ -73,7 +72,7 @@ def test_any_map_has_all_views(topology: Topology) -> None:
     """Rule: matrix, CSV and tree of any map are text; CSV has a row a device."""
     assert isinstance(matrix.text(topology), str)
     rows = list(csv.reader(io.StringIO(matrix.as_csv(topology))))
-    assert [row[0] for row in rows[1:]] == [plain(end.id) for end in topology.endpoints]
+    assert [row[0] for row in rows[1:]] == [matrix._cell(end.id) for end in topology.endpoints]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert tree.text(topology, 40).startswith("machine")
 
@@ -86,6 +85,11 @@ def test_no_view_writes_terminal_commands(topology: Topology, width: int) -> Non
     shown.append(findings_view.text(topology, check(topology), width))
     for text in shown:
         assert all(c.isprintable() or c in "\n\t" for c in text)
+    ends = len(topology.endpoints)
+    assert len(shown[2].splitlines()) == ends + 1
+    assert not ends or shown[0].index("\n\nLegend") == len(
+        "\n".join(shown[0].split("\n")[: ends + 1])
+    )
 
 
 def test_tree_shows_every_device_once(machine: Loaded) -> None:
@@ -211,3 +215,13 @@ def test_lines_are_not_ragged() -> None:
     """Rule: the matrix has as many cells in its header as in its rows."""
     rows = [row for row in lines("x", matrix.text(dgx_1v())) if row.strip().startswith("GPU")]
     assert len({row.count("\t") for row in rows}) == 1
+
+
+def test_csv_has_no_formulas() -> None:
+    """Rule: an id or a fact out of a file that someone sent is a text in a spreadsheet."""
+    facts = (Fact("numa_affinity", "@cmd", "x"), Fact("gpu_numa_id", "+1", "x"))
+    gpus = (Device("=1+1", Kind.GPU, 0, facts=facts), Device("GPU1", Kind.GPU, 1))
+    shown = matrix.as_csv(Topology(gpus, (), (), (), (), ("x",)))
+    cells = [cell for row in csv.reader(io.StringIO(shown)) for cell in row]
+    assert cells.count("'=1+1") == 2 and "'@cmd" in cells and "'+1" in cells
+    assert not any(cell.startswith(("=", "+", "@")) for cell in cells)

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from topology.model import Kind
 from topology.placement.load import Flow, Links, ring_flows
 from topology.placement.ways import Ways
 
 Rows = tuple[tuple[int, ...], ...]
+#: Above so many members a grid is drafted from one stretch of the ring for each shape.
+MANY = 128
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,18 @@ def best_grid(ways: Ways, links: Links, order: Sequence[int]) -> Grid | None:
     """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
 
     Rows are stretches of the ring; each further row is turned and mirrored so that its columns
-    fit the row above. All stretches and shapes are tried: k**2 drafts at most.
+    fit the row above. All stretches and shapes are tried, k**2 drafts at most, but of orders of more
+    than ``MANY`` only the first stretch of each shape.
     """
     k, found = len(order), []
+    ranks = np.array([[ways.rank[a][b] for b in order] for a in order])
     for across in range(2, k // 2 + 1):
         if k % across:
             continue
-        for shift in range(across):
-            turned = [*order[shift:], *order[:shift]]
-            rows = _aligned(ways, [turned[at : at + across] for at in range(0, k, across)])
+        for shift in range(across if k <= MANY else 1):
+            turned = [*range(shift, k), *range(shift)]
+            drafts = _aligned(ranks, [turned[at : at + across] for at in range(0, k, across)])
+            rows = tuple(tuple(order[at] for at in row) for row in drafts)
             row_rate, column_rate = _rates(links, rows)
             if row_rate and column_rate:
                 busbw = _busbw(k, across, row_rate, column_rate)
@@ -50,17 +58,18 @@ def best_grid(ways: Ways, links: Links, order: Sequence[int]) -> Grid | None:
     return Grid(ids, row_rate, column_rate, -busbw)
 
 
-def _aligned(ways: Ways, rows: list[list[int]]) -> Rows:
+def _aligned(ranks: npt.NDArray[np.int64], rows: list[list[int]]) -> Rows:
+    """Turn and mirror each row so that it fits the one above: fewest hops of the worst class, and so on."""
     done = [tuple(rows[0])]
+    size = len(rows[0])
+    turns = (np.arange(size)[:, None] + np.arange(size)) % size
+    turns = np.concatenate([turns, turns[:, ::-1]])
     for row in rows[1:]:
-        turns = [row[at:] + row[:at] for at in range(len(row))]
-        choices = [tuple(turn) for t in turns for turn in (t, t[::-1])]
-
-        def fit(choice: tuple[int, ...], above: tuple[int, ...] = done[-1]) -> list[int]:
-            hops = zip(above, choice, strict=True)
-            return sorted((ways.rank[a][b] for a, b in hops), reverse=True)
-
-        done.append(min(choices, key=lambda choice: (fit(choice), choice)))
+        choices = np.array(row)[turns]
+        hops = np.sort(ranks[np.array(done[-1]), choices], axis=1)
+        # By the worst hop, then the second worst, …; among equals by the members themselves.
+        keys = (*choices.T[::-1], *hops.T)
+        done.append(tuple(choices[np.lexsort(keys)[0]].tolist()))
     return tuple(done)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -24,68 +25,62 @@ class Bottleneck:
 
 
 class Links:
-    """Every directed link that the ways use, and which flow crosses which.
+    """Every directed link that flows use, and which flow crosses which.
 
     Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows over one link
-    get half of it each; the two directions of a link do not disturb each other.
+    get half of it each; the two directions of a link do not disturb each other. Routes are looked at
+    when a flow first takes them.
     """
 
     def __init__(self, ways: Ways) -> None:
-        size = len(ways.ids)
-        self.size = size
+        self._ways = ways
         self.hops: list[Hop] = []
-        number: dict[tuple[str, str, str], int] = {}
-        crossed: list[tuple[int, int]] = []
-        self.reachable = np.ones((size, size), dtype=np.bool_)
-        for i in range(size):
-            for j in range(size):
-                if i == j:
-                    continue
-                route = ways.route(i, j)
-                self.reachable[i, j] = bool(route)
-                for hop in route:
-                    if hop.kind == "memory":
-                        continue
-                    place = number.setdefault((hop.a, hop.b, hop.kind), len(number))
-                    if place == len(self.hops):
-                        self.hops.append(hop)
-                    crossed.append((i * size + j, place))
-        self._crosses = np.zeros((size * size, max(1, len(self.hops))), dtype=np.float32)
-        for flow, place in crossed:
-            self._crosses[flow, place] = 1
-        rates = [hop.bandwidth for hop in self.hops] or [np.inf]
-        self._bandwidth = np.array(rates, dtype=np.float64)
+        self._number: dict[tuple[str, str, str], int] = {}
+        self._crossed: dict[Flow, tuple[int, ...] | None] = {}
 
     def rates(self, patterns: Sequence[Sequence[Flow]]) -> npt.NDArray[np.float64]:
         """Return bytes per second that every flow of a pattern gets at least, shape (patterns,).
 
         0 where a flow has no way, infinite where no flow leaves its NUMA node.
         """
-        found = np.zeros(len(patterns))
-        for start in range(0, len(patterns), 4096):
-            part = patterns[start : start + 4096]
-            load = self._load(part)
-            share = np.where(load > 0, self._bandwidth / np.maximum(load, 1), np.inf)
-            dead = [not all(self.reachable[flow] for flow in flows) for flows in part]
-            found[start : start + len(part)] = np.where(dead, 0.0, share.min(axis=1))
-        return found
+        return np.array([self._rate(flows) for flows in patterns], np.float64)
 
     def bottleneck(self, flows: Sequence[Flow]) -> Bottleneck | None:
         """The link that decides for these flows, the first of equals; None where there is none."""
-        load = self._load([flows])[0]
-        if not self.hops or not load.any():
+        load = self._load(flows)
+        if not load:
             return None
-        share = np.where(load > 0, self._bandwidth / np.maximum(load, 1), np.inf)
-        place = int(share.argmin())
-        return Bottleneck(self.hops[place], int(load[place]), float(share[place]))
+        place = min(load, key=lambda at: (self.hops[at].bandwidth / load[at], at))
+        hop = self.hops[place]
+        return Bottleneck(hop, load[place], hop.bandwidth / load[place])
 
-    def _load(self, patterns: Sequence[Iterable[Flow]]) -> npt.NDArray[np.float32]:
-        active = np.zeros((len(patterns), self.size * self.size), dtype=np.float32)
-        for row, flows in enumerate(patterns):
-            for i, j in flows:
-                active[row, i * self.size + j] += 1
-        loads: npt.NDArray[np.float32] = active @ self._crosses
-        return loads
+    def _rate(self, flows: Sequence[Flow]) -> float:
+        load = self._load(flows)
+        if load is None:
+            return 0.0
+        return min((self.hops[at].bandwidth / n for at, n in load.items()), default=inf)
+
+    def _load(self, flows: Iterable[Flow]) -> dict[int, int] | None:
+        """How many flows cross each link that is crossed; None where a flow has no way."""
+        load: dict[int, int] = {}
+        for flow in flows:
+            crossed = self._crossed[flow] if flow in self._crossed else self._cross(flow)
+            if crossed is None:
+                return None
+            for place in crossed:
+                load[place] = load.get(place, 0) + 1
+        return load
+
+    def _cross(self, flow: Flow) -> tuple[int, ...] | None:
+        route, found = self._ways.route(*flow), []
+        for hop in route:
+            if hop.kind != "memory":
+                place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
+                if place == len(self.hops):
+                    self.hops.append(hop)
+                found.append(place)
+        self._crossed[flow] = tuple(found) if route else None
+        return self._crossed[flow]
 
 
 def ring_flows(order: Sequence[int]) -> list[Flow]:

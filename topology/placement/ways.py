@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+
+import numpy as np
 
 from topology.errors import ProbeError
 from topology.graph import Hop
 from topology.model import Level, Topology
+from topology.placement.alike import codes
 
 #: Answers of P2P queries that say nothing against it: allowed, and unknown.
 _P2P_FINE = frozenset({"OK", "U"})
@@ -73,21 +75,27 @@ class Ways:
         self.ids = tuple(ids)
         size = len(self.ids)
         self._ways: dict[tuple[int, int], Way] = {}
-        for i, j in combinations(range(size), 2):
-            self._ways[i, j] = _way(topology, self.ids[i], self.ids[j])
-        keys = sorted({way.key for way in self._ways.values()})
-        self.classes = tuple(
-            next(way for way in self._ways.values() if way.key == key) for key in keys
-        )
+        upper = np.triu_indices(size, 1)
+        kinds = codes(topology, self.ids)[upper]
+        _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
+        # One pair of each kind, the first, in the order of the pairs.
+        found = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
+        keys = sorted({way.key for way in found})
         number = {key: rank for rank, key in enumerate(keys)}
-        self.rank = [
-            [0 if i == j else number[self.between(i, j).key] for j in range(size)]
-            for i in range(size)
-        ]
+        order = np.argsort(firsts)
+        self.classes = tuple(
+            next(found[at] for at in order.tolist() if found[at].key == key) for key in keys
+        )
+        table = np.zeros((size, size), np.int64)
+        table[upper] = np.array([number[way.key] for way in found], np.int64)[kind.ravel()]
+        self.rank: list[list[int]] = (table + table.T).tolist()
 
     def between(self, i: int, j: int) -> Way:
         """The way between two positions, whichever comes first."""
-        return self._ways[min(i, j), max(i, j)]
+        pair = (min(i, j), max(i, j))
+        if pair not in self._ways:
+            self._ways[pair] = _way(self.topology, self.ids[pair[0]], self.ids[pair[1]])
+        return self._ways[pair]
 
     def route(self, i: int, j: int) -> tuple[Hop, ...]:
         """The hops from position i to position j, in that direction."""

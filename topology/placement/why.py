@@ -102,10 +102,12 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
 def _nvlink_rings(ways: Ways, best: Pick) -> list[str]:
     """How rare rings of NVLinks are here: among the sets, and among the orders of this set."""
     size, k = len(ways.ids), len(best.gpus)
+    if size > EXACT_LIMIT:
+        return []
     linked = np.array(
         [[i != j and ways.between(i, j).nvlinks > 0 for j in range(size)] for i in range(size)]
     )
-    if not linked.any() or size > EXACT_LIMIT:
+    if not linked.any():
         return []
     masks, counts = count_rings(linked, k)
     members = [ways.ids.index(id) for id in best.gpus]

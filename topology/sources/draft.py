@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from topology.facts import Fact, Gap, Value
+from topology.facts import COUNT, Fact, Gap, Value
 from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
 
 
@@ -18,6 +18,7 @@ class Draft:
     pairs: list[PairFact] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    counts: dict[Kind, int] = field(default_factory=dict)
 
     def add(
         self,
@@ -75,8 +76,19 @@ class Draft:
         """Record something that the source could not say."""
         self.gaps.append(Gap(self.source, subject, call, reason))
 
+    def count(self, kind: Kind, number: int) -> None:
+        """State how many devices of a kind the text has, counted apart from how they are read."""
+        self.counts[kind] = number
+
     def build(self) -> Topology:
-        """Freeze what was said. Raises ProbeError when it does not hang together."""
+        """Freeze what was said; what was counted and is not there is a gap.
+
+        Raises ProbeError when it does not hang together.
+        """
+        for kind, number in self.counts.items():
+            found = sum(1 for device in self.devices.values() if device.kind is kind)
+            if found != number:
+                self.gap(kind.value, COUNT, f"{number} in the text, {found} in the map")
         return Topology(
             tuple(self.devices.values()),
             tuple(self.links),

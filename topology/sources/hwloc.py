@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 from topology.busid import canonical
 from topology.errors import ProbeError
@@ -11,26 +13,18 @@ from topology.model import Kind, Topology
 from topology.sources.command import run
 from topology.sources.cpulist import from_mask
 from topology.sources.draft import Draft
-from topology.sources.pcitree import Function, place
+from topology.sources.hwloc_links import add_links
+from topology.sources.hwloc_pci import NEW, OLD, OsKinds, Pci, infos
+from topology.sources.pcitree import place
 from topology.sources.xml_text import Node, tree
 
 NAME = "hwloc"
-_PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.I)
-#: How ``osdev_type`` says RDMA device and network interface: a number, since hwloc 3 a bit of a set.
-_KINDS, _NEW_KINDS = (3, 2), (1 << 5, 1 << 4)
 _CACHE = re.compile(r"L[1-5](?:Cache)?|Cache")
-_INNER = (
-    "Machine",
-    "System",
-    "Package",
-    "Socket",
-    "Die",
-    "Group",
-    "NUMANode",
-    "Core",
-    "Misc",
-    "MemCache",
-)
+_SHARED, _DATA = "0", "1"
+_MEMORY = ("NUMANode", "MemCache")
+#: Objects that hold CPUs; packages, cores and caches of data become devices, the others do not.
+_CPUS = re.compile(r"Package|Socket|Die|Core|PU|L[1-5]i?(?:Cache)?|Cache")
+_OTHERS = {"Machine", "System", "Group", "Misc", *_MEMORY, "Bridge", "PCIDev", "OSDev"}
 
 
 def read() -> Topology:
@@ -39,65 +33,86 @@ def read() -> Topology:
 
 
 def parse(text: str) -> Topology:
-    """Read the XML of hwloc 1 or 2. Raises ProbeError, with the line, for another XML."""
+    """Read the XML of hwloc 1, 2 or 3. Raises ProbeError, with the line, for another XML."""
     root = tree(NAME, text)
     if root.tag != "topology":
         raise ProbeError(NAME, f"the root is <{root.tag}>, not <topology>", root.line)
     machine = next((n for n in root.all("object") if n.get("type") in ("Machine", "System")), None)
     if machine is None:
         raise ProbeError(NAME, "no Machine object", root.line)
-    return _Reader(_NEW_KINDS if root.get("version").startswith("3") else _KINDS).read(machine)
+    kinds = NEW if root.get("version").startswith("3") else OLD
+    return _Reader(kinds, machine).read(root, machine)
 
 
 class _Reader:
-    def __init__(self, kinds: tuple[int, int]) -> None:
+    def __init__(self, kinds: OsKinds, machine: Node) -> None:
         self.draft = Draft(NAME)
-        self.kinds = kinds
-        self.functions: dict[str, Function] = {}
-        self.homes: dict[str, str] = {}
+        self.pci = Pci(self.draft, kinds)
         self.counts: dict[str, int] = {}
-        self.roots = 0
+        self.ids: dict[int, str] = {}
+        self.with_memory, self.with_cpus = _contents(machine)
 
-    def read(self, machine: Node) -> Topology:
-        info = _infos(machine)
+    def read(self, root: Node, machine: Node) -> Topology:
+        info = infos(root) | infos(machine)
         self.draft.add("HOST", Kind.HOST, name=info.get("HostName", ""))
-        arch = info.get("Architecture")
-        self.draft.machine(arch=arch, kernel=info.get("OSRelease"))
+        self.draft.machine(arch=info.get("Architecture"), kernel=info.get("OSRelease"))
         self._objects(machine, "HOST", "HOST")
         numas = [d.id for d in self.draft.devices.values() if d.kind is Kind.NUMA]
+        homes = self.pci.homes
         if len(numas) == 1:
-            self.homes = dict.fromkeys(self.homes, numas[0])
-        place(self.draft, self.functions, self.homes)
+            homes = dict.fromkeys(homes, numas[0])
+        placed = place(self.draft, self.pci.functions, homes)
+        nodes = [node for node in machine.walk() if node.tag == "object"]
+        add_links(self.draft, root, self._ends(nodes, placed))
+        self._account(nodes)
+        self.pci.account(nodes)
         return self.draft.build()
 
     def _objects(self, node: Node, parent: str, home: str) -> None:
-        """Walk the CPU side. Memory children come beside the caches that share it, so look first."""
+        """Visit every object; its type says whether it becomes a device.
+
+        hwloc 1 has memory above the CPUs that it serves, hwloc 2 beside them. Memory beside CPUs is
+        above them in the map where it is theirs; memory of a GPU, of CXL or of a larger part of the
+        machine, whose CPUs have some of their own, is a leaf.
+        """
         children = node.all("object")
-        memory = next((c for c in children if c.get("type") == "NUMANode"), None)
-        if memory is not None:
-            parent = home = self._add(Kind.NUMA, "NUMA", parent, memory)
-            self._objects(memory, parent, home)
-            for other in (c for c in children if c.get("type") == "NUMANode" and c is not memory):
-                self._add(Kind.NUMA, "NUMA", parent, other)
+        memory = [found for child in children for found in _memory(child)]
+        for found in memory:
+            if id(found) not in self.ids:
+                self.ids[id(found)] = self._add(Kind.NUMA, "NUMA", parent, found)
+        local = self._local(children, memory)
+        if local is not None:
+            home = self.ids[id(local)]
+            parent = parent if id(local) in self.with_cpus else home
         for child in children:
-            kind = child.get("type")
-            if kind in ("Package", "Socket"):
-                id = self._add(Kind.PACKAGE, "PKG", parent, child)
-                self._objects(child, id, home if home != "HOST" else id)
-            elif kind == "Core":
-                self._add(Kind.CORE, "CORE", parent, child)
-            elif _CACHE.fullmatch(kind) and child.get("cache_type", "0") in ("0", "1"):
-                self._objects(child, self._cache(child, parent), home)
-            elif kind == "Bridge" and child.get("bridge_type", "0-1").startswith("0"):
-                root = self._root(child)
-                self.homes[root] = home
-                self._pci(child, root, ())
-            elif kind == "PCIDev":
-                root = self._root(child)
-                self.homes[root] = home
-                self._function(child, root, ())
-            elif kind in _INNER and kind != "NUMANode":
-                self._objects(child, parent, home)
+            self._object(child, parent, home)
+
+    def _local(self, children: list[Node], memory: list[Node]) -> Node | None:
+        """The memory that what stands beside it has as its own, if that is one."""
+        beside = (child for child in children if child.get("type") not in _MEMORY)
+        if any(id(child) in self.with_memory for child in beside):
+            return None
+        near = [found for found in memory if _near(found)]
+        above = [found for found in near if id(found) in self.with_cpus]
+        if above:
+            return above[0] if len(above) == 1 else None
+        return near[0] if near else None
+
+    def _object(self, node: Node, parent: str, home: str) -> None:
+        kind = node.get("type")
+        if kind in ("Bridge", "PCIDev"):
+            self.pci.top(node, home)
+            return
+        if kind == "NUMANode":
+            parent = home = self.ids[id(node)]
+        elif kind in ("Package", "Socket"):
+            parent = self.ids[id(node)] = self._add(Kind.PACKAGE, "PKG", parent, node)
+            home = parent if home == "HOST" else home
+        elif kind == "Core":
+            parent = self._add(Kind.CORE, "CORE", parent, node)
+        elif _CACHE.fullmatch(kind) and node.get("cache_type", _SHARED) in (_SHARED, _DATA):
+            parent = self._cache(node, parent)
+        self._objects(node, parent, home)
 
     def _add(self, kind: Kind, stem: str, parent: str, node: Node) -> str:
         said = node.number("os_index", NAME) if kind is not Kind.CORE else None
@@ -106,7 +121,7 @@ class _Reader:
         index = count if said is None or said < 0 or f"{stem}{said}" in self.draft.devices else said
         while f"{stem}{index}" in self.draft.devices:
             index += 1
-        info = _infos(node)
+        info = infos(node)
         facts: dict[str, Value | None] = {"cpus": from_mask(node.get("cpuset")) or None}
         if kind is Kind.NUMA:
             facts["memory"] = node.number("local_memory", NAME)
@@ -132,67 +147,56 @@ class _Reader:
         )
         return id
 
-    def _root(self, bridge: Node) -> str:
-        """``0000:00`` of ``bridge_pci="0000:[00-07]"``; a number of our own where it is missing."""
-        match = re.match(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-", bridge.get("bridge_pci"), re.I)
-        self.roots += 1
-        return (
-            f"{int(match[1], 16):04x}:{match[2].lower()}" if match else f"host bridge {self.roots}"
-        )
+    def _ends(self, nodes: list[Node], placed: Mapping[str, str]) -> dict[str, str]:
+        """Devices as matrices call them: ``OSDev:802`` by gp index, ``NUMANode@0`` by os index."""
+        found: dict[str, str] = {}
+        for node in nodes:
+            device = self.ids.get(id(node)) or placed.get(canonical(node.get("pci_busid")) or "")
+            if device is not None:
+                found[f"{node.get('type')}@{node.get('os_index')}"] = device
+                for named in (node, *node.all("object")):
+                    if named is node or named.get("type") == "OSDev":
+                        found[f"{named.get('type')}:{named.get('gp_index')}"] = device
+        return found
 
-    def _pci(self, node: Node, root: str, bridges: tuple[str, ...]) -> None:
-        for child in node.all("object"):
-            if child.get("type") == "Bridge":
-                busid = self._function(child, root, bridges)
-                self._pci(child, root, (*bridges, busid))
-            elif child.get("type") == "PCIDev":
-                self._function(child, root, bridges)
-
-    def _function(self, node: Node, root: str, bridges: tuple[str, ...]) -> str:
-        busid = canonical(node.get("pci_busid"))
-        if busid is None:
-            said = node.get("pci_busid")
-            raise ProbeError(NAME, f"pci_busid={said!r} appears without being one", node.line)
-        if busid in self.functions:
-            self.draft.gap(
-                busid, "pci_busid", f"line {node.line}: it appears twice; this one is out"
-            )
-            return busid
-        match = _PCI_TYPE.match(node.get("pci_type"))
-        function = Function(busid, root, bridges)
-        if match:
-            function.pci_class, function.vendor = f"0x{match[1].lower()}00", f"0x{match[2].lower()}"
-            function.facts["pci_device"] = f"0x{match[3].lower()}"
-        self._os_devices(node, function)
-        self.functions[busid] = function
-        return busid
-
-    def _is(self, said: int | None, kind: int) -> bool:
-        return said is not None and (
-            said == kind or (self.kinds is _NEW_KINDS and bool(said & kind))
-        )
-
-    def _os_devices(self, node: Node, function: Function) -> None:
-        """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""
-        devices = [c for c in node.all("object") if c.get("type") == "OSDev"]
-        rdma, net = (
-            [d for d in devices if self._is(d.number("osdev_type", NAME), kind)]
-            for kind in self.kinds
-        )
-        function.names = tuple(d.get("name") for d in (*rdma, *net) if d.get("name"))
-        model = next((m for d in devices if (m := _infos(d).get("GPUModel"))), None)
-        facts = function.facts
-        facts["model"] = model
-        facts["pci_name"] = _infos(node).get("PCIDevice")
-        facts["net_names"] = function.names or None
-        facts["guid"] = next((g for d in rdma if (g := _infos(d).get("NodeGUID"))), None)
-        speed = node.get("pci_link_speed")
-        if re.fullmatch(r"[0-9]{1,6}(?:\.[0-9]{1,9})?", speed) and float(speed) > 0:
-            facts["pcie_rate"] = float(speed) * 1e9
+    def _account(self, nodes: list[Node]) -> None:
+        """Count what the file has, without its order."""
+        types = Counter(node.get("type") for node in nodes)
+        self.draft.count(Kind.PACKAGE, types["Package"] + types["Socket"])
+        self.draft.count(Kind.NUMA, types["NUMANode"])
+        self.draft.count(Kind.CORE, types["Core"])
+        for name, number in sorted(types.items()):
+            if not _CPUS.fullmatch(name) and name not in _OTHERS:
+                self.draft.gap("objects", name, f"{number} of a type that is unknown here")
 
 
-def _infos(node: Node) -> dict[str, str]:
-    return {info.get("name"): info.get("value") for info in node.all("info") if info.get("value")}
+def _contents(machine: Node) -> tuple[set[int], set[int]]:
+    """The ids of the nodes that have memory in them, and of those that have CPUs."""
+    memory: set[int] = set()
+    cpus: set[int] = set()
+    for node in reversed(list(machine.walk())):
+        kind = node.get("type")
+        inside = [id(child) for child in node.children]
+        if kind == "NUMANode" or not memory.isdisjoint(inside):
+            memory.add(id(node))
+        if _CPUS.fullmatch(kind) or not cpus.isdisjoint(inside):
+            cpus.add(id(node))
+    return memory, cpus
+
+
+def _memory(node: Node) -> list[Node]:
+    """The NUMA nodes that an object is: itself, or what a memory-side cache caches."""
+    if node.get("type") == "NUMANode":
+        return [node]
+    if node.get("type") == "MemCache":
+        return [found for child in node.all("object") for found in _memory(child)]
+    return []
+
+
+def _near(memory: Node) -> bool:
+    """Whether CPUs have this memory as theirs: a GPU's and, in hwloc 1, NVDIMMs have none."""
+    cpus = memory.get("cpuset")
+    return memory.get("subtype") != "GPUMemory" and (not cpus or bool(from_mask(cpus)))
 
 
 def _integer(text: str | None) -> int | None:

@@ -198,7 +198,7 @@ def _checked(
 ) -> dict[str, str]:
     if len(words) != len(labels):
         rest = after.strip(" \t|,;").split()
-        foreign = rest[0] if rest else "the end of the line"
+        foreign = rest[0][:40] if rest else "the end of the line"
         reason = f"row {label} has {len(words)} of {len(labels)} cells, then {foreign!r}"
         raise ProbeError(source, reason, line)
     row = dict(zip(labels, words, strict=True))

@@ -6,17 +6,21 @@ card without one is a NIC as well. ``topology.sources.nccl_xml_out`` writes the 
 
 from __future__ import annotations
 
+from collections import Counter
+
 from topology.busid import canonical
 from topology.errors import ProbeError
 from topology.facts import Value
-from topology.model import Kind, LinkKind, Topology
+from topology.model import Kind, Topology
 from topology.rates import generation, network
 from topology.sources.cpulist import from_mask
 from topology.sources.draft import Draft
+from topology.sources.nccl_xml_links import LINK_TAGS, add_links
+from topology.sources.pcitree import Function
 from topology.sources.xml_text import Node, tree
 
 NAME = "nccl-xml"
-SWITCH_CLASS, CPU_CLASS = "0x068000", "0x068001"
+UNKNOWN = "?"
 
 
 def parse(text: str) -> Topology:
@@ -35,26 +39,41 @@ def parse(text: str) -> Topology:
     return _Reader().read(root)
 
 
+#: The elements that are read; others become gaps.
+_READ = {"system", "cpu", "pci", "gpu", "nic", "net", *LINK_TAGS}
+_BRIDGES, _NETWORK = ("0x0604", "0x0600"), "0x02"
+_DISPLAY, _GPU_CLASSES = "0x03", ("0x03", "0x12")
+
+
 class _Reader:
     def __init__(self) -> None:
         self.draft = Draft(NAME)
         self.gpus: list[tuple[Node, str, str]] = []
+        self.screens: list[tuple[Node, str, str]] = []
         self.nets: list[tuple[Node | None, Node | None, str]] = []
         self.by_bus: dict[str, str] = {}
         self.hosts: dict[str, str] = {}
-        self.numas: set[int | None] = set()
+        self.repeated = 0
 
     def read(self, root: Node) -> Topology:
-        self.numas = {cpu.number("numaid", NAME) for cpu in root.all("cpu")}
-        for cpu in root.all("cpu"):
+        cpus = root.all("cpu")
+        for cpu in cpus:
             self._cpu(cpu)
-        if not (self.gpus or self.nets or self.draft.devices):
+        if not self.draft.devices:
             raise ProbeError(NAME, "<system> has no <cpu>", root.line)
+        self._screens()
         self._gpus()
         self._nics()
-        for node, busid, _ in self.gpus:
-            for gpu in node.all("gpu"):
-                self._nvlinks(gpu, self.by_bus[busid])
+        add_links(self.draft, [(node, self.by_bus[bus]) for node, bus, _ in self.gpus], self.by_bus)
+        tags = Counter(node.tag for node in root.walk())
+        for tag in sorted(tags.keys() - _READ):
+            self.draft.gap("elements", tag, f"{tags[tag]} of a kind that is not read")
+        self.draft.count(Kind.NUMA, len(cpus))
+        cards = sum(1 for _, net, _ in self.nets if net is None)
+        self.draft.count(Kind.NIC, tags["net"] - self.repeated + cards)
+        self.draft.count(
+            Kind.GPU, tags["gpu"] + sum(1 for pci, *_ in self.gpus if not pci.all("gpu"))
+        )
         return self.draft.build()
 
     def _cpu(self, cpu: Node) -> None:
@@ -63,17 +82,18 @@ class _Reader:
         if host not in self.draft.devices:
             self.draft.add(host, Kind.HOST)
         numa = cpu.number("numaid", NAME)
-        index = numa
-        if index is None or index < 0:
-            # The kernel knows no NUMA node; the number is ours, and nobody else's.
-            index = next(n for n in range(len(self.numas) + 1) if n not in self.numas)
-            self.numas.add(index)
-        suffix = "" if host == "HOST" else f"@{host}"
-        if f"NUMA{index}{suffix}" in self.draft.devices:
+        # The kernel may know no NUMA node: then there is no number, and ours would look like one.
+        index = numa if numa is not None and numa >= 0 else None
+        name, suffix = f"NUMA{UNKNOWN if index is None else index}", host.removeprefix("HOST")
+        id = f"{name}@{host}" if suffix else name
+        if index is None:
+            count = sum(1 for known in self.draft.devices if known.startswith(id))
+            id = f"{id}{count}" if count else id
+        if id in self.draft.devices:
             raise ProbeError(NAME, f"NUMA node {numa} appears twice", cpu.line)
         family, model = cpu.number("familyid", NAME), cpu.number("modelid", NAME)
-        id = self.draft.add(
-            f"NUMA{index}{suffix}",
+        self.draft.add(
+            id,
             Kind.NUMA,
             index,
             parent=host,
@@ -86,12 +106,10 @@ class _Reader:
         self._below(cpu, id)
 
     def _below(self, node: Node, parent: str) -> None:
-        for child in node.children:
-            if child.tag == "pci":
-                self._pci(child, parent)
-            elif child.tag == "nic":
-                for net in child.all("net"):
-                    self._virtual(net, parent)
+        for child in node.all("pci"):
+            self._pci(child, parent)
+        for net in _nets(node):
+            self._virtual(net, parent)
 
     def _virtual(self, net: Node, parent: str) -> None:
         """A net without a card; one that stands below several CPUs belongs to none of them."""
@@ -100,6 +118,7 @@ class _Reader:
                 host = self.draft.devices[parent].parent or parent
                 if self.draft.devices[above].parent in (host, None) or above == host:
                     self.nets[n] = (None, other, host)
+                    self.repeated += 1
                     return
         self.nets.append((None, net, parent))
 
@@ -107,24 +126,54 @@ class _Reader:
         busid = canonical(pci.get("busid"))
         if busid is None:
             raise ProbeError(NAME, f"<pci> has busid={pci.get('busid')!r}", pci.line)
-        kind = pci.get("class").lower()
-        if pci.all("gpu") or kind.startswith(("0x03", "0x12")):
-            if any(busid == other for _, other, _ in self.gpus):
-                raise ProbeError(NAME, f"{busid} is the bus id of two GPUs", pci.line)
-            self.by_bus[busid] = f"PCI:{busid}"
-            self.gpus.append((pci, busid, parent))
-        elif pci.all("nic") or kind.startswith("0x02"):
-            nets = [net for nic in pci.all("nic") for net in nic.all("net")]
+        kind, nets = pci.get("class").lower(), _nets(pci)
+        gpu = bool(pci.all("gpu")) or (not nets and kind.startswith(_GPU_CLASSES))
+        card = kind.startswith(_NETWORK) or bool(nets and not gpu and not pci.all("pci"))
+        inner = bool(pci.all("pci")) or (kind.startswith(_BRIDGES) and not card and not gpu)
+        if inner:
+            parent = self._bridge(pci, busid, parent)
+            for child in pci.all("pci"):
+                self._pci(child, parent)
+        if gpu:
+            self._gpu(pci, busid, parent)
+        if card:
             self.nets += [(pci, net, parent) for net in nets] or [(pci, None, parent)]
-        elif kind.startswith(("0x0604", "0x0600")) or pci.all("pci"):
-            self._bridge(pci, busid, parent)
         else:
+            for net in nets:
+                self._virtual(net, parent)
+        if not (gpu or card or inner or nets):
             why = "is neither GPU, NIC nor bridge"
             if not kind:
                 why = "NCCL asks the machine what it is; the file does not say"
             self.draft.gap(busid, "class", f"{kind} {why}".strip())
 
-    def _bridge(self, pci: Node, busid: str, parent: str) -> None:
+    def _gpu(self, pci: Node, busid: str, parent: str) -> None:
+        if any(busid == other for _, other, _ in (*self.gpus, *self.screens)):
+            raise ProbeError(NAME, f"{busid} is the bus id of two GPUs", pci.line)
+        vendor = pci.get("vendor").lower()
+        function = Function(busid, "", (), pci.get("class").lower(), vendor)
+        if pci.all("gpu") or (function.kind is Kind.GPU):
+            self.gpus.append((pci, busid, parent))
+        elif vendor:
+            self.draft.gap(busid, "class", f"a display controller of vendor {vendor}, not a GPU")
+        else:
+            self.screens.append((pci, busid, parent))
+
+    def _screens(self) -> None:
+        """Display controllers of unknown make: GPUs, unless the file has those that are certain.
+
+        Cloud providers' files say no more than a class. A server's management chip draws a screen
+        (0300) beside GPUs that do not (0302), or beside those that NCCL has looked into.
+        """
+        compute = [one for one in self.screens if not one[0].get("class").startswith("0x0300")]
+        certain = self.gpus or compute
+        for one in self.screens:
+            if one in compute or not certain:
+                self.gpus.append(one)
+            else:
+                self.draft.gap(one[1], "class", "a display controller of unknown make beside GPUs")
+
+    def _bridge(self, pci: Node, busid: str, parent: str) -> str:
         """Like NCCL, take a bus id that some models give to several bridges for as many bridges."""
         id = f"PCI:{busid}"
         first = id not in self.draft.devices
@@ -138,7 +187,7 @@ class _Reader:
             )
         self.draft.add(id, Kind.BRIDGE, busid=busid if first else None, parent=parent)
         self.draft.state(id, **_pcie(pci))
-        self._below(pci, id)
+        return id
 
     def _gpus(self) -> None:
         """Index GPUs by NCCL's dev where every GPU has one of its own, else in order of bus ids."""
@@ -148,6 +197,8 @@ class _Reader:
         ]
         order = sorted(range(len(devs)), key=lambda n: self.gpus[n][1])
         given = None not in devs and len(set(devs)) == len(devs)
+        if not given and any(dev is not None for dev in devs):
+            self.draft.gap("GPUs", "dev", f"not a number for each: {devs}; in order of bus ids")
         for position, at in enumerate(order):
             pci, busid, parent = self.gpus[at]
             dev = devs[at] if given else None
@@ -159,8 +210,16 @@ class _Reader:
             self.by_bus[busid] = id
 
     def _nics(self) -> None:
+        """Number NICs by NCCL's dev where it is a number of their own; the others come after them."""
+        devs = [net.number("dev", NAME) if net else None for _, net, _ in self.nets]
+        said = [dev for dev in devs if dev is not None and dev >= 0]
+        if len(set(said)) < len(said):
+            self.draft.gap("NICs", "dev", f"not a number for each: {devs}; in order of the file")
+            said, devs = [], [None] * len(devs)
+        free = iter(n for n in range(len(said) + len(devs)) if n not in set(said))
         cards: set[str] = set()
-        for index, (pci, net, parent) in enumerate(self.nets):
+        for (pci, net, parent), dev in zip(self.nets, devs, strict=True):
+            index = dev if dev is not None and dev >= 0 else next(free)
             busid = canonical(pci.get("busid")) if pci else None
             # NCCL drops the function from a card's bus id, so only one of its ports can have it.
             second = busid in cards
@@ -181,39 +240,9 @@ class _Reader:
                 cards.add(busid)
                 self.by_bus[busid] = id
 
-    def _nvlinks(self, gpu: Node, id: str) -> None:
-        numa = next((d for d in self._above(id) if d.startswith("NUMA")), None)
-        for node in gpu.all("nvlink", "xgmi"):
-            count = node.number("count", NAME)
-            if count is None or not 0 < count <= 1024:
-                raise ProbeError(NAME, f"<{node.tag}> has count={node.get('count')!r}", node.line)
-            target, kind = node.get("target").lower(), node.get("tclass").lower()
-            end = self.by_bus.get(canonical(target) or target)
-            if kind.startswith(CPU_CLASS):
-                end = numa
-            elif end is None and kind.startswith(SWITCH_CLASS):
-                end = self._switch(target)
-            if end is None or end == id or end not in self.draft.devices:
-                why = "the GPU itself" if end == id else "no device of this file"
-                self.draft.gap(id, "nvlink", f"line {node.line}: target {target} is {why}")
-            elif not any({link.a, link.b} == {id, end} for link in self.draft.links):
-                self.draft.link(LinkKind.NVLINK, min(id, end), max(id, end), count)
-        for node in gpu.all("c2c"):
-            count, rate = node.number("count", NAME) or 1, node.number("bw", NAME)
-            if numa:
-                self.draft.link(LinkKind.C2C, id, numa, count, rate=rate * 1e6 if rate else None)
 
-    def _switch(self, target: str) -> str:
-        index = sum(1 for d in self.draft.devices.values() if d.kind is Kind.SWITCH)
-        self.by_bus[canonical(target) or target] = f"NVS{index}"
-        return self.draft.add(f"NVS{index}", Kind.SWITCH, index, busid=canonical(target))
-
-    def _above(self, id: str) -> list[str]:
-        found, here = [], self.draft.devices[id].parent
-        while here is not None:
-            found.append(here)
-            here = self.draft.devices[here].parent
-        return found
+def _nets(node: Node) -> list[Node]:
+    return [net for nic in node.all("nic") for net in nic.all("net")]
 
 
 def _gpu(gpu: Node) -> dict[str, Value | None]:

@@ -31,12 +31,11 @@ class _Writer:
 
     def system(self) -> list[str]:
         out = ['<system version="1">']
-        for index, numa in enumerate(self._homes()):
+        homes = self._homes()
+        for numa, number in zip(homes, _numbers(homes), strict=True):
             cpus = members(str(numa.get("cpus") or self._affinity(numa) or ""))
             attributes = {
-                "numaid": numa.index
-                if numa.kind is Kind.NUMA and numa.index is not None
-                else index,
+                "numaid": number,
                 "affinity": mask(cpus) if cpus else None,
                 **{
                     key: numa.get(fact) or self.topology.get(fact)
@@ -157,6 +156,13 @@ class _Writer:
             for port, (nic, name) in enumerate(named, 1)
         ]
         return [_open("nic", {}, depth), *rows, _close("nic", depth)]
+
+
+def _numbers(homes: tuple[Device, ...]) -> list[int]:
+    """NUMA node numbers; -1, NCCL's word for unknown, for the first that has none, then unused ones."""
+    known = [home.index if home.kind is Kind.NUMA else None for home in homes]
+    free = iter(n for n in range(-1, len(known)) if n not in known)
+    return [next(free) if number is None else number for number in known]
 
 
 def _net(nic: Device, name: str, port: int) -> Mapping[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from typing import Any
 
 from topology.errors import ProbeError
@@ -77,7 +78,9 @@ def _link_out(link: Link) -> dict[str, Any]:
 
 def _value(value: Any) -> str | int | float | bool | tuple[Any, ...]:
     if isinstance(value, list) and all(isinstance(item, str | int | float) for item in value):
-        return tuple(value)
+        return tuple(map(_value, value))
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value!r} is no finite number")
     if isinstance(value, str | int | float | bool):
         return value
     raise TypeError(f"{value!r} is no value of a fact")
@@ -93,6 +96,17 @@ def _optional(value: Any, kind: type | tuple[type, ...]) -> Any:
     if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
         raise TypeError(f"{value!r} is not of the kind it should be")
     return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} is no number of links")
+    return value
+
+
+def _finite(value: Any) -> float:
+    number: float = _value(_optional(value, (int, float)))  # type: ignore[assignment]
+    return number
 
 
 def _facts_in(rows: Any) -> tuple[Fact, ...]:
@@ -118,9 +132,9 @@ def _link_in(entry: dict[str, Any]) -> Link:
         _text(entry["a"]),
         _text(entry["b"]),
         _text(entry["source"]),
-        int(entry.get("count", 1)),
+        _count(entry.get("count", 1)),
         _optional(entry.get("version"), int),
-        _optional(entry.get("rate"), (int, float)),
+        None if entry.get("rate") is None else _finite(entry["rate"]),
     )
 
 

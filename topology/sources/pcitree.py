@@ -17,6 +17,8 @@ from topology.sources.draft import Draft
 
 #: PCI vendors whose display and accelerator functions are GPUs to us: NVIDIA, AMD, Intel.
 _NVIDIA, _AMD, _INTEL = "0x10de", "0x1002", "0x8086"
+#: Class and vendor of an NVSwitch.
+NVSWITCH = ("0x068000", _NVIDIA)
 
 
 @dataclass
@@ -36,10 +38,11 @@ class Function:
         """GPU, NIC, NVSWITCH or None for everything else.
 
         A display controller (0300) of NVIDIA or AMD is a GPU; Intel's is graphics inside the CPU,
-        unless it has no display (0380). Server management chips draw screens but are no GPUs.
+        unless it has no display (0380). Server management chips draw screens but are no GPUs. What
+        has a network interface is a NIC, as InfiniBand adapters of the class 0c06.
         """
         code = self.pci_class.removeprefix("0x")[:4]
-        if code.startswith("02"):
+        if code.startswith("02") or self.names:
             return Kind.NIC
         if self.vendor == _NVIDIA and code == "0680":
             return Kind.SWITCH

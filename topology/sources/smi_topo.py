@@ -17,7 +17,7 @@ from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find
 from topology.sources.text import lines
 
 NAME = "topo -m"
-_LIST = re.compile(r"[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*")
+_LIST = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
 _LEGEND = re.compile(r"\b((?:NIC|DD)[0-9]+)\s*[:=]\s*([A-Za-z][\w.-]*)")
 _FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
 
@@ -110,7 +110,7 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
                     },
                 )
             else:
-                draft.gap(id, _FACTS[column], f"{value!r} is no list of numbers")
+                draft.gap(id, _FACTS[column], f"{value[:80]!r} is no list of numbers")
 
 
 def _sparse(draft: Draft, id: str, columns: tuple[str, ...], values: list[str]) -> list[str]:

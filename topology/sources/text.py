@@ -40,10 +40,19 @@ def lines(source: str, text: str) -> list[str]:
 
 
 def loaded(source: str, text: str, skipped: int = 0) -> Any:
-    """Return what a JSON text holds. Raises ProbeError; ``skipped`` lines stand before the text."""
+    """Return what a JSON text holds. Raises ProbeError; ``skipped`` lines stand before the text.
+
+    Whole numbers have 64 bits: no count, size or index of a machine needs more.
+    """
     try:
-        return json.loads(bounded(source, text))
+        return json.loads(bounded(source, text), parse_int=_whole)
     except json.JSONDecodeError as error:
         raise ProbeError(source, f"not JSON: {error.msg}", error.lineno + skipped) from None
     except (RecursionError, ValueError) as error:
         raise ProbeError(source, f"not JSON that can be read: {error}") from None
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > 20 or not -(1 << 63) <= int(digits) < 1 << 63:
+        raise ValueError(f"{digits[:24]}… is more than 64 bits")
+    return int(digits)

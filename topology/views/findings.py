@@ -15,7 +15,8 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
     sources = ", ".join(topology.sources) or "no source"
     if not found:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
-        return plain(f"no findings: {what}, as far as {sources} can tell\n")
+        lost = "".join(f"; {gap.subject}: {gap.reason}" for gap in topology.lost)
+        return plain(f"no findings: {what}, as far as {sources} can tell{lost}\n")
     lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
     for place, finding in enumerate(found, 1):
         lines += _wrapped(f"{place}. ", f"{finding.summary}  [{finding.code}]", width)

@@ -7,7 +7,7 @@ import io
 
 from topology.exports.cpus import affinity
 from topology.model import Device, Kind, Topology
-from topology.views.plain import plain
+from topology.views.plain import plain_word
 
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _UNDERLINE = ("\x1b[4m", "\x1b[0m")
@@ -36,7 +36,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         return ""
     columns = _columns(topology)
     on, off = _UNDERLINE if underline else ("", "")
-    header = plain("\t".join([*(end.id for end in ends), *columns]))
+    header = "\t".join(plain_word(word) for word in (*(end.id for end in ends), *columns))
     lines = [f"\t{on}{header}{off}"]
     cells = topology.matrix()
     for end, row in zip(ends, cells, strict=True):
@@ -45,23 +45,29 @@ def text(topology: Topology, underline: bool = False) -> str:
         if len(tail) == len(_COLUMNS):
             # nvidia-smi has one tab too many before the last column, and NICs have it empty.
             tail.insert(2, "")
-        lines.append(plain("\t".join([end.id, *shown, *tail])))
+        lines.append("\t".join(map(plain_word, [end.id, *shown, *tail])))
     legend = _LEGEND
     if any("?" in row for row in cells):
         legend += "  ?    = No source says\n"
-    return "\n".join(lines) + "\n" + legend + plain(_nic_legend(topology))
+    return "\n".join(lines) + "\n" + legend + _nic_legend(topology)
 
 
 def as_csv(topology: Topology) -> str:
-    """Return the matrix as CSV: a header, then a row a device; RFC 4180 quoting."""
+    """Return the matrix as CSV: a header, then a row a device; RFC 4180 quoting, no formulas."""
     columns = _columns(topology)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     ends = topology.endpoints
-    writer.writerow(["", *(plain(end.id) for end in ends), *columns])
+    writer.writerow(["", *(_cell(end.id) for end in ends), *columns])
     for end, row in zip(ends, topology.matrix(), strict=True):
-        writer.writerow(map(plain, [end.id, *row, *_tail(topology, end, columns)]))
+        writer.writerow(map(_cell, [end.id, *row, *_tail(topology, end, columns)]))
     return out.getvalue()
+
+
+def _cell(text: str) -> str:
+    """A text that no terminal and no spreadsheet takes for a command."""
+    safe = plain_word(text)
+    return f"'{safe}" if safe.startswith(("=", "+", "-", "@")) else safe
 
 
 def _columns(topology: Topology) -> list[str]:
@@ -94,5 +100,5 @@ def _numa(topology: Topology, gpu: Device) -> str:
 
 def _nic_legend(topology: Topology) -> str:
     named = [(end.id, end.net_name) for end in topology.endpoints if end.kind is not Kind.GPU]
-    lines = [f"  {id}: {name}" for id, name in named if name]
+    lines = [plain_word(f"  {id}: {name}") for id, name in named if name]
     return "\nNIC Legend:\n\n" + "\n".join(lines) + "\n" if lines else ""

@@ -6,7 +6,7 @@ from statistics import median
 
 from topology.measure import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
 from topology.model import Topology
-from topology.views.plain import plain
+from topology.views.plain import plain, plain_word
 
 #: Title, factor from the inner unit, and how many digits, by quantity.
 _SHOWN = {
@@ -57,7 +57,7 @@ def _matrix(
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         " ".join(
-            word.ljust(width) if at == 0 else word.rjust(width)
+            plain_word(word).ljust(width) if at == 0 else plain_word(word).rjust(width)
             for at, (word, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -4,5 +4,10 @@ from __future__ import annotations
 
 
 def plain(text: str) -> str:
-    """Return the text with every control and unprintable character but newline and tab as ``?``."""
+    """Return lines with every control and unprintable character but newline and tab as ``?``."""
     return "".join(c if c in "\n\t" or c.isprintable() else "?" for c in text)
+
+
+def plain_word(text: str) -> str:
+    """Return a name that stands within a line: newlines and tabs are ``?`` as well."""
+    return "".join(c if c.isprintable() else "?" for c in text)

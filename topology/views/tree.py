@@ -7,7 +7,7 @@ import io
 from topology.model import Device, Kind, Topology
 from topology.sources.cpulist import listed, members
 from topology.views.facts import shown, summary, title
-from topology.views.plain import plain
+from topology.views.plain import plain, plain_word
 
 
 def text(topology: Topology, width: int = 80) -> str:
@@ -23,12 +23,12 @@ def text(topology: Topology, width: int = 80) -> str:
 
     def grow(branch: Tree, devices: tuple[Device, ...]) -> None:
         for line, below in _lines(topology, devices):
-            grow(branch.add(Text(line)), below)
+            grow(branch.add(Text(plain_word(line))), below)
 
     roots = tuple(d for d in topology.devices if d.parent is None and d.kind is not Kind.SWITCH)
     switches = topology.of(Kind.SWITCH)
     head = f"machine, as said by {', '.join(topology.sources) or 'nobody'}"
-    root = Tree(Text(head))
+    root = Tree(Text(plain_word(head)))
     grow(root, roots)
     if switches:
         grow(root, switches)

@@ -1,0 +1,27 @@
+"""Texts as cells of CSV: what a spreadsheet would take for a formula gets an apostrophe before it.
+
+OWASP's list ("CSV injection"): ``=``, ``+``, ``-``, ``@``, a tab or a carriage return at the beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["celled", "uncelled"]
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def celled(value: Any) -> Any:
+    """A value for `csv.writer`: texts made safe, numbers and None as they are."""
+    return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
+
+
+def uncelled(text: str) -> str:
+    """The text that `celled` was given."""
+    return text[1:] if text[:1] == "'" and _is_formula(text) else text
+
+
+def _is_formula(text: str) -> bool:
+    """Whether it is one, or one behind apostrophes, which would be taken for ours."""
+    return text.lstrip("'").startswith(_FORMULA)

@@ -1,0 +1,65 @@
+"""What a file says, made safe to print: its names may hold a terminal's commands and line breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+from unicodedata import category
+
+from reports.readers.columns import Coded, Rows
+from reports.readers.rows import Note, Reading, Row, Run
+
+__all__ = ["cleaned", "printable"]
+
+_TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")
+
+
+def printable(text: str) -> str:
+    """The text with a question mark for all that is no character to be seen, and for line breaks."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or category(c) == "Zs" else "?" for c in text)
+
+
+def cleaned(found: Reading) -> Reading:
+    """A reading whose rows, runs and notes have printable texts only."""
+    notes = [Note(printable(n.source), n.line, printable(n.text)) for n in found.notes]
+    if isinstance(found.rows, Rows):
+        columns = {name: _column(column) for name, column in found.rows.columns.items()}
+        return Reading(Rows(columns, found.rows.times), notes)
+    runs = {id(row.run): _run(row.run) for row in found.rows}
+    return Reading([_row(row, runs[id(row.run)]) for row in found.rows], notes)
+
+
+def _column(column: Any) -> Any:
+    if not isinstance(column, Coded):
+        return column
+    return Coded(column.codes, [_value(label) for label in column.labels])
+
+
+def _row(row: Row, run: Run) -> Row:
+    odd: dict[str, Any] = {
+        name: printable(text) for name in _TEXTS if not (text := getattr(row, name)).isprintable()
+    }
+    return replace(row, run=run, **odd) if odd or run is not row.run else row
+
+
+def _run(run: Run) -> Run:
+    new = {f.name: _value(getattr(run, f.name)) for f in fields(Run)}
+    return run if all(new[name] == getattr(run, name) for name in new) else Run(**new)
+
+
+def _value(value: Any) -> Any:
+    """A text, and the texts in what is made of lists and objects."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Run):
+        return _run(value)
+    if isinstance(value, Mapping):
+        return {_value(key): _value(one) for key, one in value.items()}
+    if isinstance(value, tuple):
+        return tuple(map(_value, value))
+    if isinstance(value, Sequence):
+        return list(map(_value, value))
+    return value

@@ -1,0 +1,238 @@
+"""Machines drawn at random, written in each format: what is read is what was drawn, or a gap tells."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topology.errors import ProbeError
+from topology.model import Kind, Topology
+from topology.sources import hwloc, nccl_xml, recognise
+from topology.sources.cpulist import members
+from topology.views import findings
+
+from . import drawn, drawn_hwloc
+from .test_topo_layouts import PREFIXES, RESHAPES, text_of
+
+
+def ends(topology: Topology) -> dict[str, str]:
+    """Ids by what the machine calls its endpoints: a GPU by bus id, a NIC by name."""
+    found = {str(gpu.busid): gpu.id for gpu in topology.gpus}
+    return found | {nic.name: nic.id for nic in topology.nics}
+
+
+def named(machine: drawn.Machine) -> dict[str, str]:
+    """The bus id of each endpoint by what it is called; GPUs first, in the order of bus ids."""
+    gpus = {card.functions[0]: card.functions[0] for card in machine.cards(drawn.GPU)}
+    nics = [
+        (n, f) for c in machine.cards(drawn.NIC) for n, f in zip(c.names, c.functions, strict=True)
+    ]
+    return gpus | dict(nics)
+
+
+def check_cells(machine: drawn.Machine, topology: Topology, roots: bool = True) -> None:
+    """Each pair is what the machine's paths say; without root complexes NODE is PHB."""
+    called, ids = named(machine), ends(topology)
+    assert ids.keys() == called.keys()
+    for a, first in called.items():
+        for b, second in called.items():
+            want = "X" if a == b else machine.cell(first, second)
+            want = "PHB" if want == "NODE" and not roots else want
+            assert topology.relation(ids[a], ids[b]).text == want, (a, b)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data(), drawn.machines(), st.sampled_from([1, 2, 3]))
+def test_hwloc_reads_what_was_drawn(
+    data: st.DataObject, machine: drawn.Machine, version: int
+) -> None:
+    """Rule: every package, NUMA node, core, GPU, NIC and NVLink of hwloc 1, 2 and 3 is in the map."""
+    topology = hwloc.parse(drawn_hwloc.hwloc(machine, version, data.draw))
+    assert topology.gaps == ()
+    assert len(topology.of(Kind.PACKAGE)) == len(machine.packages)
+    assert len(topology.of(Kind.NUMA)) == len(machine.numas) + machine.far
+    cores = [members(str(core.get("cpus"))) for core in topology.of(Kind.CORE)]
+    assert sorted(cores, key=str) == sorted((c for n in machine.numas for c in n.cores), key=str)
+    for package, numas in enumerate(machine.packages):
+        for numa in numas:
+            mine = topology.device(f"NUMA{numa.index}")
+            assert members(str(mine.get("cpus"))) == [cpu for core in numa.cores for cpu in core]
+            related = {device.id for device in topology.ancestors(mine.id)} | {
+                device.id for device in topology.devices if mine in topology.ancestors(device.id)
+            }
+            assert f"PKG{package}" in related
+            for core in topology.of(Kind.CORE):
+                inside = set(members(str(core.get("cpus"))) or ()) <= {
+                    c for m in numa.cores for c in m
+                }
+                assert (mine in topology.ancestors(core.id)) == inside
+    for busid, path in machine.paths.items():
+        device = next(device for device in topology.devices if device.busid == busid)
+        home = topology.ancestor(device.id, Kind.NUMA)
+        assert home is not None and f"N{home.index}" == path[1]
+    if version == 1:  # it has no matrices of bandwidths
+        machine.nvlinks = {}
+    check_cells(machine, topology)
+
+
+@settings(deadline=None, max_examples=120)
+@given(st.data(), drawn.machines())
+def test_nccl_xml_reads_what_was_drawn(data: st.DataObject, machine: drawn.Machine) -> None:
+    """Rule: NUMA nodes, GPUs, nets by their ``dev``, and NVLinks are in the map; screens are told."""
+    nets = [name for card in machine.cards(drawn.NIC) for name in card.names]
+    numbers = data.draw(st.permutations(range(len(nets))))
+    topology = nccl_xml.parse(drawn.nccl(machine, numbers))
+    screens = machine.cards(drawn.SCREEN)
+    assert sorted(gap.subject for gap in topology.gaps) == sorted(c.functions[0] for c in screens)
+    for numa in machine.numas:
+        cpus = [cpu for core in numa.cores for cpu in core]
+        assert members(str(topology.device(f"NUMA{numa.index}").get("cpus"))) == cpus
+    assert len(topology.of(Kind.NUMA)) == len(machine.numas)
+    assert {nic.name: nic.index for nic in topology.nics} == dict(zip(nets, numbers, strict=True))
+    check_cells(machine, topology, roots=False)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    drawn.machines().filter(lambda machine: len(machine.cards(drawn.GPU)) > 0),
+    st.sampled_from(sorted(RESHAPES)),
+    st.sampled_from(PREFIXES),
+    st.booleans(),
+    st.booleans(),
+)
+def test_topo_m_reads_what_was_drawn(
+    machine: drawn.Machine, reshape: str, prefix: str, underlined: bool, legend: bool
+) -> None:
+    """Rule: ``topo -m`` of the same machine, in every layout, has the same devices and relations."""
+    called = named(machine)
+    gpus = len(machine.cards(drawn.GPU))
+    nics = list(called)[gpus:]
+    labels = [f"GPU{n}" for n in range(gpus)]
+    labels += [f"NIC{n}" for n in range(len(nics))] if legend else nics
+    cells = [
+        ["X" if a == b else machine.cell(called[a], called[b]) for b in called] for a in called
+    ]
+    homes = {busid: path[1].removeprefix("N") for busid, path in machine.paths.items()}
+    lists = {str(n.index): f"{n.cores[0][0]}-{n.cores[-1][-1]}" for n in machine.numas}
+    rest = [[lists[homes[g]], homes[g], "N/A"] for g in list(called)[:gpus]]
+    text = text_of(labels, cells, rest, nics if legend else [], reshape, prefix, underlined)
+    topology = recognise.parse(text)
+    assert topology.gaps == ()
+    assert topology.matrix() == tuple(map(tuple, cells))
+    assert [nic.name for nic in topology.nics] == nics
+    for gpu, said in zip(topology.gpus, rest, strict=True):
+        assert [gpu.get("cpu_affinity"), gpu.get("numa_affinity")] == said[:2]
+
+
+def hwloc_of(inside: str, version: str = "2.0", after: str = "") -> Topology:
+    """A file with one Machine of eight CPUs."""
+    text = f'<topology version="{version}"><object type="Machine" cpuset="0xff">{inside}</object>'
+    return hwloc.parse(f"{text}{after}</topology>")
+
+
+def told(topology: Topology, subject: str, words: str) -> bool:
+    """Whether a gap speaks of this."""
+    return any(gap.subject == subject and words in gap.reason for gap in topology.gaps)
+
+
+def test_an_object_that_the_walk_loses_is_counted() -> None:
+    """Rule: the file's devices are counted apart from their reading; what is missing is told."""
+    device = (
+        '<object type="PCIDev" pci_busid="0000:0{}:00.0" pci_type="0302 [10de:20b0] [0:0] 00"/>'
+    )
+    topology = hwloc_of(device.format(1) + f'<object type="OSDev">{device.format(2)}</object>')
+    assert len(topology.gpus) == 2
+    twice = hwloc_of(device.format(1) * 2)
+    assert [gap.subject for gap in twice.lost] == ["gpu"] and told(twice, "gpu", "2 in the text, 1")
+    assert "gpu: 2 in the text" in findings.text(twice, [])
+    assert told(hwloc_of('<object type="Quark"/>'), "objects", "unknown here")
+
+
+def test_interfaces_make_a_nic_whatever_the_class() -> None:
+    """Rule: InfiniBand adapters of class 0c06 are NICs; an interface without a PCI device is told."""
+    name = '<object type="OSDev" name="{}" osdev_type="3"/>'
+    card = f'<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0c06 [15b3:6746] [0:0] 00">{name}</object>'
+    topology = hwloc_of(card.format("mlx4_0") + name.format("hsn0"))
+    assert [nic.name for nic in topology.nics] == ["mlx4_0"]
+    assert told(topology, "interfaces", "hsn0")
+
+
+def matrix(name: str, values: str, indexes: str = "4 6", kind: int = 9) -> str:
+    """A matrix between the two GPUs of ``two_gpus``."""
+    size = len(indexes.split())
+    return (
+        f'<distances2 type="OSDev" nbobjs="{size}" kind="{kind}" name="{name}" indexing="gp">'
+        f"<indexes>{indexes}</indexes><u64values>{values}</u64values></distances2>"
+    )
+
+
+TWO_GPUS = "".join(
+    f'<object type="PCIDev" gp_index="{gp}" pci_busid="0000:0{gp}:00.0" pci_type="{kind} [0:0] 00">'
+    f'<object type="OSDev" gp_index="{gp + 1}" name="x" osdev_type="1"/></object>'
+    for gp, kind in ((3, "0302 [10de:2901]"), (5, "0302 [10de:2901]"))
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "links", "rate"),
+    [
+        ("0 20000 20000 0", 1, 20e9),
+        ("1000000 50000 50000 1000000", 2, 25e9),
+        ("1000000 900000 900000 1000000", 18, 50e9),
+        ("0 40000 20000 0", 1, 20e9),
+        ("0 0 0 0", 0, 0),
+    ],
+)
+def test_bandwidths_become_links(values: str, links: int, rate: float) -> None:
+    """Rule: NVLinkBandwidth is a number of links of a version; a pair that differs both ways is told."""
+    topology = hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", values))
+    assert topology.relation("GPU0", "GPU1").text == (f"NV{links}" if links else "PIX") or not links
+    assert [(link.count, link.rate) for link in topology.links] == [(links, rate)] * bool(links)
+    assert bool(topology.gaps) == ("40000 20000" in values)
+    if links:
+        assert topology.route("GPU0", "GPU1")[0].bandwidth >= 0.8 * links * rate
+
+
+def test_matrices_that_no_links_come_of_are_told() -> None:
+    """Rule: what a matrix states of other objects, or of a kind not read, is a gap; a ragged one an error."""
+    strange = hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", "0 25000 25000 0", "4 99"))
+    assert not strange.links and told(strange, "links", "1 pairs of other objects")
+    assert told(hwloc_of(TWO_GPUS, after=matrix("XeLinkBandwidth", "0 5 5 0")), "links", "1 pairs")
+    both = matrix("XGMIBandwidth", "0 100000 100000 0") + matrix("XGMIHops", "0 2 2 0", kind=5)
+    assert not hwloc_of(TWO_GPUS, after=both).links
+    one = hwloc_of(TWO_GPUS, after=matrix("XGMIBandwidth", "0 100000 100000 0"))
+    assert one.nvlinks("GPU0", "GPU1") == 1 and told(one, "links", "does not count them")
+    for values in ("0 1 1", "0 x 1 0", "0 1 1 0 0"):
+        with pytest.raises(ProbeError, match="a matrix"):
+            hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", values))
+
+
+def test_nvlinks_that_two_gpus_count_differently_are_told() -> None:
+    """Rule: neither statement is believed for more than the other; the lower counts."""
+    gpu = (
+        '<pci busid="0000:0{}:00.0" class="0x030200"><gpu dev="{}" sm="80">'
+        '<nvlink target="0000:0{}:00.0" count="{}" tclass="0x030200"/></gpu></pci>'
+    )
+    cards = gpu.format(1, 0, 2, 4) + gpu.format(2, 1, 1, 2)
+    topology = nccl_xml.parse(f'<system><cpu numaid="0">{cards}</cpu></system>')
+    assert topology.nvlinks("GPU0", "GPU1") == 2
+    assert told(topology, "GPU0 and GPU1", "GPU0 states 4 to GPU1, which states 2")
+
+
+def test_nccl_files_as_people_write_them() -> None:
+    """Rule: a bridge may hold devices and nets, a screen beside GPUs is none, unknown elements are told."""
+    bridge = (
+        '<pci busid="0000:01:00.0" class="0x060400">{}<nic><net name="efa0" dev="7"/></nic></pci>'
+    )
+    gpus = (
+        '<pci busid="0000:02:00.0" class="0x030200"/><pci busid="0000:03:00.0" class="0x030000"/>'
+    )
+    xml = f'<system><cpu numaid="0">{bridge.format(gpus)}<pcilink/></cpu></system>'
+    topology = nccl_xml.parse(xml)
+    assert [gpu.busid for gpu in topology.gpus] == ["0000:02:00.0"]
+    assert [(nic.id, nic.name) for nic in topology.nics] == [("NIC7", "efa0")]
+    assert topology.relation("GPU0", "NIC7").text == "PIX"
+    assert told(topology, "0000:03:00.0", "unknown make") and told(topology, "elements", "not read")
+    alone = xml.replace("0x030200", "0x030000")
+    assert len(nccl_xml.parse(alone).gpus) == 2

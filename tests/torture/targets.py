@@ -1,0 +1,210 @@
+"""Every parser of the project as a function of bytes, with the errors that it may raise.
+
+What a parser gives is used, since a text that is read and then breaks what shows it is no better.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.options import parse_choice
+from bench.tuning import rules as tuning
+from bench.work import read_counts
+from collectives import catalogue, sizes
+from collectives.errors import BusbarError
+from collectives.model import fitfile
+from collectives.msccl import parse as msccl
+from collectives.transports import nccl_said
+from reports import cli as reports_cli
+from reports import expect_text
+from reports.errors import ReportError
+from reports.expect import parse_rate, parse_share
+from reports.readers import own
+from reports.readers.rows import record
+from reports.reading import read
+from tests.torture import seeds
+from topology import busid
+from topology.errors import ProbeError
+from topology.findings import check
+from topology.sources import cpulist, own_json
+from topology.views import findings as findings_view
+from topology.views import matrix, tree
+
+#: What a user may see: one line that says what is wrong.
+OURS = (ProbeError, ReportError, BusbarError)
+_SOURCES = (
+    "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
+    "bandwidth", "nvml", "own_json",
+)  # fmt: skip
+#: Commands of ``python -m reports`` that take one file.
+COMMANDS: dict[str, Sequence[str]] = {
+    "show": ["show"],
+    "md": ["md"],
+    "import-csv": ["import", "--format", "csv"],
+    "import-jsonl": ["import", "--format", "jsonl"],
+    "culprit": ["culprit"],
+    "scaling": ["scaling"],
+    "history": ["history"],
+    "expect": ["show", "--expect", "busbw >= 0.1*limit", "--limit", "9GB/s"],
+}
+
+
+class Broken(AssertionError):
+    """A parser came back with what it must not give."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser and the good texts to begin from; ``longest``: what its message may have at most.
+
+    An option's message may repeat the option, a file's may not repeat the file.
+    """
+
+    name: str
+    run: Callable[[bytes], None]
+    seeds: Callable[[int], Sequence[bytes]]
+    longest: float = 4000
+
+
+class Printed(NamedTuple):
+    """What a command printed."""
+
+    status: int
+    text: str
+
+
+def source(name: str, data: bytes) -> None:
+    """A map: it is shown, checked, and comes back out of our JSON as it was."""
+    module = importlib.import_module(f"topology.sources.{name}")
+    topology = module.parse(data.decode("utf-8", "replace"))
+    shown = [matrix.text(topology), matrix.as_csv(topology), tree.text(topology)]
+    shown.append(findings_view.text(topology, check(topology)))
+    for text in shown:
+        printable(text)
+    if own_json.parse(own_json.dump(topology)) != topology:
+        raise Broken("our JSON gives another map")
+
+
+def log(data: bytes) -> None:
+    """A log or records: every row can be had."""
+    with _file(data) as path:
+        found = read(path)
+        for row in found.rows:
+            record(row)
+        for note in found.notes:
+            str(note)
+
+
+def command(words: Sequence[str], data: bytes) -> None:
+    """A command of reports on a file: a status of ours, one line for an error, nothing but text."""
+    with _file(data) as path:
+        status, text = _printed([*words, str(path)])
+    if status not in (0, 1, 2, 3):
+        raise Broken(f"status {status}")
+    printable(text)
+
+
+def printable(text: str) -> None:
+    """Raise where a text has what a terminal would act on."""
+    odd = next((c for c in text if not (c.isprintable() or c in "\n\t\r" or c == "\ufffd")), None)
+    if odd is not None:
+        raise Broken(f"{odd!r} in {text[max(0, text.index(odd) - 40) :][:80]!r}")
+
+
+def _printed(words: Sequence[str]) -> Printed:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="replace")
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        status = reports_cli.main(words)
+        out.flush()
+    return Printed(status, out.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def _file(data: bytes):  # type: ignore[no-untyped-def]
+    with tempfile.TemporaryDirectory(prefix="torture") as folder:
+        path = Path(folder) / "case"
+        path.write_bytes(data)
+        yield path
+
+
+def _text(parse: Callable[[str], object], data: bytes) -> None:
+    parse(data.decode("utf-8", "replace"))
+
+
+def _path(parse: Callable[[Path], object], data: bytes) -> None:
+    with _file(data) as path:
+        parse(path)
+
+
+def _own(data: bytes) -> None:
+    with contextlib.suppress(ValueError):  # what its one caller expects
+        own.results(data.decode("utf-8", "replace"))
+
+
+def _counts(path: Path) -> object:
+    return read_counts(path, 4)
+
+
+def _targets() -> dict[str, Target]:
+    found = [Target(f"map-{name}", partial(source, name), seeds.topology) for name in _SOURCES]
+    found += [
+        Target(f"reports-{name}", partial(command, words), lambda _: seeds.records())
+        for name, words in COMMANDS.items()
+    ]
+    plain: dict[str, tuple[Callable[[bytes], None], Callable[[], list[bytes]]]] = {
+        "log": (log, seeds.records),
+        "parquet": (log, lambda: [seeds.parquet()]),
+        "records": (_own, seeds.records),
+        "msccl": (lambda data: void(msccl.parse(data)), seeds.msccl),
+        "fit": (partial(_text, fitfile.load), seeds.fits),
+        "fit-file": (partial(_path, fitfile.read), seeds.fits),
+        "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
+        "expect": (partial(_text, expect_text.parse), seeds.expectations),
+        "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
+        "nccl-said": (partial(_text, nccl_said.parse), seeds.nccl_said),
+        "counts": (partial(_path, _counts), seeds.counts),
+    }
+    words = {
+        "size": sizes.parse_size, "algorithm": catalogue.parse, "choice": parse_choice,
+        "rate": parse_rate, "share": parse_share, "busid": busid.canonical,
+        "cpulist": cpulist.members, "cpumask": cpulist.from_mask,
+    }  # fmt: skip
+    plain |= {name: (partial(_text, parse), seeds.words) for name, parse in words.items()}
+    options = {"expect", *words}
+    for name, (run, begin) in plain.items():
+        longest = inf if name in options else 4000
+        found.append(Target(name, run, partial(_ignoring, begin), longest))
+    return {target.name: target for target in found}
+
+
+def _ignoring(begin: Callable[[], list[bytes]], seed: int) -> list[bytes]:
+    return begin()
+
+
+def void(_: object) -> None:
+    """Forget a result."""
+
+
+def quiet() -> None:
+    """A terminal of one width, and one thread of Arrow's, so that a case costs what it costs."""
+    os.environ.update(COLUMNS="100", NO_COLOR="1", ARROW_DEFAULT_MEMORY_POOL="system")
+    with contextlib.suppress(ImportError):
+        import pyarrow
+
+        pyarrow.set_cpu_count(1)
+        pyarrow.set_io_thread_count(1)
+    sys.setrecursionlimit(1000)
+
+
+TARGETS = _targets()

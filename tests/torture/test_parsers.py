@@ -1,0 +1,98 @@
+"""A short run of the campaign on parsers, and that it finds what it is there to find."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reports.errors import ReportError
+from tests.torture import parsers
+from tests.torture.mutate import mutated
+from tests.torture.targets import Broken, Target, printable
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path) -> None:
+    """Rule: damaged texts are read or refused with an error of ours, within 2 s and 512 MiB each."""
+    words = ["--cases", "400", "--seed", "20261122", "--keep", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture.parsers", *words],
+        capture_output=True, text=True, timeout=540, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert list(tmp_path.iterdir()) == []
+
+
+def _hangs(_: bytes) -> None:
+    while True:
+        pass
+
+
+def _swallows(_: bytes) -> None:
+    bytearray(600 << 20)
+
+
+def _stumbles(_: bytes) -> None:
+    raise KeyError("size")
+
+
+def _chatters(_: bytes) -> None:
+    raise ReportError("one\ntwo")
+
+
+def _paints(_: bytes) -> None:
+    printable("a\x1b[2Jb")
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (_hangs, "TooLong"),
+        (_swallows, "MemoryError"),
+        (_stumbles, "KeyError in _stumbles"),
+        (_chatters, "not one line"),
+        (_paints, Broken.__name__),
+    ],
+)
+def test_what_a_parser_must_not_do_is_kept_and_replays(
+    run: Callable[[bytes], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: time, memory, foreign errors, long messages and escapes are found once, in a file to run again."""
+    target = Target("odd-parser", run, lambda _: [b"text"])
+    monkeypatch.setitem(parsers.TARGETS, target.name, target)
+    monkeypatch.setattr(parsers, "SECONDS", 0.2)
+    monkeypatch.setattr(parsers, "quiet", lambda: None)
+    found = parsers.Campaign(tmp_path)
+    for data in (b"one", b"two"):
+        found.case(target, data)
+    assert len(found.failures) == 1 and said in next(iter(found.failures.values()))
+    kept = [path for path in tmp_path.iterdir() if path.suffix != ".txt"]
+    assert [path.read_bytes() for path in kept] == [b"one"]
+    assert parsers.main(["--replay", str(kept[0])]) == 1
+
+
+def test_errors_of_ours_are_no_failures(tmp_path: Path) -> None:
+    """Rule: a text that is refused in one line has been taken as it should be."""
+
+    def refuses(data: bytes) -> None:
+        raise ReportError("no row of this")
+
+    assert parsers.fault(Target("refuses", refuses, lambda _: []), b"") is None
+
+
+def test_the_same_seed_gives_the_same_cases() -> None:
+    """Rule: a campaign can be run again; damage depends on the seed alone."""
+    import random
+
+    texts = [b"# size 1024 12.5\n" * 9, b'{"a": [1, 2], "b": "c"}']
+    first, again = (
+        [mutated(texts[n % 2], texts, rng) for n in range(300)]
+        for rng in (random.Random(7), random.Random(7))
+    )
+    assert first == again
+    assert len(set(first)) > 250
