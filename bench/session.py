@@ -199,11 +199,14 @@ class Session:
         )
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
+        waits: dict[str, list[float]] = {}
         for placement in options.placements:
             self._pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             halves[placement] = self._half(case, placement, chosen)
             said[placement] = self._said(chosen)
+            if halves[placement].times and (shares := self._waits()):
+                waits[placement] = shares
         return Result(
             collective=spec.name,
             algorithm=wanted.label,
@@ -222,23 +225,21 @@ class Session:
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
+            core_wait=waits,
             ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
             worksharing=chosen.label == WORKSHARING,
         )
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
-        """What there is to say of the placement that has just run.
-
-        What the transport says, what a library chose, and ranks that waited for a core although
-        there is one for each.
-        """
+        """What the transport says of the placement that it has just run: what a library chose."""
         through = self._baseline if chosen.library else self._transport
+        return dict(getattr(through, "said", {}))
+
+    def _waits(self) -> list[float]:
+        """Each rank's share of waiting for a core in the last placement; empty where it is no news."""
         crowded = self._crowd is not None and self._crowd.per_core > 1
-        shared = "" if crowded else noted(self._bench.core_waits)
-        return {
-            **getattr(through, "said", {}),
-            **({"waited for a core:": shared} if shared else {}),
-        }
+        shares = [round(share, 3) for share in self._bench.core_waits]
+        return shares if noted(shares) and not crowded else []
 
     def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
         try:
@@ -288,6 +289,10 @@ class Session:
         for placement, said in result.parameters.get("said", {}).items():
             words = "  ".join(f"{name} {value}" for name, value in said.items())
             lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
+        lines += [
+            f"# {'in-place' if placement == 'in' else 'out-of-place'}: waited for a core: {noted(shares)}"
+            for placement, shares in result.core_wait.items()
+        ]
         lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
         return lines
 

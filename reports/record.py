@@ -59,6 +59,8 @@ class Result:
     carried out by another process, so that the row does not time the algorithm that it names. Of
     new rows only the contender ``worksharing`` is so; of formats 1 and 2 all that ran a schedule
     over ``shm``, whose executor gave ranks' work to whoever had a core and fused it across steps.
+    ``core_wait``: for a placement (``out``, ``in``) each rank's share of the time in which it was
+    ready but had no core, where that is large although there is a core a rank (docs/measuring.md).
     """
 
     collective: str
@@ -78,6 +80,7 @@ class Result:
     alg_factor: float = 1.0
     schedule: str = ""
     gpus: tuple[Mapping[str, Any], ...] = ()
+    core_wait: Mapping[str, Any] = field(default_factory=dict)
     ranks_per_core: float = 0.0
     worksharing: bool = False
     format: int = FORMAT
