@@ -139,7 +139,7 @@ def judge(
     for kind in kinds:
         for size in sizes:
             world.barrier()
-            transport.device.sweep()
+            transport.trim()
             room = int(world.broadcast(transport.device.memory()[0]))
             if world.size * size * VECTORS > room:
                 if page is not None and world.rank == 0:

@@ -153,6 +153,13 @@ class IpcTransport(Transport):
             return self.device.wrap(0, 0, None)
         return self.memory.allocate(nbytes)
 
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.memory.unmap()
+        self.world.barrier()  # what other ranks mapped they have given back
+        self.memory.forget()
+        self.device.sweep()
+
     def staging(self, program: Program, itemsize: int) -> int:
         """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
         return program.late() * itemsize + 6 * PAGE

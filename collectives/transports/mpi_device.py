@@ -97,6 +97,10 @@ class MpiDeviceTransport(Transport):
         """The GPU that memory comes from, and the bytes that it can still give."""
         return f"GPU {self.device.bus_id}", self.device.memory()[0]
 
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.device.sweep()
+
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
         """See `Transport.prepare`."""
         itemsize = next(iter(buffers.values())).itemsize

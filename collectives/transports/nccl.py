@@ -201,6 +201,10 @@ class NcclTransport(Transport):
         """The host's clock, for budgets; plans are timed by events."""
         return time.perf_counter
 
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.device.sweep()
+
     # -- groups
 
     def split(self, group: World) -> NcclTransport:

@@ -268,7 +268,8 @@ def test_what_the_library_chose_is_shown_and_kept(
     assert status == 0, err
     assert out.count("# in-place: algorithm ring  protocol ll  channels 4") == 2
     rows = _records(file)[1]
-    assert [bool(row.get("parameters", {}).get("said")) for row in rows] == [False] * 2 + [True] * 2
+    said = [row.get("parameters", {}).get("said", {}).get("out", {}) for row in rows]
+    assert ["algorithm" in one for one in said] == [False] * 2 + [True] * 2
     assert machine.log is not None and not Path(machine.log).exists()
     assert not {"NCCL_DEBUG", "NCCL_DEBUG_FILE"} & set(os.environ)
     # A user's own wishes for NCCL's output are left alone.
@@ -283,9 +284,11 @@ def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
     run = ("allreduce", "--threads", "2", "--graph", "compare", *SMALL, "--out", str(file))
     status, out, err = in_process(*run)
     assert status == 0, err
-    assert re.search(r"^# out-of-place: eager_us [\d.]+  graph_us [\d.]+$", out, re.M)
+    assert re.search(r"^# out-of-place: eager_us [\d.]+  graph_us [\d.]+", out, re.M)
     said = _records(file)[1][0]["parameters"]["said"]
-    assert set(said["out"]) == set(said["in"]) == {"eager_us", "graph_us"}
+    # On a busy machine a rank may have waited for a core, which is said, too.
+    for one in said.values():
+        assert set(one) - {"cores"} == {"eager_us", "graph_us"}
 
 
 def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:

@@ -166,13 +166,12 @@ def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
         found = _result(tmp_path, name)
         assert found["status"] == "done" and found["rows"], name
         assert (tmp_path / f"{name}.md").read_text() in done.stdout
-    assert "| ring |" not in done.stdout and "| GPU | Stand-in GPU |" in done.stdout
+    assert "| GPU | Stand-in GPU |" in done.stdout
     rows = _result(tmp_path, "variants")["rows"]
     assert {row["variant"] for row in rows} == {"plain", "bulk copies"}
     assert all(row["wrong"] == 0 for row in rows)
     # What has a result is not run again.
-    start = time.monotonic()
-    assert _started(tmp_path, "--sections", ours).stdout == "" and time.monotonic() - start < 60
+    assert _started(tmp_path, "--sections", ours).stdout == ""
 
 
 @needs_gcc

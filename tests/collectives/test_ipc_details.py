@@ -126,6 +126,28 @@ def test_ranks_end_only_when_all_have_said_that_they_leave() -> None:
     assert order == ["barrier", "close", "barrier"]
 
 
+def test_trimming_gives_memory_back() -> None:
+    """Rule: what ranks have let go of is the device's again once they trim, and not before."""
+
+    def body(transport: IpcTransport) -> None:
+        machine = transport.device.xp.machine
+        transport.trim()
+        transport.world.barrier()
+        before = machine.used(0)
+        transport.world.barrier()
+        array = transport.allocate(4)
+        transport.world.barrier()
+        del array
+        transport.world.barrier()
+        assert machine.used(0) > before
+        transport.world.barrier()
+        transport.trim()
+        transport.world.barrier()
+        assert machine.used(0) == before
+
+    _ranks(2, body)
+
+
 def test_allocations_may_go_while_one_is_looked_for() -> None:
     """Rule: another rank's thread lets go of this rank's memory at any time, in the middle of a look."""
     device = Device(IpcCupy(IpcMachine(1)), 0)

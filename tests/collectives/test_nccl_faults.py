@@ -149,8 +149,9 @@ def test_a_group_is_ended_also_when_a_call_in_it_fails() -> None:
         nccl.groupEnd()
 
 
-def test_two_ranks_on_one_gpu_have_no_communicator() -> None:
+def test_two_ranks_on_one_gpu_have_no_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: where NCCL refuses, every rank gets one line with its reason."""
+    monkeypatch.delenv("NCCL_MULTI_RANK_GPU_ENABLE", raising=False)
     machine = Machine(1)
     nccl = Nccl(machine)
 
