@@ -25,6 +25,7 @@ from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import op
+from collectives.transport import LibraryCall
 from collectives.transports.ipc import IpcTransport
 from collectives.world import World
 from collectives.worlds.inproc import run
@@ -74,7 +75,14 @@ class Bound:
 def bound(
     transport: Any, name: str, source: DeviceArray, target: DeviceArray, in_place: bool = False
 ) -> Bound:
-    """An algorithm on every element of two arrays. Raises Unsupported for this many ranks."""
+    """An algorithm on every element of two arrays. Raises Unsupported for this many ranks.
+
+    ``worksharing`` is none: its one step is the passes that no rank does as its own.
+    """
+    if name == "worksharing":
+        both = {Buffer.IN: source, Buffer.OUT: target}
+        call = LibraryCall(SPEC, both, SUM, len(source), in_place=in_place)
+        return Bound(transport.worksharing(call), 1)
     schedule = build("allreduce", name, transport.world.size)
     layout = Layout.of(schedule, SPEC)
     program = lower(schedule, layout, transport.world.rank, len(source), in_place=in_place)

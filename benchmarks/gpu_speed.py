@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from itertools import product
 from statistics import median
 from typing import Any
 
@@ -88,26 +89,31 @@ def two_shot(
     rates = {size: copy_rate(cupy, size) for size in sizes}
     page.table(
         "Two-shot over peer memory, ranks as threads",
-        "`sharded_ps`, float sum, 20 firings back to back as graphs, the slowest rank, median of"
+        "`sharded_ps`, each rank doing its own moves, and `worksharing`, which moves no more than must"
+        " move; float sum, 20 firings back to back as graphs, the slowest rank, median of"
         f" {repeats} (and range), against a copy of as many bytes inside the GPU, read and written"
         " both counted (median of 10).",
-        ("ranks", "bytes", "placement", "time (us)", "moved (GB/s)", "copy (GB/s)", "share (%)"),
-    )
-    for n in ranks:
-        for size in sizes:
-            for in_place in (False, True):
+        (
+            "ranks", "bytes", "placement", "contender", "time (us)", "needed (GB/s)", "copy (GB/s)",
+            "share (%)",
+        ),
+    )  # fmt: skip
+    for n, size, in_place in product(ranks, sizes, (False, True)):
+        for name in ("sharded_ps", "worksharing"):
 
-                def body(transport: Any, size: int = size, in_place: bool = in_place) -> Any:
-                    source = source_of(transport, size)
-                    target = source if in_place else source_of(transport, size)
-                    one = bound(transport, "sharded_ps", source, target, in_place)
-                    return timed(transport, one, 20, repeats)
+            def body(
+                transport: Any, size: int = size, in_place: bool = in_place, name: str = name
+            ) -> Any:
+                source = source_of(transport, size)
+                target = source if in_place else source_of(transport, size)
+                one = bound(transport, name, source, target, in_place)
+                return timed(transport, one, 20, repeats)
 
-                times = on_threads(cupy, n, body)
-                speed = moved(n, size, in_place) / median(times)
-                share, where = 100 * speed / rates[size], "in" if in_place else "out"
-                gbs = speed / 1e9, rates[size] / 1e9
-                page.row(n, size, where, _us(times), *gbs, share, seconds=times)
+            times = on_threads(cupy, n, body)
+            speed = moved(n, size, in_place) / median(times)
+            share, where = 100 * speed / rates[size], "in" if in_place else "out"
+            gbs = speed / 1e9, rates[size] / 1e9
+            page.row(n, size, where, name, _us(times), *gbs, share, seconds=times)
 
 
 def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) -> None:

@@ -91,10 +91,10 @@ def test_the_figures_have_their_rows(module) -> None:
     speed, page = module("gpu_speed"), _page(module)
     speed.two_shot(page, _cupy(), (1 << 16,), (2,), 2)
     speed.small(page, _cupy(), 64, (2,), 2)
-    assert len(page.kept) == 2 + 3
+    assert len(page.kept) == 4 + 3
     speed.overhead(page, _cupy(), (1, 2))
-    assert len(page.kept) == 5 + 6 and page.kept[-1]["graph (us)"] > 0
-    assert {row["ranks"] for row in page.kept[5:]} == {1, 2}
+    assert len(page.kept) == 7 + 6 and page.kept[-1]["graph (us)"] > 0
+    assert {row["ranks"] for row in page.kept[7:]} == {1, 2}
 
 
 def test_nccl_has_its_sections(module, monkeypatch: pytest.MonkeyPatch) -> None:
