@@ -288,7 +288,7 @@ def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
     said = _records(file)[1][0]["parameters"]["said"]
     # On a busy machine a rank may have waited for a core, which is said, too.
     for one in said.values():
-        assert set(one) - {"cores"} == {"eager_us", "graph_us"}
+        assert {"eager_us", "graph_us"} <= set(one) and not {"algorithm", "eager"} & set(one)
 
 
 def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
