@@ -195,10 +195,11 @@ def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) 
 
     threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(1, size)]
     try:
-        for started, thread in enumerate(threads, 1):
+        for thread in threads:
             thread.start()
     except RuntimeError:
         shared.abort()
+        started = 1 + sum(thread.ident is not None for thread in threads)
         raise Unavailable(f"only {started} of {size} ranks could be started as threads") from None
     play(0)
     for thread in threads:
