@@ -22,6 +22,9 @@ from collectives.spec import Collective
 
 __all__ = ["dry_run"]
 
+# Of more ranks the programs are not made one by one to see which scratch they use.
+_LOWERED = 128
+
 
 def dry_run(job: Job, nranks: int) -> Iterator[str]:
     """The lines to print, for all ranks on this one host."""
@@ -35,6 +38,8 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
         else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
         f" {duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
     )
+    if nranks > _LOWERED:
+        yield "# memory: with all scratch that the schedules name, of which they may need less"
     head = f"# {'algorithm':>22} {'steps':>5} {'size':>10} {'place':>5} {'memory':>10}"
     yield head + f" {'busiest out':>12} {'busiest in':>12}"
     for one in chosen:
@@ -45,10 +50,13 @@ def _algorithm(
     spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
 ) -> Iterator[str]:
     idle: Idle = set()
+    counts: dict[int, str] = {}
     for row in rows(spec, options, nranks):
         chosen = wanted.at(row.size)
         schedule = chosen.schedule(row.root)
-        steps = "" if schedule is None else str(cost(schedule, spec).steps)
+        if id(schedule) not in counts:
+            counts[id(schedule)] = "" if schedule is None else str(cost(schedule, spec).steps)
+        steps = counts[id(schedule)]
         itemsize = dtype(row.dtype).itemsize
         out, into = "unknown", "unknown"
         if schedule is not None:
@@ -92,7 +100,9 @@ def _need(
         return total
     layout = Layout.of(schedule, spec, row.root)
     for rank in range(nranks):
-        if (id(schedule), rank, in_place) not in idle:
+        if nranks > _LOWERED:
+            total += layout.elements(rank, Buffer.SCRATCH, row.elements) * itemsize
+        elif (id(schedule), rank, in_place) not in idle and len(schedule.scratch_chunks(rank)):
             program = lower(schedule, layout, rank, row.elements, in_place=in_place)
             scratch = program.elements[Buffer.SCRATCH]
             total += scratch * itemsize

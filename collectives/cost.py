@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collectives.layout import Elements, Layout, Slots
-from collectives.moves import Buffer
+from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule
 from collectives.spec import Collective
 
 __all__ = ["Cost", "cost", "traffic"]
+
+Ranks = NDArray[np.int32] | NDArray[np.int64]
+# The pairs of so many ranks have a table.
+_TABLED = 4096
 
 
 @dataclass(frozen=True)
@@ -39,24 +45,51 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = rounds = 0
+    # How often steps come that are alike, and the first of them. What a rank sends at once may be
+    # joined in one and not in another, so those are counted each.
+    alike: dict[Hashable, int] = Counter(step.alike for step in schedule.steps)
+    counted: set[Hashable] = set()
     for step in schedule.steps:
+        if step.alike in counted:
+            continue
         every = step.moves()  # not kept: for thousands of ranks all steps at once would not fit
         m = every.remote()
-        steps += len(m) > 0
-        # A rank that sends once has nothing to join.
-        once = len(m) == 0 or np.bincount(m.src).max() == 1
-        one = m if once else m.joined()
-        pairs = np.stack([one.src, one.dst])
-        pairs = np.unique(pairs, axis=1) if schedule.packed else pairs
+        alone = _alone(m, n)
+        times = 1
+        if alone and step.alike is not None:
+            counted.add(step.alike)
+            times = alike[step.alike]
+        pairs = _messages(m, n, schedule.packed, alone)
         messages = [np.bincount(end, minlength=n).max() for end in pairs]
-        rounds += int(max(messages))
-        sent += np.bincount(m.src, m.count, n)
-        got += np.bincount(m.dst, m.count, n)
+        steps += times * (len(m) > 0)
+        rounds += times * int(max(messages))
+        sent += times * np.bincount(m.src, m.count, n)
+        got += times * np.bincount(m.dst, m.count, n)
         r = every.where(every.reduce)
-        added += np.bincount(r.dst, r.count, n)
+        added += times * np.bincount(r.dst, r.count, n)
     own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
     volumes = (float(v) / max(1, own) for v in (sent.max(), got.max(), sent.sum(), added.max()))
     return Cost(steps, rounds, *volumes)
+
+
+def _alone(m: Moves, n: int) -> bool:
+    """Whether every move is the only one of its pair of ranks in the step: nothing is joined."""
+    if len(m) == 0 or np.bincount(m.src).max() == 1:
+        return True
+    return n <= _TABLED and int(np.bincount(_pairs(m, n)).max()) == 1
+
+
+def _pairs(m: Moves, n: int) -> NDArray[np.int64]:
+    return m.src.astype(np.int64) * n + m.dst
+
+
+def _messages(m: Moves, n: int, packed: bool, alone: bool) -> tuple[Ranks, Ranks]:
+    """Senders and receivers of a step's messages."""
+    if packed and not alone:
+        src, dst = np.divmod(np.unique(_pairs(m, n)), n)
+        return src, dst
+    one = m if alone else m.joined()
+    return one.src, one.dst
 
 
 def traffic(

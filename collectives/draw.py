@@ -12,7 +12,7 @@ from collectives.figures import checked, save
 from collectives.moves import Buffer, Move, Moves
 from collectives.schedule import Schedule
 
-__all__ = ["cells", "describe", "picture"]
+__all__ = ["cells", "describe", "listed", "picture"]
 
 COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
@@ -37,6 +37,27 @@ def _name(buffer: Buffer) -> str:
 
 def _run(chunk: int, count: int) -> str:
     return str(chunk) if count == 1 else f"{chunk}-{chunk + count - 1}"
+
+
+def listed(moves: Moves, vector: bool = True) -> list[str]:
+    """Every move of a step with its sender before it, neighbouring chunks joined: ``0→1 +3``."""
+    m = moves.joined()
+    more = (m.count - 1).tolist()
+    columns = [m.src, m.dst, m.src_chunk, m.dst_chunk, m.src_buffer, m.dst_buffer]
+    rows = zip(*(column.tolist() for column in columns), more, m.reduce.tolist(), strict=True)
+    if vector:
+        return [
+            f"{src}→{dst} {'+' if reduce else ''}{c}{f'-{c + extra}' if extra else ''}"
+            for src, dst, c, _, _, _, extra, reduce in rows
+        ]
+    return [
+        f"{src}→{dst} {_slot(rb, rc, extra)} {'+' if reduce else ''}{_slot(wb, wc, extra)}"
+        for src, dst, rc, wc, rb, wb, extra, reduce in rows
+    ]
+
+
+def _slot(buffer: int, chunk: int, more: int) -> str:
+    return f"{_name(Buffer(buffer))}[{_run(chunk, more + 1)}]"
 
 
 def cells(moves: Moves, nranks: int, vector: bool = True) -> list[list[str]]:

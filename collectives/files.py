@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from collectives.errors import Unsupported
@@ -12,15 +12,17 @@ from collectives.errors import Unsupported
 __all__ = ["write"]
 
 
-def write(files: Mapping[Path, bytes]) -> None:
+def write(files: Mapping[Path, bytes] | Iterable[tuple[Path, bytes]]) -> None:
     """Write all of these or none: each beside its place first, then all into their places.
+
+    Files may come one at a time, so that not all of them need to be in memory.
 
     What is no file (a pipe, a terminal, /dev/null) is written to, never replaced, and so is what a
     link leads to. Raises Unsupported, with the name and the reason.
     """
     parts: dict[Path, Path] = {}
     try:
-        for path, data in files.items():
+        for path, data in files.items() if isinstance(files, Mapping) else files:
             if path.is_dir():
                 raise IsADirectoryError(0, "it is a folder")
             place = path.resolve()

@@ -47,9 +47,8 @@ def number(low: float, most: float, what: str) -> Callable[[str], float]:
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text[:_SHOWN]!r} is no number") from None
         if not low <= value <= most:
-            raise argparse.ArgumentTypeError(
-                f"{text[:_SHOWN]} {what}; from {low:g} to {most:g} there can be"
-            )
+            end = f"at most {most:g}" if value > most else f"at least {low:g} is needed"
+            raise argparse.ArgumentTypeError(f"{text[:_SHOWN]} {what}; {end}")
         return value
 
     return convert

@@ -15,6 +15,7 @@ from collectives.commands.command import (
     one,
     schedule_options,
     show,
+    width,
 )
 from collectives.errors import Unsupported
 from collectives.schedule import Schedule
@@ -35,7 +36,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from collectives.draw import cells, picture
+    from collectives.draw import listed, picture
     from collectives.figures import checked
 
     if options.svg is not None:
@@ -48,30 +49,41 @@ def _show(options: argparse.Namespace) -> int:
     schedule = make(options.collective, name, nranks, root=options.root, **given)
     chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
     title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
-    table = new_table(title, "step", *(f"rank {rank}" for rank in range(nranks)), text=1 + nranks)
-    for number, step in enumerate(schedule.all_moves):
-        sent = cells(step, nranks, schedule.vector)
-        table.add_row(str(number), *("\n".join(lines) for lines in sent))
     legend = "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
     if nranks <= _WIDEST:
-        show(table, legend)
+        show(_columns(schedule, title), legend)
     else:
-        show(_listing(schedule, title), legend)
+        columns = width()
+        show(title, "", " step   moves", f" {'─' * (columns - 2)}")
+        for number, step in enumerate(schedule.steps):
+            sys.stdout.write(_lines(number, listed(step.moves(), schedule.vector), columns))
+        show("", legend)
     if options.svg is not None:
         picture(schedule, title, options.svg)
         print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
 
 
-def _listing(schedule: Schedule, title: str) -> Table:
+def _columns(schedule: Schedule, title: str) -> Table:
+    """A row a step and a column a rank."""
     from collectives.draw import cells
 
-    table = new_table(title, "step", "moves", text=2)
-    for number, step in enumerate(schedule.all_moves):
-        sent = cells(step, schedule.nranks, schedule.vector)
-        lines = [f"{rank}{each}" for rank, some in enumerate(sent) for each in some]
-        table.add_row(str(number), "   ".join(lines))
+    n = schedule.nranks
+    table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)
+    for number, step in enumerate(schedule.steps):
+        sent = cells(step.moves(), n, schedule.vector)
+        table.add_row(str(number), *("\n".join(lines) for lines in sent))
     return table
+
+
+def _lines(number: int, moves: list[str], columns: int) -> str:
+    """A step's moves beside each other, as many in a line as fit."""
+    each = max(map(len, moves), default=0)
+    wide = max(1, (columns - 9) // (each + 3))
+    padded = [text.ljust(each) for text in moves]
+    rows = ["   ".join(padded[i : i + wide]).rstrip() for i in range(0, len(padded), wide)]
+    heads = [str(number), *[""] * len(rows)]
+    return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
 
 
 COMMAND = Command("a schedule step by step", _options, _show)

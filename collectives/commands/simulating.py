@@ -23,6 +23,8 @@ __all__ = ["COMMAND"]
 
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
+# Some gigabytes and minutes.
+_MOST_WORK = 1.8e7
 _SHOWN_LINKS = 5
 
 
@@ -92,6 +94,7 @@ def _collective(options: argparse.Namespace, name: str) -> str:
 
 def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
     """Build the schedule and the machine, and everything that does not depend on the size."""
+    from collectives.model.sweep import work_about
     from collectives.simulate.machines.table import machine
     from collectives.simulate.outcome import Simulation
 
@@ -104,6 +107,12 @@ def _case(options: argparse.Namespace, text: str, nranks: int | None) -> _Case:
         nranks = _counted(own, given)
     made = machine(options.machine, nranks or 8)
     nranks = nranks or made.nranks
+    about = work_about(collective, name, nranks, given)
+    if about > _MOST_WORK:
+        raise Unsupported(
+            f"{text} on {nranks} ranks has about {about:.1e} messages and steps to go through; at"
+            f" most {_MOST_WORK:.1e} are simulated"
+        )
     schedule = draft(collective, name, nranks, root=own.root, **given)
     simulation = Simulation(schedule, spec(collective), made)
     return _Case(spec(collective), text, simulation, made, nranks, options.exact)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,25 @@ from collectives.errors import Unsupported
 from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
 from collectives.schedule import Schedule
+from collectives.sizes import MOST_RANKS
 from collectives.spec import Collective
 
-__all__ = ["Candidate", "Crossover", "crossovers", "least", "moves_about", "sweep"]
+__all__ = [
+    "Candidate",
+    "Crossover",
+    "crossovers",
+    "least",
+    "moves_about",
+    "sweep",
+    "work_about",
+]
 
 Numbers = NDArray[np.float64]
 #: A schedule of more moves than this is left out: it would take long and many gigabytes.
 MOST_MOVES = 12_000_000
 _SAMPLES = (64, 128)
+# What a step takes beside its moves, as that many moves.
+_STEP_MOVES = 100
 # Predictions nearer than this are the same sum in another order.
 _EQUAL = 1e-9
 
@@ -56,7 +68,29 @@ def moves_about(collective: str, name: str, nranks: int) -> float:
     def count(n: int) -> int:
         return sum(len(step.moves()) for step in draft(collective, name, n).steps)
 
-    if nranks <= 2 * _SAMPLES[-1] or from_file(name):
+    return 0.0 if from_file(name) else _grown(count, nranks)
+
+
+def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]) -> float:
+    """About what a simulation has to go through: moves of steps that are not alike, and steps.
+
+    In moves; as `moves_about`, 0 where that cannot be told because parameters fit one rank count.
+    """
+
+    def count(n: int) -> int:
+        steps = draft(collective, name, n, **given).steps
+        different = {i if step.alike is None else step.alike: step for i, step in enumerate(steps)}
+        return sum(len(step.moves()) for step in different.values()) + _STEP_MOVES * len(steps)
+
+    try:
+        return 0.0 if from_file(name) else _grown(count, nranks)
+    except Unsupported:
+        return 0.0
+
+
+def _grown(count: Callable[[int], int], nranks: int) -> float:
+    """A count for so many ranks by its growth from 64 to 128; 0 where there are not many more."""
+    if nranks <= 2 * _SAMPLES[-1]:
         return 0.0
     small, large = [max(1, count(n)) for n in _SAMPLES]
     return float(large * (nranks / _SAMPLES[-1]) ** log2(large / small))
@@ -86,7 +120,8 @@ def sweep(
         try:
             schedule = draft(collective, name, nranks, root=root, **parameters)
             # A parameter such as a grid may fit this rank count alone.
-            about = 0.0 if parameters else moves_about(collective, name, nranks)
+            small = parameters or nranks <= MOST_RANKS
+            about = 0.0 if small else moves_about(collective, name, nranks)
             if about > MOST_MOVES:
                 raise Unsupported(
                     f"{name} on {nranks} ranks has about {about:.1e} moves; at most"

@@ -7,7 +7,8 @@ ranks and tags as int32, operations as int64 and tensor sizes as uint64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from collectives.msccl.traffic import Turn
 
@@ -36,6 +37,7 @@ def _bytes(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | 2) + _varint(len(value)) + value
 
 
+@lru_cache(1 << 12)
 def _attribute(name: str, kind: int, value: int) -> bytes:
     return _bytes(10, _bytes(1, name.encode()) + _number(kind, value))
 
@@ -84,11 +86,9 @@ def _nodes(rank: int, steps: Sequence[Turn], itemsize: int) -> Iterator[bytes]:
             number += 1
 
 
-def chakra(ranks: Sequence[Sequence[Turn]], itemsize: int = 4) -> list[bytes]:
+def chakra(ranks: Iterable[Sequence[Turn]], itemsize: int = 4) -> Iterator[bytes]:
     """The trace of every rank's turns; an addition is one operation per ``itemsize`` bytes."""
     metadata = _bytes(1, _VERSION.encode())
-    traces = []
     for rank, steps in enumerate(ranks):
         messages = [metadata, *_nodes(rank, steps, itemsize)]
-        traces.append(b"".join(_varint(len(one)) + one for one in messages))
-    return traces
+        yield b"".join(_varint(len(one)) + one for one in messages)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from collectives.catalogue import build, from_file, parse, spec
@@ -12,6 +13,7 @@ from collectives.cost import cost
 from collectives.errors import ScheduleError, Unsupported
 from collectives.files import write
 from collectives.layout import Layout
+from collectives.model.sweep import moves_about
 from collectives.msccl.convert import convert
 from collectives.msccl.formats import FORMATS, Order
 from collectives.msccl.load import proven
@@ -20,13 +22,16 @@ from collectives.msccl.model import PROTOCOLS, Algorithm
 from collectives.msccl.parse import MOST_GPUS, read
 from collectives.msccl.parse import parse as parse_xml
 from collectives.msccl.prove import Proof, prove
-from collectives.sizes import MOST_BYTES, Unsaid, ranks
+from collectives.sizes import MOST_BYTES, Unsaid, human, ranks
 from collectives.usage import number, whole
 
 __all__ = ["EXPORT", "IMPORT", "describe", "verify"]
 
 # As many as NCCL has.
 _MOST_CHANNELS = 64
+# Messages of a schedule that is written; one of MSCCL's is also proven again.
+_MOST_MOVES: Mapping[str, float] = {"chakra": 4e6, "goal": 4e6, "msccl": 5e5}
+_SAY_EVERY_S = 2.0
 _PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
 
 
@@ -144,6 +149,13 @@ def _export(options: argparse.Namespace) -> int:
         raise Unsupported(f"-n {options.ranks}: one rank count is needed")
     nranks, root = counts[0], options.root
     what = spec(options.collective)
+    most = _MOST_MOVES[options.format]
+    about = moves_about(what.name, name, nranks)
+    if about > most:
+        raise Unsupported(
+            f"{name} on {nranks} ranks has about {about:.1e} messages; at most {most:.1e} are"
+            f" written as {options.format}"
+        )
     schedule = build(what.name, name, nranks, root=root, **given)
     order = Order(
         schedule,
@@ -155,29 +167,41 @@ def _export(options: argparse.Namespace) -> int:
         options.ns_per_byte,
     )
     files = FORMATS[options.format](order)
-    if options.format == "msccl":
-        _check(files[""])
-    _put(files, options.output)
+    _put(_checked(files) if options.format == "msccl" else files, options.output)
     return 0
 
 
-def _check(text: bytes) -> None:
+def _checked(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
     """What is written must be proven as it is read back; say what may surprise."""
-    for note in prove(parse_xml(text, "export")).notes:
-        print(f"note: {note}", file=sys.stderr)
+    for suffix, text in files:
+        for note in prove(parse_xml(text, "export")).notes:
+            print(f"note: {note}", file=sys.stderr)
+        yield suffix, text
 
 
-def _put(files: Mapping[str, bytes], output: Path | None) -> None:
+def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
     """Write all files or none, or the one to standard output."""
     if output is None:
-        if len(files) > 1:
-            raise Unsupported(f"{len(files)} files do not go to standard output; give -o NAME")
-        sys.stdout.write(next(iter(files.values())).decode())
+        _, text = next(files)
+        if next(files, None) is not None:
+            raise Unsupported("several files do not go to standard output; give -o NAME")
+        sys.stdout.write(text.decode())
         return
-    places = {output.with_name(output.name + suffix): data for suffix, data in files.items()}
-    write(places)
-    for path, data in places.items():
-        print(f"{path}: {len(data)} bytes", file=sys.stderr)
+    sizes: dict[Path, int] = {}
+
+    def places() -> Iterator[tuple[Path, bytes]]:
+        said = time.monotonic()
+        for suffix, data in files:
+            path = output.with_name(output.name + suffix)
+            sizes[path] = len(data)
+            yield path, data
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                print(f"{len(sizes)} files, {human(sum(sizes.values()))} so far", file=sys.stderr)
+
+    write(places())
+    for path, size in sizes.items():
+        print(f"{path}: {size} bytes", file=sys.stderr)
 
 
 # A line of help, what adds the options, and what runs: see `collectives.commands.command.Command`.

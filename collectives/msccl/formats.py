@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,6 +15,9 @@ from collectives.msccl.write import write
 from collectives.schedule import Schedule
 
 __all__ = ["FORMATS", "Order"]
+
+# What a format's files are called after the name that was asked for, with their bytes, one at a time.
+Named = Iterator[tuple[str, bytes]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class Order:
     ns_per_byte: float = 0.0
 
 
-def _msccl(order: Order) -> dict[str, bytes]:
+def _msccl(order: Order) -> Named:
     made = export(
         order.schedule,
         order.layout,
@@ -42,19 +45,18 @@ def _msccl(order: Order) -> dict[str, bytes]:
         proto=order.proto,
         channels=order.channels,
     )
-    return {"": write(made)}
+    yield "", write(made)
 
 
-def _goal(order: Order) -> dict[str, bytes]:
-    return {"": goal(turns(order.schedule, order.layout, order.nbytes), order.ns_per_byte)}
+def _goal(order: Order) -> Named:
+    yield "", goal(turns(order.schedule, order.layout, order.nbytes), order.ns_per_byte)
 
 
-def _chakra(order: Order) -> dict[str, bytes]:
+def _chakra(order: Order) -> Named:
     traces = chakra(turns(order.schedule, order.layout, order.nbytes))
-    return {f".{rank}.et": trace for rank, trace in enumerate(traces)}
+    yield from ((f".{rank}.et", trace) for rank, trace in enumerate(traces))
 
 
-# What a format's files are called after the name that was asked for, with their bytes.
-FORMATS: Mapping[str, Callable[[Order], dict[str, bytes]]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[[Order], Named]] = MappingProxyType(
     {"chakra": _chakra, "goal": _goal, "msccl": _msccl}
 )

@@ -6,7 +6,7 @@ the step before. Source of the format: T. Hoefler et al., LogGOPSim (2010), and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from collectives.msccl.traffic import Turn
 
@@ -33,9 +33,10 @@ def _rank(rank: int, steps: Sequence[Turn], ns_per_byte: float) -> Iterator[str]
     yield "}"
 
 
-def goal(ranks: Sequence[Sequence[Turn]], ns_per_byte: float = 0.0) -> bytes:
+def goal(ranks: Iterable[Sequence[Turn]], ns_per_byte: float = 0.0) -> bytes:
     """GOAL text of all ranks' turns; an addition takes ``ns_per_byte`` nanoseconds per byte."""
-    lines = [f"num_ranks {len(ranks)}"]
+    lines = [""]
     for rank, steps in enumerate(ranks):
         lines += ["", *_rank(rank, steps, ns_per_byte)]
+        lines[0] = f"num_ranks {rank + 1}"
     return ("\n".join(lines) + "\n").encode()

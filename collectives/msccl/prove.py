@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collectives.errors import ScheduleError
+from collectives.errors import ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.msccl.graph import Graph, Node, build
@@ -27,6 +27,11 @@ class Value(NamedTuple):
 
     chunk: int
     ranks: int
+
+
+# Chunks that single steps may stand for, beside a node for each step, and chunks of all buffers.
+_MOST_MOVED = 1 << 18
+_MOST_HELD = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -148,14 +153,30 @@ def _unnumbered(algorithm: Algorithm) -> tuple[str, ...]:
     return ()
 
 
+def _bounded(algorithm: Algorithm, where: Layout) -> None:
+    """Raise Unsupported for a short text that stands for more chunks than a proof can go through."""
+    steps = [step.cnt for _, _, step in algorithm.steps()]
+    moved = sum(max(1, count) for count in steps)
+    if moved > max(_MOST_MOVED, len(steps)):
+        raise Unsupported(f"its steps move {moved} chunks (cnt); at most {_MOST_MOVED} are proven")
+    held = sum(gpu.s_chunks for gpu in algorithm.gpus) + where.split * sum(
+        len(where.parts(gpu.id, buffer))
+        for gpu in algorithm.gpus
+        for buffer in (Buffer.IN, Buffer.OUT)
+    )
+    if held > _MOST_HELD:
+        raise Unsupported(f"its gpus hold {held} chunks; at most {_MOST_HELD} are proven")
+
+
 def prove(algorithm: Algorithm) -> Proof:
     """Prove an algorithm, in every placement that it declares.
 
     Raises ScheduleError, naming gpu, threadblock and step, for a deadlock, a race, a chunk out of
     range, a read of nothing, a share added twice and a result that is not the collective's.
-    Raises Unsupported for a collective whose result is not known.
+    Raises Unsupported for a collective whose result is not known, and for more than can be looked at.
     """
     where = layout(algorithm)
+    _bounded(algorithm, where)
     if not algorithm.placements():
         raise ScheduleError("inplace and outofplace are both 0: the runtime would never run it")
     graph = build(algorithm)

@@ -36,7 +36,7 @@ def test_parameters_stand_behind_a_name() -> None:
         ("-b 2M -e 1M", "above -e"),
         ("-b 1 -e 2 --ranks 2", "2 bytes are less than one element of 4 bytes"),
         ("-b 2K -e 1T -i 1", "give a larger increment"),
-        ("-f 1.000001", "more than 1000000 sizes"),
+        ("-f 1.000001", "more than 10000 sizes"),
         ("-f nan", "does not advance"),
         ("-f inf", "does not advance"),
         ("-e 99999999999T", "more than any memory has"),

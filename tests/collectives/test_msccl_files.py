@@ -296,7 +296,12 @@ def test_export_refusals(capsys: pytest.CaptureFixture[str]) -> None:
         (["direct", "-c", "alltoall", "--placement", "in"], "no in-place form"),
         (["ring", "-c", "allreduce", "--channels", "0"], "at least 1"),
         (["ring", "-c", "allreduce", "-F", "chakra"], "give -o NAME"),
-        (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "0"], "leave no rank any"),
+        (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "0"], "at least 1"),
+        (["ring", "-c", "allgather", "-F", "goal", "--bytes", "3"], "leave no rank any"),
+        (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "1" + 23 * "0"], "at most"),
+        (["ring", "-c", "allreduce", "-F", "goal", "--ns-per-byte", "nan"], "nan ns a byte"),
+        (["ring", "-c", "allreduce", "-n", "3000", "-F", "chakra"], "at most 4.0e+06 are written"),
+        (["ring", "-c", "allreduce", "-n", "1000"], "at most 5.0e+05 are written as msccl"),
         (["ring", "-c", "allreduce", "-n", "x"], "is no rank count"),
     ):
         assert main(["export", *command]) == 2

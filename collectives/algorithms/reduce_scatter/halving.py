@@ -3,7 +3,7 @@
 import numpy as np
 
 from collectives.errors import Unsupported
-from collectives.moves import moves
+from collectives.moves import Moves, moves
 from collectives.schedule import Schedule, Step
 
 
@@ -15,9 +15,12 @@ def halving(n: int) -> Schedule:
     r = np.arange(n)
 
     def step(half: int) -> Step:
-        # The partner's half of the chunks that both are still responsible for.
-        theirs = (r ^ half) & ~(half - 1)
-        return Step(lambda: moves(r, r ^ half, theirs, count=half, reduce=True))
+        def make() -> Moves:
+            # The partner's half of the chunks that both are still responsible for.
+            theirs = (r ^ half) & ~(half - 1)
+            return moves(r, r ^ half, theirs, count=half, reduce=True)
+
+        return Step(make)
 
     halves = [1 << bit for bit in reversed(range(n.bit_length() - 1))]
     return Schedule(n, n, tuple(step(half) for half in halves))
