@@ -24,7 +24,7 @@ from collectives.spec import Collective
 __all__ = ["verify"]
 
 # Bits of all slots that are held at once; of more, so many contributors at a time.
-_BLOCK_BYTES = 128 * 2**20
+_BLOCK_BYTES = 256 * 2**20
 _WORD = 64
 _NEVER = -1
 Numbers = NDArray[np.int64]
