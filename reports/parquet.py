@@ -129,6 +129,9 @@ def _upgraded(pa: ModuleType, table: Any, runs: Sequence[Run]) -> Any:
 def _run(source: str, said: dict[str, Any]) -> Run:
     fields = {name: said[name] for name in _RUN}
     tuples = {name: tuple(map(str, fields[name])) for name in ("hosts", "devices")}
+    texts = (fields[name] for name in ("format", "program", "version", "library"))
+    if not isinstance(fields["environment"], dict) or not all(isinstance(t, str) for t in texts):
+        raise ValueError("what it says of a run is damaged")
     return Run(source=source, **{**fields, **tuples})
 
 
@@ -141,7 +144,13 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
         found = column(name)
         if not pa.types.is_dictionary(found.type):
             found = found.dictionary_encode()
-        return Coded(found.indices.to_numpy().astype(np.intp), found.dictionary.to_pylist())
+        labels = found.dictionary.to_pylist()
+        codes = found.indices.to_numpy().astype(np.intp)
+        if not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"{name} that is no text")
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(labels):
+            raise ValueError(f"{name} that is not there")
+        return Coded(codes, labels)
 
     codes = column("run").to_numpy().astype(np.intp)
     if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
@@ -150,6 +159,10 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     columns |= {name: coded(name) for name in _CODED}
     columns |= {name: column(name).to_numpy() for name in _WHOLE}
     columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
+    kinds = {name: columns[name].dtype.kind for name in (*_WHOLE, *_FLOATS)}
+    odd = next((n for n, kind in kinds.items() if kind != ("i" if n in _WHOLE else "f")), None)
+    if odd is not None:
+        raise ValueError(f"{odd} that is no number")
     lists = column("times_s")
     for name in _COUNTS:
         counts = column(name)

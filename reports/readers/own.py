@@ -114,13 +114,14 @@ def _checked(half: object) -> dict[str, Any]:
     for name in ("stopped", "skipped", "timing", "across"):
         if not isinstance(get(name, ""), str):
             raise ValueError(f"{name} is no text")
-    if not 0 <= get("iterations", 0) <= _MOST or not 0 <= (get("wrong") or 0) <= _MOST:
-        raise ValueError("iterations or wrong is no count")
+    for count in (get("iterations", 0), get("wrong") or 0):
+        if not isinstance(count, int) or not 0 <= count <= _MOST:
+            raise ValueError("iterations or wrong is no count")
     for name in _BYTES:
         if type(get(name)) not in (int, type(None)) or not 0 <= (get(name) or 0) <= _MOST:
             raise ValueError(f"{name} is no number of bytes")
     limit = get("limit")
-    if limit is not None and not 0 < limit < float("inf"):
+    if limit is not None and not (isinstance(limit, (int, float)) and 0 < limit < _MOST):
         raise ValueError("limit is no number of seconds")
     return half
 
