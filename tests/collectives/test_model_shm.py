@@ -88,10 +88,10 @@ N = 1 << 16
     [
         # Each reads the other's half, which nobody writes, and copies its own: two passes.
         ("allgather", "ring", FLAG + 2 * (CALL + N / 2 * 2 * OWN)),
-        # One pass: both halves' sources, and the sum into both results. No line changes hands,
-        # as nobody but its owner writes an input, and nobody but the adder a result. A rank enters
-        # and leaves by a flag of the other's.
-        ("allreduce", "ring", 2 * FLAG + CALL + N / 2 * (4 * OWN + ADD)),
+        # A rank adds its half of both inputs, then stores the sum, which it has, into the other's
+        # result. No line changes hands, as nobody but its owner writes an input, and nobody but the
+        # adder a result. A rank enters and leaves by a flag of the other's.
+        ("allreduce", "ring", 2 * FLAG + 2 * CALL + N / 2 * (3 * OWN + ADD) + N / 2 * 2 * OWN),
         ("allreduce", "one_shot", 2 * FLAG + CALL + N * (3 * OWN + ADD)),
         ("reduce", "flat", 2 * FLAG + CALL + N * (3 * OWN + ADD)),
         # The root adds into what the other has read, who then fetches it; and leaves after that.

@@ -47,7 +47,8 @@ class Passes:
         if followed == windows:
             return whole
         few = self._run(share, scale, window, followed - _FOLLOWED // 2)
-        return whole + (windows - followed) * (whole - few) / (_FOLLOWED // 2)
+        # The last window may be a part of one.
+        return whole + (size / window - followed) * (whole - few) / (_FOLLOWED // 2)
 
     def _shares(self, scale: float, window: float) -> dict[tuple[int, int], float]:
         """Seconds per byte of each pass; ``window``: the share of the whole that one is."""
