@@ -7,6 +7,7 @@ would measure itself and print a table.
 from __future__ import annotations
 
 import os
+import resource
 import shlex
 import signal
 import sys
@@ -31,6 +32,9 @@ __all__ = [
     "said",
     "start",
 ]
+
+# What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
+_RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 
 def said(error: BusbarError | StoreError) -> int:
@@ -116,11 +120,29 @@ def _words(command: str) -> list[str]:
         raise Unsupported(f"--launcher {command!r}: {str(error).lower()}") from None
 
 
+def _room_for_files(ranks: int) -> None:
+    """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
+
+    Beyond it a launcher fails at an assertion of its own, and names nobody.
+    """
+    need = _RANK_FILES + _LAUNCHER_FILES * ranks
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise Unavailable(
+            f"at most {hard} files may be open (ulimit -n); {ranks} ranks and their launcher need"
+            f" about {need}. Raise it, start fewer, or use --transport inproc"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
 def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
     """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
 
-    Raises Unavailable without an MPI or its launcher.
+    Raises Unavailable without an MPI or its launcher, and where they may not open enough files.
     """
+    _room_for_files(ranks)
     library = library_version(load_mpi(initialize=False))
     mpirun = mpirun_beside()
     if mpirun is None:

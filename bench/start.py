@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -197,6 +198,8 @@ def _leave(world: MpiWorld, error: BaseException) -> None:
     if isinstance(error, KeyboardInterrupt):
         world.abort(INTERRUPTED)
     said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
     print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
     with suppress(BrokenPipeError):
         sys.stdout.flush()

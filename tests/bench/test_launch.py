@@ -1,13 +1,15 @@
 """Launchers are recognised, driven with the flags they need, and refused when they are wrong."""
 
 import os
+import resource
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from bench.launch import launcher
 from bench.watch import explain
-from tests.conftest import Mpi, Run, under
+from tests.conftest import REPO, Mpi, Run, environment, under
 
 
 def test_open_mpi_gets_the_flags_that_it_wants() -> None:
@@ -26,6 +28,32 @@ def test_a_stuck_row_is_explained() -> None:
         "ranks 1, 2 had not arrived at iteration 8"
     )
     assert "all ranks are inside" in explain({0: (1, 7), 1: (1, 7)}, 2)
+
+
+@pytest.mark.timeout(150)
+def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:
+    """Rule: a launcher without enough descriptors names nobody, so it is not started.
+
+    A soft limit that may be raised is raised.
+    """
+
+    def limited(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
+        command = [mpich.python, "-m", "bench.barrier", "--ranks", "4", "-n", "1", "-w", "0"]
+        return subprocess.run(
+            command,
+            env=environment(),
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)),
+        )
+
+    refused = limited(32, 32)
+    assert (refused.returncode, refused.stdout) == (3, "")
+    assert refused.stderr.count("\n") == 1 and "at most 32 files may be open" in refused.stderr
+    assert limited(32, 256).returncode == 0
 
 
 @pytest.mark.timeout(150)

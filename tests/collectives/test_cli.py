@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,14 @@ def test_cost_has_bounds_beside(capsys: pytest.CaptureFixture[str]) -> None:
         ("show", "ring", "-c", "allreduce", "--grid", "2x2"),
         ("verify", "halving", "-n", "6"),
         ("verify", "halving+ring"),
+        ("show", "ring", "-c", "allreduce", "-n", "2²"),
+        ("show", "ring", "-c", "allreduce", "-n", "1" + 5000 * "0"),
+        ("verify", "chain:segments=100000000", "-c", "broadcast", "-n", "8"),
+        ("verify", "chain:segments=2²", "-c", "broadcast"),
+        ("verify", "chain:nbytes=1e308:alpha=1e-308:beta=inf", "-c", "broadcast", "-n", "3"),
+        ("verify", "torus", "-c", "allreduce", "-n", "8", "--grid", "1000x1000"),
+        ("simulate", "direct", "-c", "alltoall", "--machine", "torus:1000x1000"),
+        ("simulate", "ring", "--machine", "torus:1000x1000"),
         ("cost", "nothing"),
         ("cost", "swing", "-c", "allreduce", "-n", "6"),
     ],
@@ -93,6 +102,32 @@ def test_bad_input_is_one_line_and_status_2(
     """A mistake never yields a traceback, nor a silent default."""
     status, out, err = collectives_cli(capsys, *arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_values_at_the_ends_of_floats_make_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipeline's best segments are bounded however odd the costs that they are reckoned from."""
+    for beta in ("1e308", "1e-308"):
+        name = f"chain:nbytes=1e308:alpha=1e-300:beta={beta}"
+        status, out, _ = collectives_cli(capsys, "verify", name, "-c", "broadcast", "-n", "3")
+        assert status == 0 and "3" in out
+
+
+@pytest.mark.parametrize(
+    ("collective", "name"),
+    [("alltoall", "pairwise"), ("allreduce", "halving_doubling"), ("reduce_scatter", "pat")],
+)
+def test_a_thousand_ranks_are_proven_within_a_gibibyte(collective: str, name: str) -> None:
+    """Proofs of 1,024 ranks, in and out of place, stay within an address space of 2 GiB in all."""
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30));"
+        "from collectives.cli import main;"
+        f"status = main(['verify', '{name}', '-c', '{collective}', '-n', '1024']);"
+        "most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "raise SystemExit(status or most > 1 << 20)"
+    )
+    env = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "1024" in done.stdout, done.stderr
 
 
 def test_the_module_runs_and_imports_little() -> None:

@@ -172,6 +172,21 @@ SEND, RECEIVE = step("s", "i", "i"), step("r", "o", "o")
 SUM = [SEND, step("rrc", "i", "o")]
 
 
+@pytest.mark.parametrize(
+    ("chunks", "count", "complaint"),
+    [(10**6, 10**6, "move 4000000 chunks"), (10**7, 1, "hold 40000002 chunks")],
+)
+def test_a_short_text_for_millions_of_chunks_is_refused(
+    chunks: int, count: int, complaint: str
+) -> None:
+    """What a file makes us look at is bounded by more than the length of its text."""
+    steps = [one._replace(cnt=count) for one in SUM]
+    made = replace(two(steps, steps), nchunksperloop=chunks)
+    gpus = [replace(gpu, i_chunks=chunks, o_chunks=chunks) for gpu in made.gpus]
+    with pytest.raises(Unsupported, match=complaint):
+        prove(replace(made, gpus=tuple(gpus)))
+
+
 def test_the_smallest_sum() -> None:
     """Both send, both add what comes: sends do not wait for their receivers."""
     assert refusal(two(SUM, SUM)) == ""
