@@ -22,7 +22,7 @@ T = TypeVar("T")
 _OPERATOR = r">=|<=|==|!=|≥|≤|>|<|="
 _ALSO = {"=": "==", "≥": ">=", "≤": "<="}
 _FLIPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
-_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
 _BYTES = r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?"
 _SIZE = re.compile(rf"(?:size\s*)?({_OPERATOR})\s*{_BYTES}|{_BYTES}", re.IGNORECASE | re.ASCII)
 _RANGE = re.compile(

@@ -101,9 +101,11 @@ class Choice(NamedTuple):
 
 
 _WAY = "|".join(WAYS)
+_RATE = r"(\d{1,9}(?:\.\d{1,9})?)"
 _PATTERN = re.compile(
-    rf"Pattern (\d+), crossNic \d+, nChannels (\d+), bw ([\d.]+)/([\d.]+), type ({_WAY})/({_WAY}),"
-    r" sameChannels (\d)"
+    rf"Pattern (\d{{1,9}}), crossNic \d+, nChannels (\d{{1,9}}), bw {_RATE}/{_RATE},"
+    rf" type ({_WAY})/({_WAY}), sameChannels (\d)",
+    re.ASCII,
 )
 _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
@@ -145,7 +146,7 @@ def _result(
 def _root(value: object) -> int | None:
     if isinstance(value, str):
         text = value.strip()
-        return int(text) if text.lstrip("-").isdecimal() and len(text) < 10 else None
+        return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
     return _whole(value)
 
 

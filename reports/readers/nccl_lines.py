@@ -21,7 +21,7 @@ _OLD = {"N": "count", "op": "redop", "res": "error"}
 # Columns that hold figures; what a fork adds may hold words.
 _FIGURES = {*_TIMES, "algbw", "busbw", "#wrong", "wrong", "error", "#bitdiff"}
 _NUMBER = re.compile(
-    r"(?:[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
+    r"(?:[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?|[+-]?nan|[+-]?inf)\*?", re.ASCII
 )
 _START = re.compile(
     r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII

@@ -14,7 +14,7 @@ from reports.readers.text import Line
 __all__ = ["read"]
 
 _DEVICE = re.compile(
-    r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[^\]]*\]\s*(.*)"
+    r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[^\]]*\]\s*(.*)"
 )
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")

@@ -12,6 +12,8 @@ from reports.readers.rows import Note, Reading, Row, Run
 
 __all__ = ["cleaned", "printable"]
 
+# A note may quote a word of the file, which may be as long as the file.
+_LONGEST_NOTE = 400
 _TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")
 
 
@@ -24,12 +26,16 @@ def printable(text: str) -> str:
 
 def cleaned(found: Reading) -> Reading:
     """A reading whose rows, runs and notes have printable texts only."""
-    notes = [Note(printable(n.source), n.line, printable(n.text)) for n in found.notes]
+    notes = [Note(printable(n.source), n.line, _cut(printable(n.text))) for n in found.notes]
     if isinstance(found.rows, Rows):
         columns = {name: _column(column) for name, column in found.rows.columns.items()}
         return Reading(Rows(columns, found.rows.times), notes)
     runs = {id(row.run): _run(row.run) for row in found.rows}
     return Reading([_row(row, runs[id(row.run)]) for row in found.rows], notes)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_NOTE else f"{text[:_LONGEST_NOTE]}…"
 
 
 def _column(column: Any) -> Any:

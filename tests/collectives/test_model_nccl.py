@@ -172,3 +172,5 @@ def test_graphs_are_read_from_a_log() -> None:
     assert found["tree"] == Graph(12, 30.0, 20.0, within="PIX", same_channels=False, pattern=1)
     assert "nvls" not in found and found["pat"] == found["ring"]
     assert graphs("nothing of the kind") == {}
+    assert graphs(log.replace("20.000000", "14.9.9966")) == {}  # no number, so no graph
+    assert "ring" not in graphs(log.replace("nChannels ", "nChannels " + "9" * 5000))

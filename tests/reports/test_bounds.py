@@ -23,11 +23,13 @@ from reports.expect_text import parse as parse_rule
 from reports.exports import to_csv, to_jsonl
 from reports.imported import to_csv as imported_csv
 from reports.parquet import to_parquet
+from reports.readers.nccl_lines import number
 from reports.readers.printable import printable
 from reports.reading import parse, read
 from reports.record import Result, Sample
 from tests.reports.logs import DOCUMENT, OLD
 from tests.reports.runs import allreduce
+from tests.torture.bounds import bounded
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07ring\r\nFAILED\u202e\x9b"
 LONG = (10**399, "9" * 5000)
@@ -140,6 +142,33 @@ def test_thresholds_of_hundreds_of_digits(number: object) -> None:
     for reader, text in ((parse_rate, f"{number}GB/s"), (parse_share, f"{number}%")):
         with pytest.raises(ReportError):
             reader(text)
+
+
+@pytest.mark.parametrize("root", ["--5", "9" * 5000, "²", "0x1"])
+def test_a_root_that_is_no_number_is_no_root(root: str) -> None:
+    """Rule: nccl-tests writes the root as a text; what is no number there is none."""
+    text = json.dumps(DOCUMENT).replace('"    -1"', json.dumps(root))
+    assert parse(text).rows[0].root is None
+    line = f"#  Rank  0 Group {root} Pid  1 on  n0 device  0 [0x07] H100\n"
+    assert len(parse(line + OLD).rows) == 2
+
+
+def test_a_note_quotes_no_more_than_a_line(tmp_path: Path) -> None:
+    """Rule: what is said of a file does not repeat it."""
+    path = tmp_path / "a.txt"
+    path.write_text(OLD.replace("12.50", "12.50" + "A" * 9000))
+    with pytest.raises(ReportError) as caught:
+        read(path)
+    assert len(str(caught.value)) < 1000
+
+
+def test_long_digits_are_read_in_one_pass() -> None:
+    """Rule: a number is matched in one way only: 50,000 digits and a letter are no square of that."""
+    word = "9" * 50_000 + "x"
+    with bounded(60, 1 << 30), pytest.raises(ReportError):  # two ways would take an hour
+        parse_rule(f"busbw > {word}")
+    with bounded(60, 1 << 30):
+        assert number(word) is None
 
 
 def test_ragged_times_of_ranks_are_no_record() -> None:

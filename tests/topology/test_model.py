@@ -19,7 +19,7 @@ TEXT = st.text(max_size=12)
 VALUES = st.one_of(
     TEXT,
     st.booleans(),
-    st.integers(-(2**63), 2**63),
+    st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False, allow_infinity=False),
     st.lists(st.integers(0, 99), max_size=3).map(tuple),
     st.lists(TEXT, max_size=3).map(tuple),

@@ -116,6 +116,15 @@ def nccl_said() -> list[bytes]:
     return [b"AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..23}\n"]
 
 
+def nccl_graphs() -> list[bytes]:
+    """What NCCL prints of its rings and trees (NCCL_DEBUG_SUBSYS=GRAPH)."""
+    line = (
+        "n0:1:2 [0] NCCL INFO Pattern {}, crossNic 0, nChannels 12, bw 20.000000/14.9,"
+        " type NVL/PIX, sameChannels 1\n"
+    )
+    return ["".join(line.format(pattern) for pattern in (4, 1, 3, 5)).encode()]
+
+
 def counts() -> list[bytes]:
     """Counts matrices of an all-to-all."""
     return [b"1,2,3,4\n" * 4, b"# counts\n5,6,7,8\n\n1,1,1,1\n2,2,2,2\n0,0,0,0\n"]

@@ -23,7 +23,7 @@ from bench.tuning import rules as tuning
 from bench.work import read_counts
 from collectives import catalogue, sizes
 from collectives.errors import BusbarError
-from collectives.model import fitfile
+from collectives.model import fitfile, nccl
 from collectives.msccl import parse as msccl
 from collectives.transports import nccl_said
 from reports import cli as reports_cli
@@ -172,6 +172,7 @@ def _targets() -> dict[str, Target]:
         "rules": (lambda data: void(tuning.parse(data, Path("rules.json"))), seeds.tuned),
         "expect": (partial(_text, expect_text.parse), seeds.expectations),
         "expect-file": (partial(_path, expect_text.from_file), seeds.expectation_files),
+        "nccl-graphs": (partial(_text, nccl.graphs), seeds.nccl_graphs),
         "nccl-said": (partial(_text, nccl_said.parse), seeds.nccl_said),
         "counts": (partial(_path, _counts), seeds.counts),
     }
