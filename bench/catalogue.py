@@ -11,10 +11,10 @@ import numpy as np
 from bench.options import BESIDE, Choice, Options, parse_choice
 from bench.tuning.rules import doubts, load, lookup
 from bench.work import check, roots
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import build, parameters, spec
 from collectives.cost import traffic
 from collectives.digest import digest
-from collectives.errors import ScheduleError, Unsupported
 from collectives.layout import Elements
 from collectives.schedule import Schedule
 from collectives.spec import Collective

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.shared.ceiling import Ceiling, least
 from collectives.transport import Array

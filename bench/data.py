@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer
 from collectives.ops import Op, scale

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.environment import hostname
 from bench.options import Options
-from collectives.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from collectives.gpu import pick
 from collectives.gpu.device import Device
 from collectives.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.world import World
 from topology.busid import canonical
-from topology.errors import ProbeError
 
 if TYPE_CHECKING:
     from collectives.transport import Transport

@@ -138,7 +138,7 @@ def load(world: World, transport: object) -> Load | None:
 
 def machine() -> str | None:
     """This node as `python -m topology` maps it, as JSON text; None where no source answers."""
-    from topology.errors import ProbeError
+    from busbar.errors import ProbeError
     from topology.gather import gather
     from topology.sources import own_json
 
@@ -150,7 +150,7 @@ def machine() -> str | None:
 
 def _fingerprint() -> str | None:
     """The fingerprint of this node as Linux describes it; None where it does not."""
-    from topology.errors import ProbeError
+    from busbar.errors import ProbeError
     from topology.fingerprint import fingerprint
     from topology.sources import sysfs
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.swaps import STILL, messages, swaps
-from collectives.errors import BusbarError
+from busbar.errors import BusbarError, ProbeError
 from collectives.moves import Buffer, Move, Slot
 from collectives.ops import op
 from collectives.plan import Plan
@@ -21,7 +21,6 @@ from collectives.schedule import Schedule
 from collectives.spec import Collective
 from collectives.transports.shm import ShmTransport
 from collectives.world import World
-from topology.errors import ProbeError
 from topology.sweep import SWEPT, TRIPS
 
 __all__ = ["PlanExchange", "exchange", "shm"]

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from bench.environment import machine
 from bench.options import Options
 from bench.screen import Screen
-from collectives.errors import Unavailable, Unsupported
+from busbar.errors import StoreError, Unavailable, Unsupported
 from collectives.world import World
-from reports.files import StoreError
 from reports.readers.own import results
 from reports.record import Result
 from reports.store import Store, nccl_sink, sink

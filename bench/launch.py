@@ -13,15 +13,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bench import child
-from collectives.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
 from topology.launched import launched, mpirun_beside, wrong_library, wrong_size
-
-if TYPE_CHECKING:
-    from reports.files import StoreError
 
 __all__ = [
     "check_library",
@@ -37,7 +34,7 @@ __all__ = [
 _RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 
-def said(error: BusbarError | StoreError) -> int:
+def said(error: BusbarError) -> int:
     """Say, on rank 0 alone, why this process ends; gives the exit status.
 
     A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from bench import launch
 from bench.options import Options, parse
+from busbar.errors import BusbarError, Unsupported
 from collectives.catalogue import collectives, spec
-from collectives.errors import BusbarError, Unsupported
 
 __all__ = ["ALL", "listing", "main", "names", "speaks"]
 

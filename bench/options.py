@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bench.argument_types import MOST
 from bench.arguments import TUNING, parser
+from busbar.errors import Unsupported
 from collectives import catalogue
 from collectives.dtypes import DTYPES, FLOAT8
-from collectives.errors import Unsupported
 from collectives.ops import OPS
 from collectives.sizes import MOST_RANKS, parse_size, sweep
 from collectives.usage import whole

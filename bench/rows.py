@@ -16,7 +16,7 @@ from bench.measure import Timed, Timing, Watcher, measure
 from bench.memory import Growth, Need, Room
 from bench.pace import Pace
 from bench.sampler import Gauges
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
 from collectives.moves import Buffer

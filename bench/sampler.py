@@ -15,8 +15,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.measure import Timed
+from busbar.errors import ProbeError
 from collectives.world import World
-from topology.errors import ProbeError
 
 if TYPE_CHECKING:
     from topology.sources.nvml_state import State

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bench.pace import Pace, duration
-from collectives.errors import BusbarError
+from busbar.errors import BusbarError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -23,8 +23,8 @@ from bench.sampler import Gauges
 from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
+from busbar.errors import Unsupported
 from collectives.dtypes import dtype
-from collectives.errors import Unsupported
 from collectives.ops import op
 from collectives.transport import Transport
 from collectives.world import World

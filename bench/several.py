@@ -10,8 +10,7 @@ from tempfile import TemporaryDirectory
 
 from bench.launch import launched, run_of_its_own
 from bench.screen import Screen
-from collectives.errors import Unavailable, Unsupported
-from reports.errors import ReportError
+from busbar.errors import ReportError, Unavailable, Unsupported
 from reports.reading import read
 from reports.winners import winners_map
 

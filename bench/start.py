@@ -18,7 +18,7 @@ from bench.nccl_flags import unread
 from bench.options import Options, on_gpus
 from bench.screen import Screen
 from bench.session import Session
-from collectives.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import BusbarError, Unavailable, Unsupported
 from collectives.mpi import library_version, load_mpi
 from collectives.process import INTERRUPTED
 

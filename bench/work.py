@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.options import Options
+from busbar.errors import Unsupported
 from collectives.counts import busiest, matrix, spread
 from collectives.dtypes import dtype
-from collectives.errors import Unsupported
 from collectives.layout import Elements
 from collectives.spec import ALIGN_BYTES, Collective, Unit
 

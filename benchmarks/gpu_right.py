@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from gpu_page import Page
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, build, spec
 from collectives.dtypes import dtype
-from collectives.errors import Unsupported
 from collectives.gpu import pick
 from collectives.gpu.action import StreamAction
 from collectives.gpu.array import DeviceArray

@@ -17,7 +17,7 @@ import numpy as np
 from gpu_page import Page
 from gpu_right import MB, Sizes
 
-from collectives.errors import BusbarError, Unavailable
+from busbar.errors import BusbarError, Unavailable
 from collectives.gpu import ipc_kernels, kernels
 from collectives.gpu.compile import compiler
 from collectives.gpu.device import Device
@@ -166,7 +166,7 @@ def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> Non
 
 def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB) -> None:
     from bench.sampler import Sampler
-    from topology.errors import ProbeError
+    from busbar.errors import ProbeError
     from topology.sources.nvml_state import gauge
 
     page.table("The sampler while copies run", "", ("figure", "found"))

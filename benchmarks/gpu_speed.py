@@ -12,8 +12,8 @@ import numpy as np
 from gpu_page import Page
 from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, Judge, bound, fill, inputs, on_threads
 
+from busbar.errors import Unsupported
 from collectives.catalogue import build
-from collectives.errors import Unsupported
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
 from collectives.gpu.ipc_kernels import PLAIN, Variant

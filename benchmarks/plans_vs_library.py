@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from busbar.errors import Unsupported
 from collectives.catalogue import build, spec
-from collectives.errors import Unsupported
 from collectives.moves import Buffer
 from collectives.ops import op
 from collectives.plan import Plan

@@ -18,8 +18,8 @@ import time
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, collectives, draft, spec
-from collectives.errors import Unsupported
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import simulate
 

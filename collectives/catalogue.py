@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.passes import named, then
 from collectives.place import place
 from collectives.schedule import Schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.spec import ALIGN_BYTES
 
 __all__ = ["busiest", "matrix", "spread"]

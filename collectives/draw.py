@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.figures import checked, save
 from collectives.moves import Buffer, Move, Moves
 from collectives.schedule import Schedule

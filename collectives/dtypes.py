@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["DTYPES", "FLOAT8", "dtype"]
 

@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from collectives.files import write
 
 __all__ = ["checked", "save"]

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["write"]
 

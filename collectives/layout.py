@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError
+from busbar.errors import ScheduleError
 from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule
 from collectives.spec import Collective

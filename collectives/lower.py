@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError
+from busbar.errors import ScheduleError
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer, Moves
 from collectives.program import Local, Program, ProgramStep, Receive, Send, Span

@@ -6,7 +6,7 @@ import atexit
 import warnings
 from typing import Any
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 
 __all__ = ["library_version", "load_mpi"]
 

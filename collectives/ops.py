@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["OPS", "Op", "op", "scale"]
 

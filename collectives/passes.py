@@ -8,7 +8,7 @@ from math import lcm
 
 import numpy as np
 
-from collectives.errors import ScheduleError, Unsupported
+from busbar.errors import ScheduleError, Unsupported
 from collectives.moves import Column, Moves
 from collectives.schedule import Schedule, Step
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError
+from busbar.errors import ScheduleError
 from collectives.layout import Layout
 from collectives.moves import Buffer, Column, Moves, moves
 from collectives.pack import pack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["MOST_BYTES", "MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
 

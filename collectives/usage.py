@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["Parser", "number", "whole"]
 

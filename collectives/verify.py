@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError, Unsupported
+from busbar.errors import ScheduleError, Unsupported
 from collectives.layout import Layout, Slots
 from collectives.moves import Buffer, Moves
 from collectives.schedule import Schedule

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from busbar.errors import ReportError
 from reports.commands import COMMANDS
 from reports.commands.output import note
-from reports.errors import ReportError
 
 __all__ = ["main"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from busbar.errors import ReportError
 from reports.cores import per_core_text
-from reports.errors import ReportError
 from reports.inference import Samples, holm, likeness, rank_test, ratio_interval
 from reports.readers.rows import Row
 

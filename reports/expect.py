@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import inf
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.quantities import of_limit
 from reports.readers.rows import Row
 from reports.shown import seconds, size_text

@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from reports.errors import MissingLibrary, ReportError
+from busbar.errors import MissingLibrary, ReportError
 from reports.expect import FIELDS, METRICS, Bound, Expectation, Selector, parse_rate
 from reports.readers import names
 

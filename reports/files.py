@@ -7,17 +7,9 @@ import errno
 import os
 from pathlib import Path
 
-from reports.errors import ReportError
+from busbar.errors import StoreError
 
-__all__ = ["StoreError", "append", "check", "replace", "special", "write"]
-
-
-class StoreError(ReportError):
-    """A result file cannot be written; the message names it and the reason."""
-
-    def __init__(self, message: str, exit_status: int = 2) -> None:
-        super().__init__(message)
-        self.exit_status = exit_status
+__all__ = ["append", "check", "replace", "special", "write"]
 
 
 def write(path: Path, data: bytes) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reports.errors import MissingLibrary
+from busbar.errors import MissingLibrary
 from reports.readers.columns import Coded, Rows, coded
 from reports.readers.rows import COLUMNS, OF_RUN, Row, column
 

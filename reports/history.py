@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from busbar.errors import ReportError
 from reports.changes import Alarm, Cut, alarms, cuts
 from reports.compare import Difference, Key, by_key, differences, samples
-from reports.errors import ReportError
 from reports.readers.rows import Row
 from reports.statistics import interval
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports.culprit_matrix import Cell, Pairs
-from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from topology.finding import Finding
@@ -60,7 +60,7 @@ def read_machine(files: Sequence[Path]) -> Machine:
 
     Raises ReportError naming the file that cannot be read.
     """
-    from topology.errors import ProbeError
+    from busbar.errors import ProbeError
     from topology.findings import check
     from topology.gather import gather
     from topology.views.layout import draw
@@ -106,7 +106,7 @@ def read_pairs(file: Path) -> list[Pairs]:
 
     Raises ReportError naming the file when it cannot be read or holds no measured matrix.
     """
-    from topology.errors import ProbeError
+    from busbar.errors import ProbeError
     from topology.gather import gather
 
     try:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from busbar.errors import ReportError
 from collectives.catalogue import draft, spec
 from collectives.cost import cost
-from reports.errors import ReportError
 from reports.growth import Growth, Verdict, grown, verdict
 from reports.readers.rows import Row
 from reports.statistics import interval

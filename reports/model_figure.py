@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from reports.errors import MissingLibrary
+from busbar.errors import MissingLibrary
 from reports.model import ALGORITHMS, FORMULAS, Cell, Comparison
 from reports.shown import size_text
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.errors import MissingLibrary, ReportError
+from busbar.errors import MissingLibrary, ReportError
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
 from reports.readers.printable import printable

@@ -10,8 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from busbar.errors import MissingLibrary, ReportError
 from reports.cores import oversubscription
-from reports.errors import MissingLibrary, ReportError
 from reports.machine import Machine
 from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.readers.rows import Row

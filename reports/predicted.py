@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from busbar.errors import BusbarError, ReportError
 from collectives import sizes as counts
 from collectives.catalogue import draft, spec
-from collectives.errors import BusbarError
 from collectives.model import nccl
 from collectives.model.fitfile import Fit, digest
 from collectives.model.fitfile import read as read_fit
 from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
-from reports.errors import ReportError
 from reports.readers.rows import Row
 from reports.record import Result
 from reports.show import Expected

@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports import parquet
-from reports.errors import ReportError
 from reports.frame import frame
 from reports.readers import (
     arrow,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from busbar.errors import ReportError
 from reports.compare import row_key, samples
-from reports.errors import ReportError
 from reports.inference import ratio_interval
 from reports.quantities import efficiency, scaling_efficiency, speedup
 from reports.readers.rows import Row

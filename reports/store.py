@@ -15,9 +15,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from reports.errors import ReportError
+from busbar.errors import ReportError, StoreError
 from reports.exports import CsvLines, Lines, nccl_json, to_json, to_object
-from reports.files import StoreError, append, check, replace, special, write
+from reports.files import append, check, replace, special, write
 from reports.record import Result
 
 __all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import settings
 
 from bench.main import main
+from busbar.errors import Unavailable
 from collectives.cli import main as collectives_main
-from collectives.errors import Unavailable
 from collectives.gpu.load import count_gpus, load_cupy
 
 # How long an example takes says more of what else runs on a machine than of the code.

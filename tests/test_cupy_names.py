@@ -106,7 +106,7 @@ def test_functions_beside_the_runtime() -> None:
 def nccl() -> Any:
     """CuPy's NCCL module, where NCCL's library is installed too."""
     pytest.importorskip("cupy.cuda.nccl")
-    from collectives.errors import Unavailable
+    from busbar.errors import Unavailable
 
     try:
         return load_nccl()
@@ -186,7 +186,7 @@ def test_the_executor_compiles(bulk: bool) -> None:
 
 def test_what_does_not_compile_is_one_line() -> None:
     """Rule: NVRTC's own first complaint is what our error says."""
-    from collectives.errors import Unavailable
+    from busbar.errors import Unavailable
     from collectives.gpu.compile import Compiler
 
     _archs()

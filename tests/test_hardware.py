@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from busbar.errors import RankFailure, Unavailable
 from collectives.catalogue import build, spec
 from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.errors import RankFailure, Unavailable
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_kernels import PLAIN, compile_kernels
 from collectives.gpu.kernels import FEWEST_FLOAT8

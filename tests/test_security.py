@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from bench.environment import allowed
 from bench.tuning import rules
-from collectives.errors import Unsupported
+from busbar.errors import ProbeError, ReportError, Unsupported
 from collectives.model import fitfile
 from collectives.msccl import parse as msccl
-from reports.errors import ReportError
 from reports.expect_text import from_file
 from reports.reading import read
 from tests.conftest import REPO
-from topology.errors import ProbeError
 from topology.gather import gather
 from topology.sources import hwloc, nccl_xml, smi_xml
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.gather import gather
 from topology.launched import launched
 from topology.model import Topology

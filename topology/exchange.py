@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.measure import Pair
 
 #: The group of entry points; each names a function without parameters that opens an `Exchange`.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources.recognise import LIVE, parse

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from busbar.errors import ProbeError
 from topology import rates
-from topology.errors import ProbeError
 from topology.infer import complete
 from topology.model import Device, Kind, Link, LinkKind, Topology
 

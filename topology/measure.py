@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, floor, sqrt
 from statistics import median
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Device, Kind, Topology
 from topology.sources.cpulist import members
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange, find
 from topology.measure import QUANTITIES, Pair, Place, matrix
 from topology.merge import merge

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exchange import BUILT_IN, Exchange
 from topology.launched import wrong_library
 from topology.measure import (

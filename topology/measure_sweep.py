@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exchange import Exchange
 from topology.measure import Pair
 from topology.sweep import BLOCKS, SWEPT, repetitions, sizes

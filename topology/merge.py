@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.facts import Fact
 from topology.model import Device, Kind, Link, PairFact, Topology
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from busbar.errors import ProbeError
 from topology.busid import slot
 from topology.device import Contradiction, Device, Kind, Link, LinkKind, PairFact, said_of
-from topology.errors import ProbeError
 from topology.facts import COUNT, SYMMETRIC, Fact, Gap, Value
 from topology.relation import Level, Relation
 

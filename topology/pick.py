@@ -17,7 +17,7 @@ from itertools import groupby
 from math import isinf
 from typing import NamedTuple
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.findings import check
 from topology.model import Device, Kind, Topology
 from topology.placement.grid import Grid, best_grid, groups

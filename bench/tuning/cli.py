@@ -18,12 +18,11 @@ from bench.tuning.predicted import predicted
 from bench.tuning.rules import LIBRARY, Rules, dump
 from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
+from busbar.errors import BusbarError, ReportError, Unsupported
 from collectives import catalogue
-from collectives.errors import BusbarError, Unsupported
 from collectives.usage import Parser
-from reports.errors import ReportError
 from reports.expect import parse_share
-from reports.files import StoreError, write
+from reports.files import write
 
 __all__ = ["main"]
 
@@ -71,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         given, rest = _parser().parse_known_args(argv)
         return _tune(given, rest)
-    except (BusbarError, StoreError) as error:
+    except BusbarError as error:
         return launch.said(error)
 
 

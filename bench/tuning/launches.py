@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bench.launch import run_of_its_own
 from bench.tuning import nccl, openmpi
+from busbar.errors import BusbarError, Unsupported
 from collectives import catalogue
-from collectives.errors import BusbarError, Unsupported
 
 __all__ = ["Launch", "LaunchFailed", "algorithms", "plan", "run"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.tuning.rules import LIBRARY, Candidate, Rules
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["forced", "forcing", "tuner_file"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.tuning.rules import LIBRARY, Candidate, Range, Rules
+from busbar.errors import Unsupported
 from collectives import catalogue
-from collectives.errors import Unsupported
 
 __all__ = ["ALGORITHMS", "forced", "forcing", "rules_file"]
 

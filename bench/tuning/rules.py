@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = [
     "ANY",

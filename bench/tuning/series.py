@@ -9,8 +9,7 @@ from typing import NamedTuple
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
 from bench.tuning.rules import ANY, LIBRARY, Candidate, Rules
-from collectives.errors import Unsupported
-from reports.errors import ReportError
+from busbar.errors import ReportError, Unsupported
 from reports.readers.rows import Row
 from reports.reading import read
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.errors import Unsupported
 from collectives.catalogue import (
     algorithm,
     algorithms,
@@ -16,7 +17,6 @@ from collectives.catalogue import (
     parse,
     spec,
 )
-from collectives.errors import Unsupported
 from collectives.msccl import cli as files
 from collectives.sizes import MOST_RANKS, Unsaid, ranks
 

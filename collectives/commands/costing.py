@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import Unsupported
 from collectives.bounds import bound
 from collectives.catalogue import from_file
 from collectives.commands.command import (
@@ -19,7 +20,6 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
-from collectives.errors import Unsupported
 from collectives.sizes import parse_size, sweep
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import Unsupported
 from collectives.commands.command import Command, new_table, show
-from collectives.errors import Unsupported
 from collectives.files import write
 from collectives.sizes import short
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import Unsupported
 from collectives.catalogue import build, draft
 from collectives.commands.command import (
     Command,
@@ -17,7 +18,6 @@ from collectives.commands.command import (
     show,
     width,
 )
-from collectives.errors import Unsupported
 from collectives.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import build, from_file, spec
 from collectives.commands.command import (
     Command,
@@ -13,7 +14,6 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
-from collectives.errors import ScheduleError, Unsupported
 from collectives.msccl import cli as files
 from collectives.sizes import ranks
 

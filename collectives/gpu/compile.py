@@ -13,7 +13,7 @@ from importlib.resources import files
 from threading import Lock
 from typing import Any
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 
 __all__ = ["Compiler", "compiler", "cuda_source"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.compile import compiler
 from collectives.gpu.driver import driver

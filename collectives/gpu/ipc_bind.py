@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.ipc_fire import Call, program, steps
 from collectives.gpu.ipc_table import PACK, Stage, control_bytes, table, teams

@@ -15,7 +15,7 @@ from contextlib import suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_kernels import Kernels

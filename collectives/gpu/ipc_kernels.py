@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.gpu.compile import cuda_source
 from collectives.gpu.device import Device
 from collectives.gpu.handles import Kernel

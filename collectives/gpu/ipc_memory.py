@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from weakref import WeakValueDictionary, finalize
 
-from collectives.errors import Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.device import Device
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.gpu.compile import cuda_source
 from collectives.gpu.device import Device

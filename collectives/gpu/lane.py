@@ -14,7 +14,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.gpu.device import Device
 from collectives.gpu.handles import Event, Graph
 from collectives.gpu.kernels import Kernels

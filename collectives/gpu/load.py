@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 
 __all__ = ["count_gpus", "load_cupy", "load_nccl"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.transports.nccl_join import version_text
 
 __all__ = ["index", "only_right", "oversubscribed", "several", "sharing"]

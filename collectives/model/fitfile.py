@@ -10,7 +10,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link, Shared
 
 __all__ = ["KEY", "Fit", "digest", "dump", "load", "read"]

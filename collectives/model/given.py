@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model import fitfile
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs

@@ -9,7 +9,7 @@ from statistics import median
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitting import fit
 from collectives.model.machine import Classes

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.nccl_tables import (
     BASE_US,
     CHANNEL_NVLS_TREE,

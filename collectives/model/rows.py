@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from busbar.errors import BusbarError
 from collectives.catalogue import collectives, draft, from_file, parse, spec
 from collectives.dtypes import dtype
-from collectives.errors import BusbarError
 from collectives.model.fitfile import Fit
 from collectives.model.given import priced_by_fit
 from collectives.model.predict import Priced, seconds

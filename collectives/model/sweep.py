@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.errors import Unsupported
 from collectives.bounds import bound
 from collectives.catalogue import draft, from_file, spec
 from collectives.cost import Cost, cost
-from collectives.errors import Unsupported
 from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
 from collectives.schedule import Schedule

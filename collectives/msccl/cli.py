@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import build, from_file, parse, spec
 from collectives.cost import cost
-from collectives.errors import ScheduleError, Unsupported
 from collectives.files import write
 from collectives.layout import Layout
 from collectives.model.sweep import moves_about

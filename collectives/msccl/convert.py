@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import ScheduleError, Unsupported
+from busbar.errors import ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer, Move, Slot
 from collectives.msccl.graph import Node

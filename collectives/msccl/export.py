@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer, Move, Moves, Slot
 from collectives.msccl.memory import COLLECTIVES, nchunksperloop

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.errors import ScheduleError
+from busbar.errors import ScheduleError
 from collectives.msccl.model import Algorithm, Gpu, Step, ThreadBlock
 
 __all__ = ["Graph", "Node", "build"]

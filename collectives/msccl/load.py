@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from collectives.errors import ScheduleError, Unsupported
+from busbar.errors import ScheduleError, Unsupported
 from collectives.msccl.convert import convert
 from collectives.msccl.memory import layout
 from collectives.msccl.model import Algorithm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import spec
-from collectives.errors import ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.msccl.graph import Node

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from xml.parsers import expat
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.msccl.model import (
     BUFFERS,
     OPERATIONS,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collectives.errors import ScheduleError, Unsupported
+from busbar.errors import ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.msccl.graph import Graph, Node, build

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import ScheduleError
+from busbar.errors import ScheduleError
 from collectives.msccl.graph import Graph
 from collectives.msccl.memory import Memory
 

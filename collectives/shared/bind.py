@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["BINDINGS", "bind", "cores_of", "place_cores", "turn_group"]
 

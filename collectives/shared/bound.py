@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.program import Program

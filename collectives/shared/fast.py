@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.ops import Op
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
 from collectives.shared.tasks import Place

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 
 __all__ = ["Memory", "Segment", "gone", "outside"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.ops import Op
 from collectives.shared.flow import ENTRY, STAGE, Flow, Work
 from collectives.shared.lines import Traffic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from collectives.errors import Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from collectives.shared.memory import Memory
 from collectives.shared.windows import Windows
 from collectives.world import Json, World

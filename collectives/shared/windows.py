@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 from collectives.shared.memory import Segment, gone, outside
 
 __all__ = ["Windows"]

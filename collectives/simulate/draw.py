@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.figures import checked, save
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.outcome import Outcome

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.schedule import Schedule
 from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
 from collectives.simulate.flows import flows_of

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.ops import Op
 from collectives.program import Local, Program, ProgramStep, Span
 from collectives.transport import Action, Array, Buffers, LibraryCall, Transport

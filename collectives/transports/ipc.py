@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.gpu.action import StreamAction
 from collectives.gpu.copy_rate import ceiling
 from collectives.gpu.device import Device

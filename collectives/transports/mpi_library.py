@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import scale

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 from collectives.world import World
 
 __all__ = ["grouped", "join", "version_text"]

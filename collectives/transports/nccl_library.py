@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.gpu.array import DeviceArray
 from collectives.layout import Layout
 from collectives.moves import Buffer

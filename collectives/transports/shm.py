@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import native
-from collectives.errors import RankFailure, Unavailable, Unsupported
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import Op
 from collectives.program import Program
 from collectives.shared.bind import cores_of, turn_group

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import BusbarError, RankFailure, Unavailable
+from busbar.errors import BusbarError, RankFailure, Unavailable
 from collectives.world import How, Json
 
 __all__ = ["InprocWorld", "Mailbox", "run"]

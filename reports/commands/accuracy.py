@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, read_noting
-from reports.errors import ReportError
 from reports.readers.rows import Row
 
 if TYPE_CHECKING:

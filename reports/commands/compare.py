@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports.commands.expecting import add_expect, expect, wanted
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
-from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from reports.compare import Comparison, Difference

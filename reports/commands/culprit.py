@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports.commands.output import add_runs, console, note, rows_of
-from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from reports.culprit import Suspect

@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from busbar.errors import ReportError
 from reports.commands.compare import add_comparison
 from reports.commands.output import add_runs, ascii_only, console, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
-from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from reports.history import History

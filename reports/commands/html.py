@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
-from reports.errors import ReportError
 from reports.readers.rows import Row
 
 __all__ = ["add", "run"]

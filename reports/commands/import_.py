@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from busbar.errors import ReportError
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
-from reports.errors import ReportError
 from reports.readers.rows import Row
 
 __all__ = ["add", "run"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
-from reports.errors import ReportError
 
 if TYPE_CHECKING:
     from reports.model import Comparison

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.readers.printable import printable
 from reports.reading import read
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, rows_of
-from reports.errors import ReportError
 
 __all__ = ["add", "run"]
 

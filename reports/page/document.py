@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from reports.errors import MissingLibrary, ReportError
+from busbar.errors import MissingLibrary, ReportError
 from reports.machine import Machine
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, section, text

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 
 __all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes", "unlabelled"]
 

@@ -10,9 +10,9 @@ import sys
 import numpy as np
 
 from bench.data import Inputs
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, build, spec
 from collectives.dtypes import DTYPES, dtype
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.ops import OPS, op
 from collectives.plan import Plan

@@ -9,8 +9,8 @@ import pytest
 
 from bench import ceiling
 from bench.ceiling import LEAST_BYTES, MOST_BYTES, Ceilings
+from busbar.errors import Unsupported
 from collectives.catalogue import spec
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.shared.ceiling import Ceiling

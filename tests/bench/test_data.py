@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bench import data
 from bench.data import Inputs
+from busbar.errors import Unsupported
 from collectives.catalogue import spec
 from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 from collectives.ops import OPS, op, scale

@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 
 from bench import devices
-from collectives.errors import Unavailable
+from busbar.errors import ProbeError, Unavailable
 from collectives.gpu.load import count_gpus
 from collectives.transports.nccl_said import parse
 from tests.conftest import in_process, table_rows
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Communicator, Nccl
-from topology.errors import ProbeError
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3"]
 Here = Callable[..., Machine]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from bench import devices
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import in_process, table_rows
 from tests.nccl_standin import Nccl

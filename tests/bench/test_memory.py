@@ -25,8 +25,8 @@ from bench.memory import SHARE, Growth, Lack, Need, Pool, Room, lack, pools
 from bench.pace import Pace
 from bench.rows import Bench, Case
 from bench.sampler import Gauges
+from busbar.errors import Unavailable
 from collectives.catalogue import build, spec
-from collectives.errors import Unavailable
 from collectives.ops import op
 from collectives.plan import Plan
 from collectives.sizes import human

@@ -8,7 +8,7 @@ import pytest
 from bench.groups import color
 from bench.nccl_flags import FLAGS, SET
 from bench.options import Options, parse
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from tests.bench.test_sweep import ROW
 from tests.conftest import in_process, on_threads
 

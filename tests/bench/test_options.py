@@ -7,7 +7,7 @@ import pytest
 
 from bench.main import main
 from bench.options import Choice, parse, parse_choice
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 
 def _parse(*argv: str) -> object:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bench import sampler
 from bench.measure import Timed
 from bench.sampler import LONG, Gauges, Sampler
+from busbar.errors import ProbeError
 from collectives.transports.inproc import InprocTransport
 from collectives.world import World
 from collectives.worlds.inproc import run
@@ -20,7 +21,6 @@ from reports.readers.own import results
 from reports.record import Result, Sample
 from reports.summary import summary
 from tests.conftest import on_threads
-from topology.errors import ProbeError
 from topology.sources.nvml_state import State
 
 STEADY = State(0.0, 1.98e9, 3.2e9, 500.0, 60.0, 0.0, ())

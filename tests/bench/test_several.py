@@ -13,7 +13,7 @@ import pytest
 
 from bench.environment import load as load_of
 from bench.options import parse
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from reports.cores import Load, busiest
 from reports.reading import read
 from reports.store import SINKS

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.sizes import parse_size, sweep
 
 

@@ -17,7 +17,7 @@ from bench.tuning.rules import Candidate, Range, doubts, dump, load, lookup
 from bench.tuning.rules import parse as parse_rules
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import dump as dump_fit
 from reports.exports import to_jsonl

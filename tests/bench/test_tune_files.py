@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bench.tuning import nccl, openmpi
 from bench.tuning.rules import Candidate, Range, dump, load, parse
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, rules
 from tests.conftest import Mpi, Run, under
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, build, collectives, spec
 from collectives.cost import traffic
 from collectives.dtypes import DTYPES, dtype
-from collectives.errors import Unsupported
 from collectives.layout import Elements, Layout
 from collectives.moves import Buffer, Moves
 from collectives.ops import OPS, op, scale

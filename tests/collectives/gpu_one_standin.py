@@ -15,7 +15,7 @@ import gpu_sections as sections  # noqa: E402
 import gpu_speed as speed  # noqa: E402
 from gpu_right import Sizes  # noqa: E402
 
-from collectives.errors import Unsupported  # noqa: E402
+from busbar.errors import Unsupported  # noqa: E402
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine  # noqa: E402
 from tests.nccl_standin import Nccl  # noqa: E402
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from busbar.errors import RankFailure, Unsupported
 from collectives.catalogue import algorithms, build, spec
-from collectives.errors import RankFailure, Unsupported
 from collectives.gpu.device import Device
 from collectives.ops import op
 from collectives.plan import Plan

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.errors import Unsupported
 from collectives.gpu.device import Device
 from collectives.layout import Layout
 from collectives.moves import Buffer

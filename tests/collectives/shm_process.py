@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.catalogue import algorithms, build, spec
-from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import op
 from collectives.plan import Plan
 from collectives.shared.memory import Memory

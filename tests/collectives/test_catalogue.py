@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from busbar.errors import Unsupported
 from collectives.catalogue import (
     algorithms,
     build,
@@ -13,7 +14,6 @@ from collectives.catalogue import (
     parse,
     spec,
 )
-from collectives.errors import Unsupported
 
 
 def test_every_specification_bears_its_files_name() -> None:

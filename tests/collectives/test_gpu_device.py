@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.errors import Unavailable
+from busbar.errors import Unavailable
 from collectives.gpu import driver as drivers
 from collectives.gpu.compile import Compiler
 from collectives.gpu.device import Device

@@ -201,7 +201,7 @@ def test_negative_averages_round_down_and_sums_wrap(lane: Lane, name: str) -> No
 
 def test_the_options_name_the_type() -> None:
     """Rule: a type without kernels is refused, with the list of those that have them."""
-    from collectives.errors import Unsupported
+    from busbar.errors import Unsupported
 
     assert "-DFORMAT=2" in options(dtype("bfloat16"), None)
     with pytest.raises(Unsupported, match="no kernels for complex64; there are: int8"):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.gpu import action as actions
 from collectives.gpu import driver as drivers
 from collectives.gpu import lane as lanes

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.catalogue import build, spec
 from collectives.dtypes import DTYPES, dtype
-from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
 from collectives.ops import op

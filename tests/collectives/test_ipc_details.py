@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from bench import start
+from busbar.errors import Unsupported
 from collectives.catalogue import build, spec
-from collectives.errors import Unsupported
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import Watch
 from collectives.gpu.ipc_kernels import PLAIN, Variant

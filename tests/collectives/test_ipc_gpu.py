@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.gpu.device import Device
 from collectives.gpu.ipc_fire import EXECUTORS
 from collectives.transports.ipc import IpcTransport

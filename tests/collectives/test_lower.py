@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ScheduleError
 from collectives.catalogue import build, spec
-from collectives.errors import ScheduleError
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer, Move, Slot

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitfile import Fit, dump, load, read
 from collectives.model.fitting import MOST_EDGES, alpha_beta, fit

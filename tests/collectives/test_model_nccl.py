@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.model.nccl import Choice, Graph, System, choices, graphs, predict
 from collectives.model.nccl_tables import TREE_SHARE
 

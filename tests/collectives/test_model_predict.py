@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, draft, spec
 from collectives.cost import cost
-from collectives.errors import Unsupported
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.machine import Machine, one_class, placed

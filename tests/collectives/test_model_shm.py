@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bench.exchange import exchange
 from bench.swaps import swaps
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, collectives, draft, spec
-from collectives.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link, Shared
 from collectives.model.fitfile import Fit, dump, load
 from collectives.model.fitting import MOST_EDGES, fit

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import build, spec
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer, Move
 from collectives.msccl.convert import _Converter, _proven, _Ways, convert

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import BusbarError, Unsupported
 from collectives.catalogue import build, spec
 from collectives.cli import main
 from collectives.cost import traffic
-from collectives.errors import BusbarError, Unsupported
 from collectives.layout import Layout
 from collectives.msccl.chakra import chakra
 from collectives.msccl.goal import goal

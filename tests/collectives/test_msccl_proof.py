@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.catalogue import build, spec
-from collectives.errors import BusbarError, ScheduleError, Unsupported
 from collectives.layout import Layout
 from collectives.msccl.export import export
 from collectives.msccl.graph import build as build_graph

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.catalogue import build, spec
-from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.gpu import lane as lanes
 from collectives.gpu.device import Device
 from collectives.gpu.pick import index, oversubscribed, sharing

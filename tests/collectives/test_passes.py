@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import algorithms, build, draft, spec
 from collectives.cost import cost
-from collectives.errors import ScheduleError, Unsupported
 from collectives.passes import (
     beside,
     on_groups,

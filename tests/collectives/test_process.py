@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.files import write
 from collectives.process import CLOSED, INTERRUPTED
 from tests.conftest import REPO, environment, interruptible

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from busbar.errors import ScheduleError, Unsupported
 from collectives.catalogue import algorithms, build, collectives, compositions, draft, spec
-from collectives.errors import ScheduleError, Unsupported
 from collectives.moves import Buffer, Move, Slot, moves
 from collectives.passes import on_groups, rechunk, relabel, reverse, then
 from collectives.place import place

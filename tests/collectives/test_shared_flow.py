@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import spec
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.shared.bind import cores_of, numa_nodes, place_cores, turn_group
 from collectives.shared.ceiling import Ceiling, Least, least, probe

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.errors import RankFailure
+from busbar.errors import RankFailure
 from collectives.shared import stores
 from collectives.shared.flow import Flow, Work
 from collectives.shared.stores import (

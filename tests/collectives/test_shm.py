@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import native
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.catalogue import build, spec
 from collectives.dtypes import DTYPES
-from collectives.errors import RankFailure, Unavailable, Unsupported
 from collectives.ops import OPS, op
 from collectives.plan import Plan
 from collectives.transports.shm import ShmTransport

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import draft, spec
-from collectives.errors import Unsupported
 from collectives.moves import Buffer, Move, Slot
 from collectives.schedule import Schedule
 from collectives.simulate.machines.machine import Machine

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.dragonfly import dragonfly
 from collectives.simulate.machines.fattree import fattree
 from collectives.simulate.machines.grids import dgx1, full, ring, torus

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.catalogue import collectives, spec
 from collectives.counts import busiest, matrix, spread
-from collectives.errors import Unsupported
 from collectives.layout import Layout
 from collectives.moves import Buffer
 

@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ScheduleError
 from collectives.catalogue import spec
-from collectives.errors import ScheduleError
 from collectives.layout import Layout
 from collectives.moves import Moves
 from collectives.schedule import Schedule

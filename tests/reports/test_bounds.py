@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError
 from reports import cli
 from reports.cells import celled, uncelled
-from reports.errors import ReportError
 from reports.expect import parse_rate, parse_share
 from reports.expect_text import parse as parse_rule
 from reports.exports import to_csv, to_jsonl

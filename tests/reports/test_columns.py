@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError
 from reports import load
-from reports.errors import ReportError
 from reports.exports import to_jsonl
 from reports.folding import folded
 from reports.parquet import read as read_parquet

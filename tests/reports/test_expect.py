@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError
 from reports.cli import main
-from reports.errors import ReportError
 from reports.expect import check, parse_rate, parse_share
 from reports.expect_text import from_file, parse
 from reports.readers.rows import Row, Run

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.markdown import markdown
 from reports.plot import figures
 from reports.reading import parse

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from busbar.errors import ReportError
 from reports.changes import alarms, cuts
 from reports.cli import main
 from reports.compare import differences
-from reports.errors import ReportError
 from reports.exports import to_jsonl
 from reports.history import events, history, in_order
 from reports.reading import parse

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError
 from reports.culprit import culprits
-from reports.errors import ReportError
 from reports.exports import nccl_json, to_json, to_jsonl
 from reports.reading import parse, read
 from reports.record import Result, Sample

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.errors import ReportError
 from collectives.catalogue import draft, spec
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import Fit, digest, dump
@@ -14,7 +15,6 @@ from collectives.model.machine import one_class
 from collectives.model.predict import Priced, seconds
 from reports.accuracy import ALL, Point, as_markdown, errors, pooled, table
 from reports.cli import main
-from reports.errors import ReportError
 from reports.exports import to_jsonl
 from reports.model import VOLUMES, compare
 from reports.predicted import predict, predictions

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError
 from reports.cli import main
-from reports.errors import ReportError
 from reports.exports import to_jsonl
 from reports.machine import read_machine
 from reports.page import page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.readers.rows import Reading
 from reports.reading import parse, read
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.exports import EXPORTS, to_jsonl
 from reports.readers import own
 from reports.readers.rows import COLUMNS, Row

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from reports.readers.rows import Row
 from reports.reading import read
 

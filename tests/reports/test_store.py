@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.errors import ReportError, StoreError
 from reports import load
-from reports.errors import ReportError
 from reports.exports import to_jsonl
-from reports.files import StoreError
 from reports.reading import read
 from reports.record import Result, Sample
 from reports.store import SINKS, Directory, Store, sink

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from busbar.errors import ProbeError
 from topology import cli
-from topology.errors import ProbeError
 from topology.exports import EXPORTS
 from topology.sources import own_json
 from topology.views import matrix

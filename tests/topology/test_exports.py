@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
 from topology.facts import Fact

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.findings import check
 from topology.model import Topology
 from topology.sources import own_json, recognise

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.exchange import exchange
+from busbar.errors import ProbeError
 from collectives.verify import verify
-from topology.errors import ProbeError
 from topology.exchange import GROUP, find
 from topology.measure import QUANTITIES, matrix, rounds
 from topology.sources import own_json
@@ -104,7 +104,7 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Rule: when a transport fails on one rank half way, it is said and nobody waits for ever."""
     (tmp_path / "half_way.py").write_text(
         "from mpi4py import MPI\n"
-        "from topology.errors import ProbeError\n"
+        "from busbar.errors import ProbeError\n"
         "from topology.mpi_exchange import MpiExchange\n"
         "class Fails(MpiExchange):\n"
         "    def times(self, *what):\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.findings import check
 from topology.merge import merge
 from topology.model import Level, Topology

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.facts import Fact
 from topology.model import Device, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json

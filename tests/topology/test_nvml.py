@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.findings import check
 from topology.model import Kind, LinkKind
 from topology.sources import nvml
@@ -97,7 +97,7 @@ def test_missing_symbols_of_old_drivers_are_gaps(nvml_library: Path, tmp_path: P
 
 def _try(environment: dict[str, str]) -> str:
     script = (
-        "from topology.sources import nvml\nfrom topology.errors import ProbeError\n"
+        "from topology.sources import nvml\nfrom busbar.errors import ProbeError\n"
         "try: nvml.read()\nexcept ProbeError as error: print(error)"
     )
     clean = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}

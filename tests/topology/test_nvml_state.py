@@ -15,7 +15,7 @@ from . import mock_nvml
 
 SCRIPT = """
 import json, sys
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.sources.nvml_state import gauge
 for busid, uuid in json.loads(sys.argv[1]):
     try:

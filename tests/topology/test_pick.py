@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.facts import Fact
 from topology.model import PairFact, Topology
 from topology.pick import Objective, Ranking, available, pick

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.findings import check
 from topology.model import Level
 from topology.relation import LEVEL_WORDS

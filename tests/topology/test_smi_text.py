@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources import recognise, smi_nvlink, smi_p2p, smi_topo
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.merge import merge
 from topology.model import Kind, Level, LinkKind
 from topology.sources import (

@@ -21,21 +21,19 @@ from typing import NamedTuple
 from bench.options import parse_choice
 from bench.tuning import rules as tuning
 from bench.work import read_counts
+from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives import catalogue, sizes
-from collectives.errors import BusbarError
 from collectives.model import fitfile, nccl
 from collectives.msccl import parse as msccl
 from collectives.transports import nccl_said
 from reports import cli as reports_cli
 from reports import expect_text
-from reports.errors import ReportError
 from reports.expect import parse_rate, parse_share
 from reports.readers import own
 from reports.readers.rows import record
 from reports.reading import read
 from tests.torture import seeds
 from topology import busid
-from topology.errors import ProbeError
 from topology.findings import check
 from topology.sources import cpulist, own_json
 from topology.views import findings as findings_view

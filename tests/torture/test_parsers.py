@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.errors import ReportError
+from busbar.errors import ReportError
 from tests.torture import parsers
 from tests.torture.mutate import mutated
 from tests.torture.targets import Broken, Target, printable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exports import binding, cluster, drawings
 from topology.model import Topology
 from topology.sources import nccl_xml_out, own_json

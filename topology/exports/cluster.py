@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.exports.cpus import affinity, core_numbers
 from topology.model import Device, Kind, Topology
 from topology.sources.cpulist import listed, members

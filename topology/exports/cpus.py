@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.cpulist import members
 

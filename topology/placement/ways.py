@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.graph import Hop
 from topology.model import Level, Topology
 from topology.placement.alike import codes

@@ -9,8 +9,8 @@ import math
 import re
 from dataclasses import dataclass
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 
 TIMEOUT_S = 60
 

@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.facts import Value
 from topology.model import Kind, Topology
 from topology.sources.command import run

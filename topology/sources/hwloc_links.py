@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, LinkKind
 from topology.rates import MAX_NVLINKS
 from topology.sources.draft import Draft

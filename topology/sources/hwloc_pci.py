@@ -6,8 +6,8 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.model import Kind
 from topology.sources.draft import Draft
 from topology.sources.pcitree import NVSWITCH, Function

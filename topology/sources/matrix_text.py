@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.sources.pasted import readings
 
 MAX_DEVICES = 1024

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.facts import Value
 from topology.model import Kind, Topology
 from topology.rates import generation, network

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.infer import complete
 from topology.model import Device, Kind, LinkKind, Topology
 from topology.sources.cpulist import mask, members

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.facts import Value
 from topology.model import Kind, Level, LinkKind, Topology
 from topology.sources.cpulist import listed

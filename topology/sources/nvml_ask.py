@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 
 NAME = "nvml"
 MAX_LINKS = 36

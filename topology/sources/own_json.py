@@ -6,7 +6,7 @@ import json
 from math import isfinite
 from typing import Any
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Device, Fact, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources.text import loaded
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources.matrix_text import plain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft

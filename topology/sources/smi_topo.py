@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.relation import LEVEL_WORDS
 from topology.sources.command import run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.facts import Value
 from topology.model import Kind, Topology
 from topology.sources.command import run

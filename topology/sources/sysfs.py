@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from busbar.errors import ProbeError
 from topology.busid import canonical
-from topology.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources.cpulist import members
 from topology.sources.draft import Draft

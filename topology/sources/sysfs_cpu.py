@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind
 from topology.sources.cpulist import MAX_CPU, listed, members
 from topology.sources.draft import Draft

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 
 MAX_BYTES = 32 * 1024 * 1024
 #: A row of a thousand devices has about 8000 characters.

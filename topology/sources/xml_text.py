@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.sources.text import bounded
 
 MAX_DEPTH = 128

@@ -6,7 +6,7 @@ import html
 import io
 from xml.etree import ElementTree
 
-from topology.errors import ProbeError
+from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.views.layout import Drawing, Node, draw
 

@@ -1,7 +1,7 @@
 """Recursive doubling all-gather: recursive halving, reversed."""
 
+from busbar.errors import Unsupported
 from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.errors import Unsupported
 from collectives.passes import reverse
 from collectives.schedule import Schedule
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import Moves, moves
 from collectives.schedule import Schedule, Step
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import moves
 from collectives.passes import beside, pipeline, relabel, reverse, then
 from collectives.schedule import Schedule, Step

@@ -6,9 +6,9 @@ BlueConnect (Cho et al. 2019) and PowerAI DDL (Cho et al. 2017) do so over the l
 from collections.abc import Sequence
 from math import prod
 
+from busbar.errors import Unsupported
 from collectives.algorithms.allgather.ring import ring as allgather_ring
 from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
-from collectives.errors import Unsupported
 from collectives.passes import on_groups, then
 from collectives.schedule import Schedule
 

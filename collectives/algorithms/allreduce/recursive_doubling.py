@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import moves
 from collectives.schedule import Schedule, Step
 

@@ -7,7 +7,7 @@ and backwards if it is odd, which keeps partners near on a torus.
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import moves
 from collectives.passes import reverse, then
 from collectives.schedule import Schedule, Step

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from busbar.errors import Unsupported
 from collectives.algorithms.allreduce.hierarchical import checked_dims, hierarchical
-from collectives.errors import Unsupported
 from collectives.schedule import Schedule
 
 

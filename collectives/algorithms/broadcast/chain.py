@@ -2,7 +2,7 @@
 
 import math
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.moves import moves
 from collectives.passes import MOST_SEGMENTS, pipeline, rotate
 from collectives.schedule import Schedule, Step

@@ -5,8 +5,8 @@ The trees are those of the double-tree all-reduce over all ranks but the root, w
 
 import numpy as np
 
+from busbar.errors import Unsupported
 from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
-from collectives.errors import Unsupported
 from collectives.moves import moves
 from collectives.passes import beside, pipeline, relabel, rotate
 from collectives.schedule import Schedule, Step

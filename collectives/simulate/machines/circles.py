@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, blocks, together
 
 __all__ = ["Circle", "Circles"]

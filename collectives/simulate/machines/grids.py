@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.circles import Circle, Circles
 from collectives.simulate.machines.machine import (
     GB,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
 from collectives.simulate.weights import NONE, Weights
 

@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Sized
 from collectives.simulate.weights import Weights
 from topology.model import Device, Kind, ProbeError, Topology

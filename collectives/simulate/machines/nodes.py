@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines.machine import (
     GB,
     MOST_PLACES,

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 from collectives.simulate.machines import grids
 from collectives.simulate.machines.dragonfly import dragonfly
 from collectives.simulate.machines.fattree import fattree

@@ -1,0 +1,86 @@
+"""The errors that this project raises on purpose: a message is one line, a class has an exit status.
+
+Whoever runs a command (`busbar.process`) says the message and ends with the status.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BusbarError",
+    "MissingLibrary",
+    "ProbeError",
+    "RankFailure",
+    "ReportError",
+    "ScheduleError",
+    "StoreError",
+    "Unavailable",
+    "Unsupported",
+]
+
+#: Characters of a probe's reason at most: what is quoted of a text may be as long as the text.
+LONGEST = 1000
+
+
+class BusbarError(Exception):
+    """Something a user can act on: the message names what, where and the remedy."""
+
+    exit_status = 2
+
+
+class ScheduleError(BusbarError):
+    """A schedule does not hold together, or does not do what its collective asks for."""
+
+
+class Unsupported(BusbarError):
+    """A combination that cannot be: a rank count, an operation, a type, a placement, an option."""
+
+
+class ReportError(BusbarError):
+    """A file that cannot be read as what it should be, or a question that makes no sense of it."""
+
+
+class Unavailable(BusbarError):
+    """Something that is not on this machine: a library, a device, a launcher."""
+
+    exit_status = 3
+
+
+class RankFailure(BusbarError):
+    """A rank failed, or did not arrive, while others waited for it."""
+
+    exit_status = 4
+
+
+class MissingLibrary(Unavailable, ReportError):
+    """A library of the extra ``reports`` that a file or a figure needs and that is not here."""
+
+    def __init__(self, name: str, place: str = "") -> None:
+        where = f"{place}: " if place else ""
+        super().__init__(f"{where}{name} is not installed; pip install 'busbar[reports]'")
+
+
+class StoreError(ReportError):
+    """A file cannot be written; the message names it and the reason."""
+
+    def __init__(self, message: str, exit_status: int = 2) -> None:
+        super().__init__(message)
+        self.exit_status = exit_status
+
+
+class ProbeError(BusbarError):
+    """A source that cannot be read, or a text that cannot be understood.
+
+    Attributes:
+        source: the format or probe that gave up, such as ``topo -m``.
+        line: the 1-based line of the text, or ``None`` where a line means nothing.
+        reason: what is wrong and, where there is one, the remedy; one sentence.
+
+    """
+
+    def __init__(self, source: str, reason: str, line: int | None = None) -> None:
+        reason = reason if len(reason) <= LONGEST else f"{reason[:LONGEST]}…"
+        self.source = source
+        self.reason = reason
+        self.line = line
+        place = f"{source}, line {line}" if line is not None else source
+        super().__init__(f"{place}: {reason}")
