@@ -2,7 +2,7 @@
 
 import sys
 
-from collectives.process import serve
+from busbar.process import serve
 
 
 def _main() -> int:

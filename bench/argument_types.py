@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from collectives.sizes import MOST_RANKS
-from collectives.usage import number, whole
+from busbar.arguments import number, whole
+from busbar.sizes import MOST_RANKS
 
 __all__ = ["MOST", "at_least", "check", "gpus", "patience", "ranks", "root", "seconds", "split"]
 

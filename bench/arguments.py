@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bench.argument_types import at_least, check, gpus, patience, ranks, root, seconds, split
 from bench.nccl_flags import add_flags
+from busbar.arguments import Parser
+from busbar.sizes import MOST_RANKS
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.ops import OPS
-from collectives.sizes import MOST_RANKS
-from collectives.usage import Parser
 
 __all__ = ["TUNING", "parser"]
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench.environment import hostname
 from bench.options import Options
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
+from busbar.host import hostname
 from collectives.gpu import pick
 from collectives.gpu.device import Device
 from collectives.gpu.load import count_gpus, load_cupy, load_nccl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from collectives.process import serve
+from busbar.process import serve
 
 __all__ = ["door"]
 

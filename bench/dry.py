@@ -12,12 +12,12 @@ from bench.memory import SHARE, free_memory, pools
 from bench.options import Options
 from bench.pace import duration, limits
 from bench.work import Row, rows
+from busbar.sizes import human
 from collectives.cost import cost
 from collectives.dtypes import dtype
 from collectives.layout import Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
-from collectives.sizes import human
 from collectives.spec import Collective
 
 __all__ = ["dry_run"]

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
-import socket
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
+from busbar.cpulist import listed, members
+from busbar.host import busbar_version, cores, cpu_model, hostname, revision
 from collectives.world import World
 from reports.cores import Load, busiest
-from topology.sources.cpulist import listed, members
 
 __all__ = [
     "OnGpu",
     "allowed",
-    "busbar_version",
-    "cpu_model",
     "describe",
-    "hostname",
     "load",
     "machine",
     "place",
@@ -40,59 +34,6 @@ _NAMES = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
 def allowed(env: Mapping[str, str]) -> dict[str, str]:
     """The variables of an environment that a record may keep."""
     return {k: v for k, v in sorted(env.items()) if k.startswith(_PREFIXES) or k in _NAMES}
-
-
-def hostname() -> str:
-    """This node's name without its domain."""
-    return socket.gethostname().split(".")[0]
-
-
-@cache
-def cpu_model() -> str:
-    """The processor's name."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.lower().startswith(("model name", "cpu model")):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-@cache
-def busbar_version() -> str:
-    """Our version: what the checkout that this file is in declares, else that of the installation.
-
-    Run from files that were never installed there is no other; ``unknown`` without either.
-    """
-    here = Path(__file__).resolve().parent.parent / "pyproject.toml"
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        project = here.read_text().partition("[project]")[2].partition("\n[")[0]
-        found = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
-        if found.get("name") == "busbar" and "version" in found:
-            return str(found["version"])
-    try:
-        return version("busbar")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def _revision() -> str | None:
-    """The git revision of the checkout that this file is in, if it is in one."""
-    here = Path(__file__).resolve().parent.parent
-    if not (here / ".git").exists():
-        return None
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(here), "rev-parse", "HEAD"],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 class OnGpu(Protocol):
@@ -117,7 +58,7 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "pid": os.getpid(),
         "host": hostname(),
         "cpu": cpu_model(),
-        "cpus": listed(os.sched_getaffinity(0)),
+        "cpus": listed(cores()),
         "gpu": getattr(transport, "device_busid", None) or getattr(transport, "device_uuid", None),
         "device": getattr(transport, "device_name", None),
         "index": getattr(transport, "device_index", None),
@@ -132,7 +73,7 @@ def load(world: World, transport: object) -> Load | None:
     """
     if hasattr(transport, "device_uuid"):
         return None
-    cpus = world.gather(listed(os.sched_getaffinity(0)))
+    cpus = world.gather(listed(cores()))
     return busiest(world.nodes, [members(one) or () for one in cpus])
 
 
@@ -190,7 +131,7 @@ def describe(
     known = {
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "busbar": busbar_version(),
-        "revision": _revision(),
+        "revision": revision(),
         "library": library,
         "mpi_threads": _threads(world),
         "python": platform.python_version(),
@@ -198,7 +139,7 @@ def describe(
         "kernel": platform.release(),
         "driver": _driver(),
         "cpu": ", ".join(dict.fromkeys(places[rank]["cpu"] for rank in firsts)),
-        "cpus": len(os.sched_getaffinity(0)),
+        "cpus": len(cores()),
         "devices": list(dict.fromkeys(p["device"] for p in places if p["device"])) or None,
         "fingerprint": list(dict.fromkeys(places[rank]["fingerprint"] for rank in firsts)),
         "hosts": [places[rank]["host"] for rank in firsts],

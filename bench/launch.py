@@ -17,8 +17,8 @@ from typing import Any
 
 from bench import child
 from busbar.errors import BusbarError, Unavailable, Unsupported
-from collectives.mpi import library_version, load_mpi
-from topology.launched import launched, mpirun_beside, wrong_library, wrong_size
+from busbar.launchers import launched, mpirun_beside, wrong_library, wrong_size
+from busbar.mpi import library_version, load_mpi
 
 __all__ = [
     "check_library",

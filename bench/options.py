@@ -9,12 +9,12 @@ from pathlib import Path
 
 from bench.argument_types import MOST
 from bench.arguments import TUNING, parser
+from busbar.arguments import whole
 from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS, parse_size, sweep
 from collectives import catalogue
 from collectives.dtypes import DTYPES, FLOAT8
 from collectives.ops import OPS
-from collectives.sizes import MOST_RANKS, parse_size, sweep
-from collectives.usage import whole
 from collectives.world import How
 
 __all__ = ["BESIDE", "Choice", "Options", "on_gpus", "parse"]

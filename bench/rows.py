@@ -17,13 +17,13 @@ from bench.memory import Growth, Need, Room
 from bench.pace import Pace
 from bench.sampler import Gauges
 from busbar.errors import Unavailable
+from busbar.sizes import human
 from collectives.layout import Elements, Layout
 from collectives.lower import lower
 from collectives.moves import Buffer
 from collectives.ops import Op
 from collectives.plan import Plan, memory
 from collectives.schedule import Schedule
-from collectives.sizes import human
 from collectives.spec import Collective, Unit
 from collectives.transport import Action, Array, LibraryCall, Transport
 from collectives.world import World

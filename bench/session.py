@@ -12,7 +12,7 @@ import numpy as np
 from bench.catalogue import Auto, Chosen, Job
 from bench.ceiling import Ceilings
 from bench.corewait import noted
-from bench.environment import busbar_version, describe, place
+from bench.environment import describe, place
 from bench.groups import Group
 from bench.keeping import Keeper
 from bench.measure import Timing
@@ -24,6 +24,7 @@ from bench.screen import Screen
 from bench.watch import Watch
 from bench.work import Row, rows
 from busbar.errors import Unsupported
+from busbar.host import busbar_version
 from collectives.dtypes import dtype
 from collectives.ops import op
 from collectives.transport import Transport

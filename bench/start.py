@@ -19,8 +19,8 @@ from bench.options import Options, on_gpus
 from bench.screen import Screen
 from bench.session import Session
 from busbar.errors import BusbarError, Unavailable, Unsupported
-from collectives.mpi import library_version, load_mpi
-from collectives.process import INTERRUPTED
+from busbar.mpi import library_version, load_mpi
+from busbar.process import INTERRUPTED
 
 if TYPE_CHECKING:
     from collectives.transport import Transport

@@ -9,11 +9,11 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
+from busbar.arguments import Parser
 from busbar.errors import BusbarError
 from collectives.commands import costing, fitting, listing, showing, simulating, verifying
 from collectives.commands.command import Command
 from collectives.msccl import cli as files
-from collectives.usage import Parser
 
 __all__ = ["COMMANDS", "main"]
 

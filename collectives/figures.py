@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.errors import Unavailable, Unsupported
-from collectives.files import write
+from busbar.files import check, write
 
 __all__ = ["checked", "save"]
 
@@ -15,11 +15,13 @@ _ENDINGS = (".svg", ".png", ".pdf")
 
 
 def checked(path: Path) -> None:
-    """Raise Unsupported for a file that could not be written, Unavailable without matplotlib."""
+    """Refuse a file that could not be drawn or written later.
+
+    Raises Unsupported, StoreError, and Unavailable without matplotlib.
+    """
     if path.suffix not in _ENDINGS:
         raise Unsupported(f"cannot draw to {path}: it should end in {', '.join(_ENDINGS)}")
-    if path.is_dir() or not path.parent.is_dir():
-        raise Unsupported(f"cannot write {path}: no such folder, or a folder itself")
+    check(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -27,10 +29,10 @@ def checked(path: Path) -> None:
 
 
 def save(figure: Any, path: Path, dpi: int) -> None:
-    """Write matplotlib's figure in the format of the name's ending. Raises Unsupported."""
+    """Write matplotlib's figure in the format of the name's ending. Raises StoreError."""
     import matplotlib as mpl
 
     drawn = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "busbar"}):
         figure.savefig(drawn, format=path.suffix[1:], dpi=dpi)
-    write({path: drawn.getvalue()})
+    write(path, drawn.getvalue())

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from busbar.cpulist import members
 from reports.readers.rows import Row, listed
 from reports.record import WORKSHARING
-from topology.sources.cpulist import members
 
 __all__ = [
     "SHARED",

@@ -24,9 +24,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.statistics import interval
 from reports.inference import chi_squared_p, holm, likeness
 from reports.readers.rows import Row
-from reports.statistics import interval
 
 __all__ = ["Accused", "Delay", "How", "Observation", "accused", "delay", "observe", "speaks"]
 

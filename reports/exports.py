@@ -9,9 +9,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from busbar.statistics import interval
 from reports.cells import celled
 from reports.record import FORMAT, Result, Sample
-from reports.statistics import bandwidths, center, interval
+from reports.statistics import bandwidths, center
 
 __all__ = [
     "EXPORTS",

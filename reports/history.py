@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 
 from busbar.errors import ReportError
+from busbar.statistics import interval
 from reports.changes import Alarm, Cut, alarms, cuts
 from reports.compare import Difference, Key, by_key, differences, samples
 from reports.readers.rows import Row
-from reports.statistics import interval
 
 __all__ = ["Event", "History", "Point", "Series", "events", "history", "in_order"]
 

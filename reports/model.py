@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import ReportError
+from busbar.statistics import interval
 from collectives.catalogue import draft, spec
 from collectives.cost import cost
 from reports.growth import Growth, Verdict, grown, verdict
 from reports.readers.rows import Row
-from reports.statistics import interval
 
 __all__ = ["ALGORITHMS", "FORMULAS", "VOLUMES", "Cell", "Comparison", "Predict", "compare"]
 

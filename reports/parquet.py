@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import MissingLibrary, ReportError
+from busbar.printable import printable
 from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
-from reports.readers.printable import printable
 from reports.readers.rows import Run
 from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.record import FORMAT, Result

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from busbar import sizes as counts
 from busbar.errors import BusbarError, ReportError
-from collectives import sizes as counts
 from collectives.catalogue import draft, spec
 from collectives.model import nccl
 from collectives.model.fitfile import Fit, digest

@@ -16,8 +16,8 @@ from threading import Lock
 from typing import Protocol
 
 from busbar.errors import ReportError, StoreError
+from busbar.files import append, check, replace, special, write
 from reports.exports import CsvLines, Lines, nccl_json, to_json, to_object
-from reports.files import append, check, replace, special, write
 from reports.record import Result
 
 __all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]

@@ -8,12 +8,12 @@ from textwrap import wrap
 
 import numpy as np
 
+from busbar.statistics import interval
 from reports.cores import per_core_text
 from reports.inference import between_runs
 from reports.readers.rows import Row
 from reports.show import setting
 from reports.shown import rate, seconds, size_text
-from reports.statistics import interval
 
 __all__ = ["Winner", "winners", "winners_map"]
 

@@ -24,7 +24,6 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("topology.measure", ("collectives/model/",)),
         # A map that is simulated may have the rate of additions in its sweep.
         ("topology.sweep", ("collectives/model/", "collectives/simulate/machines/maps.py")),
-        ("topology.sources.cpulist", ("collectives/model/",)),
         ("native", ("collectives/transports/",)),
     ),
     "topology": (),
@@ -32,8 +31,6 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "reports": (
         ("topology.model", ("",)),
         ("topology", ("reports/machine.py",)),
-        # What ranks may run on stands in records as Linux writes it.
-        ("topology.sources.cpulist", ("reports/cores.py",)),
         ("collectives.cost", ("",)),
         # Predictions stand beside measured rows: one door, and the textbook's comparison.
         (
@@ -46,7 +43,6 @@ ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
             ),
         ),
         ("collectives.catalogue", ("reports/predicted.py", "reports/model.py")),
-        ("collectives.sizes", ("reports/predicted.py",)),
     ),
     "native": (),
 }

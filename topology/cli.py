@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import io
 import json
@@ -16,10 +15,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from busbar.errors import ProbeError
+from busbar.files import write
+from busbar.launchers import launched
+from busbar.printable import printable
 from topology.gather import gather
-from topology.launched import launched
 from topology.model import Topology
-from topology.views.plain import plain_word
 
 CLEAN, FOUND, BAD = 0, 1, 2
 _PROG = "python -m topology"
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     except ProbeError as error:
         sign = launched()
         if sign is None or sign.rank == 0:  # the others leave it the word
-            sys.stderr.write(plain_word(str(error)) + "\n")
+            sys.stderr.write(printable(str(error)) + "\n")
             sys.stderr.flush()
         else:
             time.sleep(sign.grace_s)
@@ -95,14 +95,14 @@ def _gathered(args: argparse.Namespace) -> Topology:
         raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before --from")
     topology, notes = gather(args.files)
     for note in notes:
-        sys.stderr.write(f"note: {plain_word(note)}\n")
+        sys.stderr.write(f"note: {printable(note)}\n")
     for gap in topology.lost:
-        sys.stderr.write(f"note: {plain_word(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
+        sys.stderr.write(f"note: {printable(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
     if topology.gaps:
         where, gap = "in the files" if args.files else "here", topology.gaps[0]
         sys.stderr.write(
             f"note: {len(topology.gaps)} question(s) without an answer {where}"
-            f" ({plain_word(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
+            f" ({printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
         )
     return topology
 
@@ -148,20 +148,7 @@ def _write(name: str, text: str) -> None:
     if name == "-":
         sys.stdout.write(text)
         return
-    place = Path(name).resolve()
-    # A file is replaced when the new one is whole; a pipe or a device is written to.
-    plain_file = place.is_file() or not place.exists()
-    part = place.with_name(f".{place.name}.{os.getpid()}.part") if plain_file else place
-    try:
-        part.write_text(text, encoding="utf-8")
-        if plain_file:
-            part.replace(place)
-    except OSError as error:
-        raise ProbeError(name, f"cannot be written: {error.strerror or error}") from None
-    finally:
-        if plain_file:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+    write(Path(name), text.encode())
     sys.stderr.write(f"wrote {name}\n")
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, floor, sqrt
 from statistics import median
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
+from busbar.statistics import interval
 from topology.model import Device, Kind, Topology
-from topology.sources.cpulist import members
 
 Pair = tuple[int, int]
 #: Below this a difference is of no consequence, however narrow the intervals are.
@@ -103,17 +103,12 @@ class Estimate:
 def estimate(samples: Sequence[float]) -> Estimate:
     """Return the median and its 95 % interval by order statistics (Le Boudec 2010).
 
-    Ranks floor((n - 1.96 sqrt n) / 2) and ceil(1 + (n + 1.96 sqrt n) / 2), counted from 1; for n of 5
-    or fewer, and where the ranks leave the samples, the extremes. Raises ValueError without samples.
+    Of five or fewer the interval is from the least to the greatest. Raises ValueError without any.
     """
     if not samples:
         raise ValueError("no samples to take a median of")
-    ordered = sorted(samples)
-    n = len(ordered)
-    spread = 1.96 * sqrt(n)
-    low = max(1, floor((n - spread) / 2)) if n > 5 else 1
-    high = min(n, ceil(1 + (n + spread) / 2)) if n > 5 else n
-    return Estimate(median(ordered), ordered[low - 1], ordered[high - 1])
+    low, high = interval(samples) or (min(samples), max(samples))
+    return Estimate(median(samples), low, high)
 
 
 Matrix = Mapping[tuple[str, str], Estimate]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,16 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from busbar.errors import ProbeError
+from busbar.arguments import whole
+from busbar.cpulist import members
+from busbar.errors import BusbarError, ProbeError
+from busbar.files import check
+from busbar.printable import printable_lines
+from busbar.sizes import parse_size
 from topology.exchange import BUILT_IN, Exchange, find
 from topology.measure import QUANTITIES, Pair, Place, matrix
 from topology.merge import merge
 from topology.model import Topology
 from topology.sources import own_json
-from topology.sources.cpulist import members
 from topology.sweep import Samples
 from topology.views import measured as view
-from topology.views.plain import plain
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from topology.measure_mpi import Settings
 
 T = TypeVar("T")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _MOST = 1 << 28
 
 
@@ -47,7 +48,11 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="a bandwidth message (default: 1M)",
     )
     parser.add_argument(
-        "--repetitions", type=_count, default=30, metavar="N", help="windows timed (default: 30)"
+        "--repetitions",
+        type=whole(1, "windows", 100_000),
+        default=30,
+        metavar="N",
+        help="windows timed (default: 30)",
     )
     parser.add_argument(
         "--transport",
@@ -68,17 +73,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def _size(word: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,12})([KMG]?)", word)
-    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    try:
+        size = parse_size(word)
+    except BusbarError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
     if not 8 <= size <= _MOST:
         raise argparse.ArgumentTypeError(f"{word!r} is no size from 8 to 256M, such as 64K")
     return size
-
-
-def _count(word: str) -> int:
-    if not word.isdecimal() or not 1 <= int(word[:9]) <= 100_000:
-        raise argparse.ArgumentTypeError(f"{word!r} is no number from 1 to 100000")
-    return int(word)
 
 
 def run(
@@ -89,7 +90,7 @@ def run(
 
     try:
         comm = measure_mpi.world()
-    except ProbeError:
+    except BusbarError:
         if not args.files:
             raise
         _report(args, _only_measured(gather()), write)
@@ -112,13 +113,13 @@ def run(
         schedule = measure_mpi.schedule_of(places, settings)
         found = measure_mpi.measure(comm, places, schedule, exchange, settings, _progress)
         swept = _swept(comm, schedule, exchange, settings)
-    except ProbeError as error:
+    except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
         sys.stderr.flush()
         # A launcher throws away what it has not read yet when it is told of an abort.
         time.sleep(0.3)
-        comm.Abort(2)
+        comm.Abort(error.exit_status)
         raise
     exchange.close()
     if found is not None and machine is not None:
@@ -131,7 +132,7 @@ def run(
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(found.places):
             sys.stderr.write(
-                f"note: {ranks} ranks share {cpus} CPUs of {plain(host)}: pairs took turns"
+                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took turns"
             )
             sys.stderr.write(" on them, and what was measured is the scheduler as well\n")
         _report(args, whole, write)
@@ -157,13 +158,13 @@ class _Elsewhere(Exception):
 
 
 def _together(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
-    """Do it on all ranks: where any fails, the first of them raises its ProbeError, others _Elsewhere."""
+    """Do it on all ranks: where any fails, the first of them raises its error, others _Elsewhere."""
     from topology.measure_mpi import first_in_trouble
 
     trouble = None
     try:
         result = action()
-    except ProbeError as error:
+    except BusbarError as error:
         trouble = error
     speaker = first_in_trouble(comm, trouble is None)
     if speaker is None:
@@ -174,7 +175,8 @@ def _together(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
 
 
 def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topology:
-    _writable(args.output)
+    if args.output and args.output != "-":
+        check(Path(args.output))
     return gather()
 
 
@@ -196,12 +198,6 @@ def crowded(places: Sequence[Place]) -> list[tuple[str, int, int]]:
         if 0 < len(cpus) < len(here):
             found.append((host, len(here), len(cpus)))
     return found
-
-
-def _writable(name: str | None) -> None:
-    """Refuse, before anything is measured, an output that could not be written after it."""
-    if name and name != "-" and not Path(name).resolve().parent.is_dir():
-        raise ProbeError(name, "cannot be written: no such folder")
 
 
 def _only_measured(topology: Topology) -> Topology:

@@ -7,21 +7,20 @@ added. `topology.mpi_exchange` moves the bytes unless another `Exchange` is give
 
 from __future__ import annotations
 
-import atexit
-import os
 import socket
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from busbar.errors import ProbeError
+from busbar.cpulist import listed
+from busbar.errors import ProbeError, Unsupported
+from busbar.host import cores, numa_nodes
+from busbar.launchers import wrong_library
+from busbar.mpi import library_version, load_mpi
 from topology.exchange import BUILT_IN, Exchange
-from topology.launched import wrong_library
 from topology.measure import (
     QUANTITIES,
     Estimate,
@@ -32,7 +31,6 @@ from topology.measure import (
     rounds,
     with_cpus,
 )
-from topology.sources.cpulist import listed, members
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -74,26 +72,14 @@ class Measured:
 def world() -> MPI.Intracomm:
     """Return MPI's world.
 
-    ProbeError when mpi4py or MPI is missing, the launcher is another MPI's, or there is only one rank.
+    Raises Unavailable without mpi4py or MPI, Unsupported where the launcher is another MPI's, and
+    ProbeError for one rank.
     """
-    try:
-        import mpi4py
-
-        # Loaded, not started: under another MPI's launcher some libraries end the process there.
-        mpi4py.rc.initialize = False
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"\s*suspicious MPI execution environment")
-            from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        reason = f"MPI cannot be used here ({error}); pip install 'busbar[mpi]'"
-        raise ProbeError("measure", reason) from None
-    wrong = wrong_library(_library(MPI.Get_library_version()).split(",")[0])
+    # Loaded, not started: under another MPI's launcher some libraries end the process there.
+    wrong = wrong_library(library_version(load_mpi(initialize=False)))
     if wrong is not None:
-        raise ProbeError("measure", wrong)
-    if not MPI.Is_initialized():
-        MPI.Init_thread()
-        atexit.register(MPI.Finalize)
-    comm = MPI.COMM_WORLD
+        raise Unsupported(wrong)
+    comm: MPI.Intracomm = load_mpi().COMM_WORLD
     if comm.size < 2:
         raise ProbeError(
             "measure",
@@ -200,8 +186,9 @@ def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) 
 
 def places_of(comm: MPI.Intracomm) -> tuple[Place, ...]:
     """Return everyone's host and CPUs, gathered as fixed-size text; collective."""
-    cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    numa = _numa(set(cpus))
+    cpus = cores()
+    # The NUMA node that holds all of them, if one does.
+    numa = next((n for n, has in numa_nodes().items() if cpus and set(cpus) <= set(has)), None)
     text = f"{socket.gethostname()[:200]}\n{listed(cpus)[:600]}\n{'' if numa is None else numa}"
     mine = np.zeros(_TEXT, dtype=np.uint8)
     raw = text.encode()
@@ -210,15 +197,3 @@ def places_of(comm: MPI.Intracomm) -> tuple[Place, ...]:
     comm.Allgather(mine, everyone)
     rows = [bytes(row).rstrip(b"\0").decode("utf-8", "replace").split("\n") for row in everyone]
     return tuple(Place(host, cpus, int(n) if n else None) for host, cpus, n in rows)
-
-
-def _numa(cpus: set[int]) -> int | None:
-    """The NUMA node that holds all of these CPUs, or None (unbound, or no sysfs)."""
-    for folder in sorted(Path("/sys/devices/system/node").glob("node[0-9]*")):
-        try:
-            inside = members((folder / "cpulist").read_text().strip()) or []
-        except OSError:
-            continue
-        if cpus and cpus <= set(inside):
-            return int(folder.name.removeprefix("node"))
-    return None

@@ -18,11 +18,11 @@ from bench.tuning.predicted import predicted
 from bench.tuning.rules import LIBRARY, Rules, dump
 from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
+from busbar.arguments import Parser
 from busbar.errors import BusbarError, ReportError, Unsupported
+from busbar.files import write
 from collectives import catalogue
-from collectives.usage import Parser
 from reports.expect import parse_share
-from reports.files import write
 
 __all__ = ["main"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bench.tuning.rules import ANY, Rules
-from collectives.sizes import human
+from busbar.sizes import human
 
 __all__ = ["table"]
 

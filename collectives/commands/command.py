@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS, Unsaid, ranks
 from collectives.catalogue import (
     algorithm,
     algorithms,
@@ -18,7 +19,6 @@ from collectives.catalogue import (
     spec,
 )
 from collectives.msccl import cli as files
-from collectives.sizes import MOST_RANKS, Unsaid, ranks
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
+from busbar.sizes import parse_size, sweep
 from collectives.bounds import bound
 from collectives.catalogue import from_file
 from collectives.commands.command import (
@@ -20,7 +21,6 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
-from collectives.sizes import parse_size, sweep
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
+from busbar.files import write
+from busbar.sizes import short
 from collectives.commands.command import Command, new_table, show
-from collectives.files import write
-from collectives.sizes import short
 
 if TYPE_CHECKING:
     from collectives.model.costs import Costs, Curve
@@ -39,7 +39,7 @@ def _fit(options: argparse.Namespace) -> int:
     if len({c.transport for c in costs}) > 1:
         raise Unsupported("the files were measured over several transports; fit each by itself")
     if options.out is not None:
-        write({options.out: dump(costs).encode()})
+        write(options.out, dump(costs).encode())
         print(f"wrote {options.out}", file=sys.stderr)
     for each in costs:
         show(*_shown(each))

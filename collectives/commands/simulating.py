@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
+from busbar.sizes import human, parse_size, ranks, sweep
 from collectives.catalogue import algorithms, collectives, draft, from_file, spec
 from collectives.commands.command import Command, asked, new_table, schedule_options, show
-from collectives.sizes import human, parse_size, ranks, sweep
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from busbar.errors import ScheduleError, Unsupported
+from busbar.sizes import ranks
 from collectives.catalogue import build, from_file, spec
 from collectives.commands.command import (
     Command,
@@ -15,7 +16,6 @@ from collectives.commands.command import (
     show,
 )
 from collectives.msccl import cli as files
-from collectives.sizes import ranks
 
 __all__ = ["COMMAND"]
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["BURST", "Costs", "Curve", "Link", "Shared"]
+from topology.sweep import BURST
+
+__all__ = ["Costs", "Curve", "Link", "Shared"]
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Interval = tuple[float, float]
-#: Messages each way of what `Link.burst` stands for; as `topology.sweep.BURST`.
-BURST = 4
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.cpulist import members
 from topology.model import Device, Kind, Level, Topology
-from topology.sources.cpulist import members
 
 __all__ = [
     "CLASSES",

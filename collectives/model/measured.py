@@ -9,6 +9,7 @@ from statistics import median
 
 import numpy as np
 
+from busbar.cpulist import members
 from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitting import fit
@@ -16,7 +17,6 @@ from collectives.model.machine import Classes
 from collectives.model.shm.curves import shared
 from topology.measure import matrix
 from topology.model import Kind, Topology
-from topology.sources.cpulist import members
 from topology.sweep import SMALLEST, SWEPT, Swept, first, swept
 
 __all__ = ["costs_of", "two_points"]

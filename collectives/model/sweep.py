@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS
 from collectives.bounds import bound
 from collectives.catalogue import draft, from_file, spec
 from collectives.cost import Cost, cost
 from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
 from collectives.schedule import Schedule
-from collectives.sizes import MOST_RANKS
 from collectives.spec import Collective
 
 __all__ = [

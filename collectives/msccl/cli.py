@@ -8,10 +8,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from busbar.arguments import number, whole
 from busbar.errors import ScheduleError, Unsupported
+from busbar.files import write_all
+from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
 from collectives.catalogue import build, from_file, parse, spec
 from collectives.cost import cost
-from collectives.files import write
 from collectives.layout import Layout
 from collectives.model.sweep import moves_about
 from collectives.msccl.convert import convert
@@ -22,8 +24,6 @@ from collectives.msccl.model import PROTOCOLS, Algorithm
 from collectives.msccl.parse import MOST_GPUS, read
 from collectives.msccl.parse import parse as parse_xml
 from collectives.msccl.prove import Proof, prove
-from collectives.sizes import MOST_BYTES, Unsaid, human, ranks
-from collectives.usage import number, whole
 
 __all__ = ["EXPORT", "IMPORT", "describe", "verify"]
 
@@ -199,7 +199,7 @@ def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
                 said = time.monotonic()
                 print(f"{len(sizes)} files, {human(sum(sizes.values()))} so far", file=sys.stderr)
 
-    write(places())
+    write_all(places())
     for path, size in sizes.items():
         print(f"{path}: {size} bytes", file=sys.stderr)
 

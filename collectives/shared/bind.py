@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.errors import Unsupported
+from busbar.host import cores as cores_here
+from busbar.host import numa_nodes
 
 __all__ = ["BINDINGS", "bind", "cores_of", "place_cores", "turn_group"]
 
@@ -28,21 +30,6 @@ def turn_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled"
     except OSError:
         grouped = False
     return os.getsid(0) if grouped else 0
-
-
-def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> list[list[int]]:
-    """The cores of every NUMA node that has any; empty where the kernel does not say."""
-    lists = sorted(root.glob("node[0-9]*/cpulist"), key=lambda path: int(path.parent.name[4:]))
-    return [cores for cores in (_cores(path.read_text()) for path in lists) if cores]
-
-
-def _cores(text: str) -> list[int]:
-    """``0-2,8`` as numbers."""
-    found: list[int] = []
-    for part in filter(None, text.strip().split(",")):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def place_cores(
@@ -73,7 +60,7 @@ def place_cores(
 
 def bind(binding: str, local_rank: int, nlocal: int) -> list[int]:
     """Pin this process (or this thread) and return its cores; before memory is first touched."""
-    allowed = sorted(os.sched_getaffinity(0))
-    cores = place_cores(binding, local_rank, nlocal, allowed, numa_nodes())
+    nodes = list(numa_nodes().values())
+    cores = place_cores(binding, local_rank, nlocal, cores_here(), nodes)
     os.sched_setaffinity(0, cores)
     return cores

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.mpi import library_version, load_mpi
+from busbar.mpi import library_version, load_mpi
 from collectives.world import How, Json
 
 __all__ = ["MpiWorld"]

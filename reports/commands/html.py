@@ -22,8 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the page and print its name."""
+    from busbar.files import write
     from reports.expect import parse_rate
-    from reports.files import write
     from reports.machine import read_machine
     from reports.page import page
 

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         if options.out is None:
             sys.stdout.write(data)
         else:
-            from reports.files import write
+            from busbar.files import write
 
             write(options.out, data.encode())
     return status

@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables and the verdict, and draw the figure."""
-    from reports.files import write
+    from busbar.files import write
     from reports.model import compare
     from reports.model_figure import picture
     from reports.predicted import open_machine, rank_counts, sweep_sizes

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
-from reports.readers.printable import printable
+from busbar.printable import printable
 from reports.reading import read
 
 if TYPE_CHECKING:

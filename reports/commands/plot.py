@@ -27,8 +27,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the figures and print their names."""
+    from busbar.files import write
     from reports.expect import parse_rate
-    from reports.files import write
     from reports.machine import read_machine
     from reports.plot import figures
 

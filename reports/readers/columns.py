@@ -13,8 +13,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from busbar.statistics import interval_ranks
 from reports.readers.rows import Row
-from reports.statistics import interval_ranks
 
 __all__ = [
     "HEAD",

@@ -1,27 +1,20 @@
-"""What a file says, made safe to print: its names may hold a terminal's commands and line breaks."""
+"""Readings whose texts are safe to print (`busbar.printable`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
-from unicodedata import category
 
+from busbar.printable import printable
 from reports.readers.columns import Coded, Rows
 from reports.readers.rows import Note, Reading, Row, Run
 
-__all__ = ["cleaned", "printable"]
+__all__ = ["cleaned"]
 
 # A note may quote a word of the file, which may be as long as the file.
 _LONGEST_NOTE = 400
 _TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")
-
-
-def printable(text: str) -> str:
-    """The text with a question mark for all that is no character to be seen, and for line breaks."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or category(c) == "Zs" else "?" for c in text)
 
 
 def cleaned(found: Reading) -> Reading:

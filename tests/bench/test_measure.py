@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.measure import FEWEST, Timed, Timing, measure
+from busbar.statistics import interval
 from collectives.worlds.inproc import InprocWorld, run
-from reports.statistics import interval
 
 
 class _Clock:

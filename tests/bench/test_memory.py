@@ -26,10 +26,10 @@ from bench.pace import Pace
 from bench.rows import Bench, Case
 from bench.sampler import Gauges
 from busbar.errors import Unavailable
+from busbar.sizes import human
 from collectives.catalogue import build, spec
 from collectives.ops import op
 from collectives.plan import Plan
-from collectives.sizes import human
 from collectives.transport import Action, LibraryCall
 from collectives.transports.inproc import InprocTransport
 from collectives.transports.shm import ShmTransport

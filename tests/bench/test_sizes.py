@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.sizes import parse_size, sweep
+from busbar.sizes import parse_size, sweep
 
 
 @given(st.integers(0, 4096), st.sampled_from([("", 1), ("K", 2**10), ("m", 2**20), ("G", 2**30)]))

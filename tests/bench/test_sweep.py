@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bench.memory
-from bench.environment import hostname
+from busbar.host import hostname
 from collectives.transports import inproc
 from reports.readers import own
 from reports.record import FORMAT, Result

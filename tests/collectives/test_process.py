@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.errors import Unsupported
-from collectives.files import write
-from collectives.process import CLOSED, INTERRUPTED
+from busbar.process import CLOSED, INTERRUPTED
 from tests.conftest import REPO, environment, interruptible
 
 DOORS = (
@@ -110,29 +108,3 @@ def test_ctrl_c_before_anything_is_silent(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (INTERRUPTED, "")
-
-
-def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
-    """Rule: of several files all are written or none, and nothing else is left beside them."""
-    write({tmp_path / "a": b"1", tmp_path / "b": b"2"})
-    (tmp_path / "link").symlink_to("a")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(Unsupported, match="folder: it is a folder"):
-        write({tmp_path / "a": b"3", tmp_path / "folder": b"4"})
-    assert (tmp_path / "a").read_bytes() == b"1"
-    write({tmp_path / "link": b"5"})
-    assert (tmp_path / "a").read_bytes() == b"5" and (tmp_path / "link").is_symlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder", "link"]
-
-
-def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
-    """Rule: a pipe (so also /dev/null, /dev/full) is written to and stays what it is."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        write({pipe: b"text"})
-        assert os.read(reading, 10) == b"text"
-    finally:
-        os.close(reading)
-    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
+from busbar.host import numa_nodes
 from collectives.catalogue import spec
 from collectives.layout import Layout
-from collectives.shared.bind import cores_of, numa_nodes, place_cores, turn_group
+from collectives.shared.bind import cores_of, place_cores, turn_group
 from collectives.shared.ceiling import Ceiling, Least, least, probe
 from collectives.worlds.inproc import InprocWorld, run
 
@@ -50,8 +51,8 @@ def test_nodes_are_read_from_the_kernel_in_their_order(tmp_path: Path) -> None:
     for node, cores in (("node10", "8,10-11\n"), ("node2", "0-2\n"), ("node3", "\n")):
         (tmp_path / node).mkdir()
         (tmp_path / node / "cpulist").write_text(cores)
-    assert numa_nodes(tmp_path) == [[0, 1, 2], [8, 10, 11]]
-    assert numa_nodes(tmp_path / "none") == []
+    assert list(numa_nodes(tmp_path).values()) == [[0, 1, 2], [8, 10, 11]]
+    assert numa_nodes(tmp_path / "none") == {}
 
 
 def test_ranks_of_several_sessions_do_not_pass_a_core_on(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_a_sweep_passes_over_rank_counts_that_do_not_go(capsys: pytest.CaptureFi
             ("ring,ps", "--machine", "ring", "--svg", "a.svg"),
             "draws the link loads of one algorithm",
         ),
-        (("ring", "--machine", "ring", "--svg", "no/such/a.svg"), "no such folder"),
+        (("ring", "--machine", "ring", "--svg", "no/such/a.svg"), "there is no folder no/such"),
         (("ring", "--machine", "ring", "--svg", "a.gif"), "it should end in .svg, .png"),
         (("no.xml", "--machine", "ring"), "no.xml"),
         (("ring",), "--machine"),

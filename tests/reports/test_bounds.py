@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
+from busbar.printable import printable
 from reports import cli
 from reports.cells import celled, uncelled
 from reports.expect import parse_rate, parse_share
@@ -24,7 +25,6 @@ from reports.exports import to_csv, to_jsonl
 from reports.imported import to_csv as imported_csv
 from reports.parquet import to_parquet
 from reports.readers.nccl_lines import number
-from reports.readers.printable import printable
 from reports.reading import parse, read
 from reports.record import Result, Sample
 from tests.reports.logs import DOCUMENT, OLD

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
+from busbar.statistics import interval
 from reports import load
 from reports.exports import to_jsonl
 from reports.folding import folded
@@ -19,7 +20,6 @@ from reports.parquet import to_parquet
 from reports.readers import arrow, own
 from reports.readers.rows import Row
 from reports.record import FORMAT, Result, Sample
-from reports.statistics import interval
 
 pytest.importorskip("pyarrow")
 

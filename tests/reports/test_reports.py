@@ -7,10 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.statistics import interval
 from reports.exports import to_csv, to_jsonl
 from reports.nccl_table import number, row
 from reports.record import Result, Sample
-from reports.statistics import bandwidths, center, interval, relative_width
+from reports.statistics import bandwidths, center, relative_width
 from reports.summary import summary
 from tests.reports.runs import allreduce
 

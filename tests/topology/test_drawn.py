@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.model import Kind, Topology
 from topology.sources import hwloc, nccl_xml, recognise
-from topology.sources.cpulist import members
 from topology.views import findings
 
 from . import drawn, drawn_hwloc

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
 from topology.facts import Fact
 from topology.model import Device, Kind, Topology
-from topology.sources.cpulist import members
 
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from busbar.cpulist import members
+from busbar.launchers import mpirun_beside
 from topology.facts import Fact
-from topology.launched import mpirun_beside
 from topology.measure import (
     MARGIN,
     Estimate,
@@ -37,7 +38,6 @@ from topology.measured_map import as_topology
 from topology.merge import merge
 from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
-from topology.sources.cpulist import members
 from topology.views import measured as view
 
 from .machines import switched

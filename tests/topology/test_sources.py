@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from busbar import cpulist
 from busbar.errors import ProbeError
 from topology.merge import merge
 from topology.model import Kind, Level, LinkKind
 from topology.sources import (
     bandwidth,
-    cpulist,
     hwloc,
     nccl_xml,
     nccl_xml_out,

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from bench.options import parse_choice
 from bench.tuning import rules as tuning
 from bench.work import read_counts
+from busbar import cpulist
 from busbar.errors import BusbarError, ProbeError, ReportError
 from collectives import catalogue, sizes
 from collectives.model import fitfile, nccl
@@ -35,7 +36,7 @@ from reports.reading import read
 from tests.torture import seeds
 from topology import busid
 from topology.findings import check
-from topology.sources import cpulist, own_json
+from topology.sources import own_json
 from topology.views import findings as findings_view
 from topology.views import matrix, tree
 

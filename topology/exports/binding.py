@@ -5,9 +5,9 @@ Formats: Open MPI's mpirun(1) (rankfiles), MPICH's Hydra (-bind-to user), Slurm'
 
 from __future__ import annotations
 
+from busbar.cpulist import listed
 from topology.exports.cpus import core_numbers, shares
 from topology.model import Topology
-from topology.sources.cpulist import listed
 
 Order = tuple[str, ...]
 

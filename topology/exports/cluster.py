@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from busbar.cpulist import listed, members
 from busbar.errors import ProbeError
 from topology.exports.cpus import affinity, core_numbers
 from topology.model import Device, Kind, Topology
-from topology.sources.cpulist import listed, members
 
 _PREFIX = "topology.busbar"
 _LABEL_MAX = 63

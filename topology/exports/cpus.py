@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.model import Kind, Topology
-from topology.sources.cpulist import members
 
 
 def affinity(topology: Topology, id: str) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import textwrap
 
+from busbar.printable import printable_lines
 from topology.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.why import hop_words, rate, reasons, short
-from topology.views.plain import plain
 
 _SHOWN = 12
 
@@ -35,7 +35,7 @@ def text(ranking: Ranking, width: int = 80) -> str:
     if len(ranking.tiers) > 1:
         lines += ["", "tiers:"]
         lines += [f"  {_tier(tier)}" for tier in ranking.tiers]
-    return plain("\n".join(row for line in lines for row in _wrapped(line, width)) + "\n")
+    return printable_lines("\n".join(row for line in lines for row in _wrapped(line, width)) + "\n")
 
 
 def _wrapped(line: str, width: int) -> list[str]:

@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
 from topology.busid import canonical
 from topology.facts import Value
 from topology.model import Kind, Topology
 from topology.sources.command import run
-from topology.sources.cpulist import from_mask
 from topology.sources.draft import Draft
 from topology.sources.hwloc_links import add_links
 from topology.sources.hwloc_pci import NEW, OLD, OsKinds, Pci, infos

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from busbar.cpulist import listed
 from busbar.errors import ProbeError
 from topology.busid import canonical
 from topology.facts import Value
 from topology.model import Kind, Level, LinkKind, Topology
-from topology.sources.cpulist import listed
 from topology.sources.draft import Draft
 from topology.sources.nvml_ask import NAME, P2P, ask
 from topology.sources.text import loaded

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.busid import canonical
 from topology.model import Kind, Topology
-from topology.sources.cpulist import members
 from topology.sources.draft import Draft
 from topology.sources.pcitree import Function, place, root_of
 from topology.sources.sysfs_cpu import Cpus

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from busbar.cpulist import MAX_CPU, listed, members
 from busbar.errors import ProbeError
 from topology.model import Kind
-from topology.sources.cpulist import MAX_CPU, listed, members
 from topology.sources.draft import Draft
 
 _UNITS = {"K": 2**10, "M": 2**20, "": 1}

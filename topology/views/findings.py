@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from busbar.printable import printable_lines
 from topology.finding import Finding
 from topology.model import Topology
-from topology.views.plain import plain
 
 
 def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
@@ -16,7 +16,7 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
     if not found:
         what = f"{len(topology.gpus)} GPU(s), {len(topology.nics)} NIC(s)"
         lost = "".join(f"; {gap.subject}: {gap.reason}" for gap in topology.lost)
-        return plain(f"no findings: {what}, as far as {sources} can tell{lost}\n")
+        return printable_lines(f"no findings: {what}, as far as {sources} can tell{lost}\n")
     lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
     for place, finding in enumerate(found, 1):
         lines += _wrapped(f"{place}. ", f"{finding.summary}  [{finding.code}]", width)
@@ -28,7 +28,7 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
             if body:
                 lines += _wrapped(f"   {head + ':':10}", body, width)
         lines.append("")
-    return plain("\n".join(lines[:-1]) + "\n")
+    return printable_lines("\n".join(lines[:-1]) + "\n")
 
 
 def _wrapped(head: str, body: str, width: int) -> list[str]:

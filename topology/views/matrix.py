@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 
+from busbar.printable import printable
 from topology.exports.cpus import affinity
 from topology.model import Device, Kind, Topology
-from topology.views.plain import plain_word
 
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _UNDERLINE = ("\x1b[4m", "\x1b[0m")
@@ -36,7 +36,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         return ""
     columns = _columns(topology)
     on, off = _UNDERLINE if underline else ("", "")
-    header = "\t".join(plain_word(word) for word in (*(end.id for end in ends), *columns))
+    header = "\t".join(printable(word) for word in (*(end.id for end in ends), *columns))
     lines = [f"\t{on}{header}{off}"]
     cells = topology.matrix()
     for end, row in zip(ends, cells, strict=True):
@@ -45,7 +45,7 @@ def text(topology: Topology, underline: bool = False) -> str:
         if len(tail) == len(_COLUMNS):
             # nvidia-smi has one tab too many before the last column, and NICs have it empty.
             tail.insert(2, "")
-        lines.append("\t".join(map(plain_word, [end.id, *shown, *tail])))
+        lines.append("\t".join(map(printable, [end.id, *shown, *tail])))
     legend = _LEGEND
     if any("?" in row for row in cells):
         legend += "  ?    = No source says\n"
@@ -66,7 +66,7 @@ def as_csv(topology: Topology) -> str:
 
 def _cell(text: str) -> str:
     """A text that no terminal and no spreadsheet takes for a command."""
-    safe = plain_word(text)
+    safe = printable(text)
     return f"'{safe}" if safe.startswith(("=", "+", "-", "@")) else safe
 
 
@@ -100,5 +100,5 @@ def _numa(topology: Topology, gpu: Device) -> str:
 
 def _nic_legend(topology: Topology) -> str:
     named = [(end.id, end.net_name) for end in topology.endpoints if end.kind is not Kind.GPU]
-    lines = [plain_word(f"  {id}: {name}") for id, name in named if name]
+    lines = [printable(f"  {id}: {name}") for id, name in named if name]
     return "\nNIC Legend:\n\n" + "\n".join(lines) + "\n" if lines else ""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
+from busbar.printable import printable, printable_lines
 from topology.measure import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
 from topology.model import Topology
-from topology.views.plain import plain, plain_word
 
 #: Title, factor from the inner unit, and how many digits, by quantity.
 _SHOWN = {
@@ -29,7 +29,7 @@ def text(topology: Topology) -> str:
             parts.append(_matrix(topology, name, cells, found))
             parts.append(_classes(topology, name, cells))
             parts += [_slow(name, found)] if found else []
-    return plain("\n".join(parts))
+    return printable_lines("\n".join(parts))
 
 
 def _ids(topology: Topology, cells: dict[tuple[str, str], Estimate]) -> list[str]:
@@ -57,7 +57,7 @@ def _matrix(
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
         " ".join(
-            plain_word(word).ljust(width) if at == 0 else plain_word(word).rjust(width)
+            printable(word).ljust(width) if at == 0 else printable(word).rjust(width)
             for at, (word, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 
+from busbar.cpulist import listed, members
+from busbar.printable import printable, printable_lines
 from topology.model import Device, Kind, Topology
-from topology.sources.cpulist import listed, members
 from topology.views.facts import shown, summary, title
-from topology.views.plain import plain, plain_word
 
 
 def text(topology: Topology, width: int = 80) -> str:
@@ -23,18 +23,18 @@ def text(topology: Topology, width: int = 80) -> str:
 
     def grow(branch: Tree, devices: tuple[Device, ...]) -> None:
         for line, below in _lines(topology, devices):
-            grow(branch.add(Text(plain_word(line))), below)
+            grow(branch.add(Text(printable(line))), below)
 
     roots = tuple(d for d in topology.devices if d.parent is None and d.kind is not Kind.SWITCH)
     switches = topology.of(Kind.SWITCH)
     head = f"machine, as said by {', '.join(topology.sources) or 'nobody'}"
-    root = Tree(Text(plain_word(head)))
+    root = Tree(Text(printable(head)))
     grow(root, roots)
     if switches:
         grow(root, switches)
     out = io.StringIO()
     Console(file=out, width=width, color_system=None, legacy_windows=False).print(root)
-    return plain("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
+    return printable_lines("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
 
 
 def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:

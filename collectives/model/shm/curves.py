@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from collectives.model.costs import BURST, Curve, Shared
+from collectives.model.costs import Curve, Shared
 from collectives.shared.fast import EAGER_BYTES, crossing_window_bytes
-from topology.sweep import TRIPS, Swept
+from topology.sweep import BURST, TRIPS, Swept
 
 __all__ = ["shared"]
 

@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from collectives.model.costs import BURST, Curve, Link, Shared
+from collectives.model.costs import Curve, Link, Shared
+from topology.sweep import BURST
 
 __all__ = ["Between", "Rates", "rates"]
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from topology.launched import launched, wrong_library, wrong_size
+from busbar.launchers import launched, wrong_library, wrong_size
 
 
 def test_nothing_in_the_environment_means_started_by_hand() -> None:

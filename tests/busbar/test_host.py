@@ -1,4 +1,4 @@
-"""What a record says of the software that measured."""
+"""What this installation says of itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import environment
+from busbar import host
 
-ROOT = Path(environment.__file__).resolve().parent.parent
+ROOT = Path(host.__file__).resolve().parent.parent
 
 
 def _never(name: str) -> str:
@@ -26,12 +26,12 @@ def test_the_version_is_declared_in_one_place(
         pytest.skip("not a checkout")
     declared = re.search(r'^version = "(.+)"$', project.read_text(), re.MULTILINE)
     assert declared is not None
-    monkeypatch.setattr(environment, "version", _never)
-    asked = environment.busbar_version.__wrapped__
+    monkeypatch.setattr(host, "version", _never)
+    asked = host.busbar_version.__wrapped__
     assert asked() == declared.group(1)
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "bench" / "environment.py"))
+    monkeypatch.setattr(host, "_ROOT", tmp_path)
     assert asked() == "unknown"
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\nversion = "7"\n')
     assert asked() == "unknown"
-    monkeypatch.setattr(environment, "version", lambda name: "3.1")
+    monkeypatch.setattr(host, "version", lambda name: "3.1")
     assert asked() == "3.1"

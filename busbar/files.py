@@ -1,0 +1,135 @@
+"""Files that are whole at every moment: replaced at once, or grown by one write at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from busbar.errors import StoreError
+
+__all__ = ["append", "check", "replace", "special", "write", "write_all"]
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file whole, or not at all. Raises StoreError."""
+    write_all([(path, data)])
+
+
+def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
+    """Write all of these or none: each beside its place first, then all into their places.
+
+    Files may come one at a time, so that not all of them need to be in memory. What is no file (a
+    pipe, a terminal, /dev/null) is written to at once, never replaced. Raises StoreError.
+    """
+    parts: dict[Path, Path] = {}
+    path = Path()
+    try:
+        for path, data in files:
+            if path.is_dir():
+                raise StoreError(f"{path}: is a folder; name a file in it")
+            if special(path):
+                path.write_bytes(data)
+                continue
+            parts[path] = _neighbour(path)
+            _beside(parts[path], data)
+        for path, part in parts.items():
+            _take(part, path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+    finally:  # an interrupt leaves no half file either
+        for part in parts.values():
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Give a file new content, at once and on disk. Raises OSError; the file is then as it was.
+
+    What a link leads to gets it, and the link stays.
+    """
+    if special(path):
+        path.write_bytes(data)
+        return
+    part = _neighbour(path)
+    try:
+        _beside(part, data)
+        _take(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def check(path: Path) -> None:
+    """Raise StoreError at once where a file could not be written after hours of measuring."""
+    folder = path.parent
+    if path.is_dir():
+        raise StoreError(f"{path}: is a folder; name a file in it")
+    if not folder.is_dir():
+        raise StoreError(f"{path}: there is no folder {folder}")
+    try:
+        if special(path):
+            with path.open("ab"):
+                return
+        probe = _neighbour(path)
+        try:
+            probe.write_bytes(b"\n")
+        finally:
+            probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def special(path: Path) -> bool:
+    """A pipe, a terminal, /dev/full: written to, never replaced."""
+    return path.exists() and not path.is_file()
+
+
+def append(file: int, data: bytes, wait: bool = True) -> None:
+    """Append all of the data and ``wait`` for the disk. Raises OSError; the file is then as it was."""
+    size = os.fstat(file).st_size
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        if wait:
+            _sync(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, size)
+        raise
+
+
+def _neighbour(path: Path) -> Path:
+    """Where a file is made: beside what a link leads to, so that it can take its place at once."""
+    path = path.resolve()
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _beside(part: Path, data: bytes) -> None:
+    with part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _take(part: Path, path: Path) -> None:
+    path = path.resolve()
+    part.replace(path)
+    # A name is on disk when its folder is; not every file system can.
+    with contextlib.suppress(OSError):
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _sync(file: int) -> None:
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a pipe has no disk to wait for
+            raise

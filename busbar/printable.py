@@ -1,0 +1,19 @@
+"""Text that is safe to print: names in a file that someone sent may hold a terminal's commands."""
+
+from __future__ import annotations
+
+from unicodedata import category
+
+__all__ = ["printable", "printable_lines"]
+
+
+def printable(text: str) -> str:
+    """A word or a line: a question mark for all that is no character to be seen, and line breaks."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or category(c) == "Zs" else "?" for c in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text whose line breaks and tabs are meant."""
+    return "".join(c if c in "\n\t" else printable(c) for c in text)

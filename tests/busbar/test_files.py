@@ -1,0 +1,37 @@
+"""Files are whole at every moment, and what is no file is left what it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from busbar.errors import StoreError
+from busbar.files import write_all
+
+
+def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
+    """Rule: of several files all are written or none, and nothing else is left beside them."""
+    write_all([(tmp_path / "a", b"1"), (tmp_path / "b", b"2")])
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="folder: is a folder"):
+        write_all([(tmp_path / "a", b"3"), (tmp_path / "folder", b"4")])
+    assert (tmp_path / "a").read_bytes() == b"1"
+    write_all([(tmp_path / "link", b"5")])
+    assert (tmp_path / "a").read_bytes() == b"5" and (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "folder", "link"]
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+    """Rule: a pipe (so also /dev/null, /dev/full) is written to and stays what it is."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_all([(pipe, b"text")])
+        assert os.read(reading, 10) == b"text"
+    finally:
+        os.close(reading)
+    assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
