@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from busbar.errors import ProbeError
+from busbar.errors import BusbarError, ProbeError
 from busbar.files import write
 from busbar.launchers import launched
 from busbar.printable import printable
@@ -46,14 +46,14 @@ def main(argv: Sequence[str]) -> int:
         status = _COMMANDS[name](argv[1:] if name else argv)
         sys.stdout.flush()
         return status
-    except ProbeError as error:
+    except BusbarError as error:
         sign = launched()
         if sign is None or sign.rank == 0:  # the others leave it the word
             sys.stderr.write(printable(str(error)) + "\n")
             sys.stderr.flush()
         else:
             time.sleep(sign.grace_s)
-        return BAD
+        return error.exit_status
     except BrokenPipeError:
         # The reader has seen enough; what Python flushes at exit must not complain either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
