@@ -6,7 +6,7 @@ from busbar.process import serve
 
 
 def _main() -> int:
-    from bench.main import listing, main, speaks
+    from bench.cli.main import listing, main, speaks
 
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         if speaks():

@@ -14,7 +14,7 @@ def door(collective: str) -> NoReturn:
     """Run the benchmark of a collective with this process's arguments, and leave."""
 
     def run() -> int:
-        from bench.main import main
+        from bench.cli.main import main
 
         return main(collective, sys.argv[1:])
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collectives.catalogue import build, spec
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.shm import ShmTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.shm.transport import ShmTransport
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.ops import op
 
 TURNS, SECONDS = 5, 0.25
 

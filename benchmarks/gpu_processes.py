@@ -17,11 +17,11 @@ import gpu_right as sections
 import numpy as np
 from gpu_page import Page
 
-from collectives.gpu.device import Device
-from collectives.gpu.load import load_nccl
-from collectives.gpu.pick import oversubscribed
-from collectives.transports.ipc import IpcTransport
-from collectives.world import How, Json
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.load import load_nccl
+from collectives.execution.gpu.pick import oversubscribed
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.world import How, Json
 
 __all__ = ["play", "right"]
 
@@ -31,7 +31,7 @@ KINDS = sections.KINDS
 
 
 class SocketWorld:
-    """See `collectives.world.World`: what every rank says goes to rank 0 and from there to all."""
+    """See `collectives.execution.world.World`: what every rank says goes to rank 0 and from there to all."""
 
     name = "sockets"
 
@@ -99,7 +99,7 @@ def _ipc(world: Any, device: Device) -> Any:
 
 
 def _nccl(world: Any, device: Device) -> Any:
-    from collectives.transports.nccl import NcclTransport
+    from collectives.execution.nccl.transport import NcclTransport
 
     nccl = load_nccl()
     uuids = world.gather(device.uuid)

@@ -15,20 +15,20 @@ import numpy as np
 from gpu_page import Page
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, build, spec
-from collectives.dtypes import dtype
-from collectives.gpu import pick
-from collectives.gpu.action import StreamAction
-from collectives.gpu.array import DeviceArray
-from collectives.gpu.device import Device
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.transport import LibraryCall
-from collectives.transports.ipc import IpcTransport
-from collectives.world import World
-from collectives.worlds.inproc import run
+from collectives.execution.gpu import pick
+from collectives.execution.gpu.action import StreamAction
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import run
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.lower import lower
+from collectives.execution.transport import LibraryCall
+from collectives.execution.world import World
+from collectives.schedule.catalogue import algorithms, build, spec
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 
 SPEC, SUM = spec("allreduce"), op("sum")
 KINDS = ("float", "half", "bfloat16", "double")
@@ -204,7 +204,7 @@ def right_over_nccl(
     page: Page, cupy: Any, nccl: Any, sizes: Sequence[int], ranks: Sequence[int]
 ) -> None:
     """Every all-reduce over nccl, ranks as threads that share the GPU, where this NCCL takes that."""
-    from collectives.transports.nccl import NcclTransport
+    from collectives.execution.nccl.transport import NcclTransport
 
     page.table("Right over `nccl`, ranks as threads on one GPU", TOLD, COLUMNS)
     version = int(nccl.get_version())

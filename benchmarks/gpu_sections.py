@@ -18,15 +18,15 @@ from gpu_page import Page
 from gpu_right import MB, Sizes
 
 from busbar.errors import BusbarError, Unavailable
-from collectives.gpu import ipc_kernels, kernels
-from collectives.gpu.compile import compiler
-from collectives.gpu.device import Device
-from collectives.gpu.driver import driver
-from collectives.gpu.lane import Lane
-from collectives.gpu.load import load_nccl
-from collectives.ops import op
-from collectives.transports.nccl_join import version_text
-from collectives.worlds.inproc import run
+from collectives.execution.gpu import kernels
+from collectives.execution.gpu.compile import compiler
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.driver import driver
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.load import load_nccl, version_text
+from collectives.execution.inproc.world import run
+from collectives.execution.ipc import kernels as ipc_kernels
+from collectives.schedule.ops import op
 
 __all__ = ["SECTIONS", "Section"]
 
@@ -165,7 +165,7 @@ def topology(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> Non
 
 
 def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB) -> None:
-    from bench.sampler import Sampler
+    from bench.run.sampler import Sampler
     from busbar.errors import ProbeError
     from topology.sources.nvml_state import gauge
 

@@ -13,20 +13,20 @@ from gpu_page import Page
 from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, Judge, bound, fill, inputs, on_threads
 
 from busbar.errors import Unsupported
-from collectives.catalogue import build
-from collectives.gpu.device import Device
-from collectives.gpu.ipc_fire import EXECUTORS
-from collectives.gpu.ipc_kernels import PLAIN, Variant
-from collectives.gpu.lane import Lane
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.shared.ceiling import least
-from collectives.transport import LibraryCall
-from collectives.transports.nccl_library import library_calls
-from collectives.world import World
-from collectives.worlds.inproc import run
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import run
+from collectives.execution.ipc.fire import EXECUTORS
+from collectives.execution.ipc.kernels import PLAIN, Variant
+from collectives.execution.nccl.library import library_calls
+from collectives.execution.shm.ceiling import least
+from collectives.execution.transport import LibraryCall
+from collectives.execution.world import World
+from collectives.schedule.catalogue import build
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 
-# What the executor may be compiled as; see `collectives.gpu.ipc_kernels.Variant`.
+# What the executor may be compiled as; see `collectives.execution.ipc.kernels.Variant`.
 VARIANTS = {
     "plain": PLAIN,
     "chunks of 32 KB": Variant(chunk=32 * KB),
@@ -210,7 +210,7 @@ def _variant(
 
 def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
     """NCCL's own all-reduce on 1 rank, by our clock and as nccl-tests takes time."""
-    from collectives.transports.nccl import NcclTransport
+    from collectives.execution.nccl.transport import NcclTransport
 
     page.table(
         "NCCL alone, 1 rank",

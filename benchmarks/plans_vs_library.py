@@ -16,13 +16,13 @@ from collections.abc import Callable
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.catalogue import build, spec
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transport import LibraryCall
-from collectives.transports.mpi import MpiTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 
 Fire = Callable[[], None]
 SPEC, SUM = spec("allreduce"), op("sum")

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reports.exports import Lines
-from reports.record import Result, Sample
+from reports.exports.formats import Lines
+from reports.records.record import Result, Sample
 
 HERE = Path(__file__).resolve().parent.parent
 ALGORITHMS = ("ring", "tree", "halving_doubling", "sharded_ps", "library")

@@ -16,18 +16,18 @@ from contextlib import ExitStack
 
 import numpy as np
 
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.shared.bind import BINDINGS, bind
-from collectives.shared.ceiling import least
-from collectives.shared.worksharing import WorkSharing
-from collectives.transport import Array, LibraryCall
-from collectives.transports.mpi import MpiTransport
-from collectives.transports.shm import ShmTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.shm.bind import BINDINGS, bind
+from collectives.execution.shm.ceiling import least
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.shm.worksharing import WorkSharing
+from collectives.execution.transport import Array, LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 
 SHM = {
     "allreduce": ("sharded_ps", "ring", "one_shot", "recursive_doubling"),

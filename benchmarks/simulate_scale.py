@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, collectives, draft, spec
+from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import simulate
 

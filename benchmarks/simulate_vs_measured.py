@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import reports
-from collectives.catalogue import draft, spec
+from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.maps import from_map
 from collectives.simulate.outcome import simulate
-from topology.gather import gather
-from topology.sweep import swept
+from topology.measured.sweep import swept
+from topology.sources.gather import gather
 
 RANKS, SIZES, LARGEST = 2, (64 << 10, 1 << 20, 16 << 20), 16 << 20
 NAMES = ("ring", "ps", "recursive_doubling")

@@ -13,7 +13,7 @@ from busbar.arguments import Parser
 from busbar.errors import BusbarError
 from collectives.commands import costing, fitting, listing, showing, simulating, verifying
 from collectives.commands.command import Command
-from collectives.msccl import cli as files
+from collectives.formats import cli as files
 
 __all__ = ["COMMANDS", "main"]
 

@@ -16,6 +16,6 @@ def load(path: Path | str, ranks: int | None = None) -> DataFrame:
 
     ``ranks`` is used where a log does not say. Raises ``busbar.errors.ReportError``.
     """
-    from reports.reading import load as load_  # keeps `import reports` instant
+    from reports.readers.reading import load as load_  # keeps `import reports` instant
 
     return load_(path, ranks)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import settings
 
-from bench.main import main
+from bench.cli.main import main
 from busbar.errors import Unavailable
 from collectives.cli import main as collectives_main
-from collectives.gpu.load import count_gpus, load_cupy
+from collectives.execution.gpu.load import count_gpus, load_cupy
 
 # How long an example takes says more of what else runs on a machine than of the code.
 settings.register_profile("busbar", deadline=None)

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.gpu import kernels
+from collectives.execution.gpu import kernels
 from tests.gpu_machine import (
     POISON,
     CUDARuntimeError,
@@ -159,7 +159,7 @@ class Function:
 
 
 class Module:
-    """``cupy.cuda.Module``: the kernels of `collectives.gpu.kernels`, by NumPy."""
+    """``cupy.cuda.Module``: the kernels of `collectives.execution.gpu.kernels`, by NumPy."""
 
     def __init__(self, machine: Machine) -> None:
         self._m = machine

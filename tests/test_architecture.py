@@ -18,31 +18,43 @@ ROOMS = (FLOOR, "collectives", "topology", "bench", "reports", "native")
 ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     FLOOR: (),
     "collectives": (
-        ("topology.model", ("collectives/cost.py", "collectives/simulate", "collectives/model/")),
+        (
+            "topology.model",
+            ("collectives/schedule/cost.py", "collectives/simulate", "collectives/model/"),
+        ),
         # Costs are fitted on measured maps, and a machine is read from any file that maps one.
-        ("topology.gather", ("collectives/model/", "collectives/simulate/machines/maps.py")),
-        ("topology.measure", ("collectives/model/",)),
+        (
+            "topology.sources.gather",
+            ("collectives/model/", "collectives/simulate/machines/maps.py"),
+        ),
+        ("topology.measured.matrix", ("collectives/model/",)),
         # A map that is simulated may have the rate of additions in its sweep.
-        ("topology.sweep", ("collectives/model/", "collectives/simulate/machines/maps.py")),
-        ("native", ("collectives/transports/",)),
+        (
+            "topology.measured.sweep",
+            ("collectives/model/", "collectives/simulate/machines/maps.py"),
+        ),
+        ("native", ("collectives/execution/",)),
     ),
     "topology": (),
     "bench": (("collectives", ("",)), ("topology", ("",)), ("reports", ("",))),
     "reports": (
         ("topology.model", ("",)),
-        ("topology", ("reports/machine.py",)),
-        ("collectives.cost", ("",)),
+        ("topology", ("reports/analysis/machine.py",)),
+        ("collectives.schedule.cost", ("",)),
         # Predictions stand beside measured rows: one door, and the textbook's comparison.
         (
             "collectives.model",
             (
-                "reports/predicted.py",
-                "reports/statistics.py",
-                "reports/series.py",
+                "reports/analysis/predicted.py",
+                "reports/statistics/order.py",
+                "reports/figures/series.py",
                 "reports/commands/",
             ),
         ),
-        ("collectives.catalogue", ("reports/predicted.py", "reports/model.py")),
+        (
+            "collectives.schedule.catalogue",
+            ("reports/analysis/predicted.py", "reports/analysis/model.py"),
+        ),
     ),
     "native": (),
 }
@@ -72,7 +84,7 @@ def _imports(path: Path) -> Iterator[tuple[str, int]]:
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
             assert node.module is not None
             yield node.module, node.lineno
-            # `from topology import model` imports topology.model.
+            # `from topology import model` imports topology.model.topology.
             yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
 
 
@@ -109,12 +121,12 @@ def test_the_walk_sees_what_is_forbidden(tmp_path: Path) -> None:
     file = tmp_path / "x.py"
     file.write_text("def f():\n    from bench import main\n    import topology.sources\n")
     assert {name for name, _ in _imports(file)} == {"bench", "bench.main", "topology.sources"}
-    assert not _permitted("collectives", "collectives/moves.py", "bench.main")
-    assert not _permitted("collectives", "collectives/moves.py", "topology.model")
-    assert _permitted("collectives", "collectives/cost.py", "topology.model")
-    assert not _permitted("reports", "reports/x.py", "collectives.verify")
+    assert not _permitted("collectives", "collectives/schedule/moves.py", "bench.cli.main")
+    assert not _permitted("collectives", "collectives/schedule/moves.py", "topology.model.graph")
+    assert _permitted("collectives", "collectives/schedule/cost.py", "topology.model")
+    assert not _permitted("reports", "reports/x.py", "collectives.schedule.verify")
     assert not _permitted("reports", "reports/x.py", "collectives")
-    assert _permitted("bench", "bench/x.py", "collectives.verify")
+    assert _permitted("bench", "bench/x.py", "collectives.schedule.verify")
 
 
 def test_importing_the_rooms_loads_nothing_optional() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collectives.gpu.load import load_cupy, load_nccl
+from collectives.execution.gpu.load import load_cupy, load_nccl
 from tests import gpu_runtime, gpu_standin, nccl_standin
 
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -66,7 +66,7 @@ def test_an_error_has_its_number_and_its_name() -> None:
 
 def test_numbers_of_attributes() -> None:
     """Rule: the numbers by which we ask a device are CUDA's, as far as CuPy names them."""
-    from collectives.gpu import device
+    from collectives.execution.gpu import device
 
     for name, number in {
         "cudaDevAttrMultiProcessorCount": device._MULTIPROCESSORS,
@@ -134,7 +134,7 @@ def test_communicator_methods(nccl: Any, name: str) -> None:
 
 def test_numbers_of_types_and_operations(nccl: Any) -> None:
     """Rule: the numbers that we pass are NCCL's own, as far as CuPy names them."""
-    from collectives.transports import nccl_library
+    from collectives.execution.nccl import library as nccl_library
 
     names = {"NCCL_INT8": "int8", "NCCL_UINT8": "uint8", "NCCL_INT32": "int32"}
     names |= {"NCCL_UINT32": "uint32", "NCCL_INT64": "int64", "NCCL_UINT64": "uint64"}
@@ -156,10 +156,10 @@ def _archs() -> tuple[int, ...]:
 
 def test_kernels_compile() -> None:
     """Rule: every type and operation compiles by NVRTC alone, for the oldest and newest it knows."""
-    from collectives.dtypes import DTYPES, FLOAT8, dtype
-    from collectives.gpu.compile import Compiler
-    from collectives.gpu.kernels import options, source
-    from collectives.ops import OPS, op
+    from collectives.execution.gpu.compile import Compiler
+    from collectives.execution.gpu.kernels import options, source
+    from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
+    from collectives.schedule.ops import OPS, op
 
     archs, made = _archs(), Compiler(cupy.cuda.nvrtc)
     for i, kind in enumerate([*DTYPES, *FLOAT8]):
@@ -171,10 +171,10 @@ def test_kernels_compile() -> None:
 @pytest.mark.parametrize("bulk", [False, True])
 def test_the_executor_compiles(bulk: bool) -> None:
     """Rule: so does the executor, plain and with all that a variant may choose."""
-    from collectives.dtypes import dtype
-    from collectives.gpu.compile import Compiler
-    from collectives.gpu.ipc_kernels import Variant, options, source
-    from collectives.ops import op
+    from collectives.execution.gpu.compile import Compiler
+    from collectives.execution.ipc.kernels import Variant, options, source
+    from collectives.schedule.dtypes import dtype
+    from collectives.schedule.ops import op
 
     variant = Variant(256, 4, 65536, True, True, True, True) if bulk else Variant()
     assert 90 in _archs()
@@ -187,7 +187,7 @@ def test_the_executor_compiles(bulk: bool) -> None:
 def test_what_does_not_compile_is_one_line() -> None:
     """Rule: NVRTC's own first complaint is what our error says."""
     from busbar.errors import Unavailable
-    from collectives.gpu.compile import Compiler
+    from collectives.execution.gpu.compile import Compiler
 
     _archs()
     with pytest.raises(Unavailable, match=r"do not compile for sm_90: .*error") as caught:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.main import main as bench_main
+from bench.cli.main import main as bench_main
 from bench.tuning.cli import main as tune_main
 from collectives.cli import main as collectives_main
 from reports.cli import main as reports_main

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure, Unavailable
-from collectives.catalogue import build, spec
-from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.gpu.device import Device
-from collectives.gpu.ipc_kernels import PLAIN, compile_kernels
-from collectives.gpu.kernels import FEWEST_FLOAT8
-from collectives.gpu.lane import Lane
-from collectives.gpu.load import load_nccl
-from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
-from collectives.plan import Plan
-from collectives.transport import LibraryCall
-from collectives.transports.ipc import IpcTransport
-from collectives.transports.nccl import NcclTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.kernels import FEWEST_FLOAT8
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.load import load_nccl
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.ipc.kernels import PLAIN, compile_kernels
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.nccl.transport import NcclTransport
+from collectives.execution.plan import Plan
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import OPS, op, scale
 from tests.conftest import Mpi, Run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.environment import allowed
-from bench.tuning import rules
+from bench.run import rules
+from bench.run.environment import allowed
 from busbar.errors import ProbeError, ReportError, Unsupported
+from collectives.formats import parse as msccl
 from collectives.model import fitfile
-from collectives.msccl import parse as msccl
-from reports.expect_text import from_file
-from reports.reading import read
+from reports.analysis.expect_text import from_file
+from reports.readers.reading import read
 from tests.conftest import REPO
-from topology.gather import gather
 from topology.sources import hwloc, nccl_xml, smi_xml
+from topology.sources.gather import gather
 
 ROOMS = ("collectives", "topology", "bench", "reports", "native", "benchmarks")
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "xml.dom", "xml.etree"}
@@ -121,11 +121,16 @@ def test_only_settings_of_libraries_are_kept(variables: dict[str, str]) -> None:
 
 BOUNDED: dict[str, tuple[str, Callable[[Path], Any], type[Exception], str]] = {
     "log": ("reports.readers.text.LIMIT", read, ReportError, "more than"),
-    "rules": ("reports.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
-    "tuning": ("bench.tuning.rules._LARGEST", rules.load, Unsupported, "larger than"),
+    "rules": ("reports.analysis.expect_text._MOST_BYTES", from_file, ReportError, "more than"),
+    "tuning": ("bench.run.rules._LARGEST", rules.load, Unsupported, "larger than"),
     "fit": ("collectives.model.fitfile._MOST_BYTES", fitfile.read, Unsupported, "too large"),
-    "msccl": ("collectives.msccl.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
-    "map": ("topology.gather.MAX_BYTES", lambda path: gather([str(path)]), ProbeError, "0001 char"),
+    "msccl": ("collectives.formats.parse._MOST_BYTES", msccl.read, Unsupported, "more than"),
+    "map": (
+        "topology.sources.gather.MAX_BYTES",
+        lambda path: gather([str(path)]),
+        ProbeError,
+        "0001 char",
+    ),
 }
 
 

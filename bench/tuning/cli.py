@@ -7,22 +7,23 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import launch, options
-from bench.argument_types import at_least, ranks
-from bench.arguments import TUNING
-from bench.main import names
-from bench.screen import Screen
+from bench.cli.main import names
+from bench.launch import launch
+from bench.options import options
+from bench.options.argument_types import at_least, ranks
+from bench.options.arguments import TUNING
+from bench.run.rules import LIBRARY, Rules, dump
+from bench.run.screen import Screen
 from bench.tuning import nccl, openmpi
 from bench.tuning.launches import Launch, LaunchFailed, plan, run
 from bench.tuning.predicted import predicted
-from bench.tuning.rules import LIBRARY, Rules, dump
 from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
 from busbar.arguments import Parser
 from busbar.errors import BusbarError, ReportError, Unsupported
 from busbar.files import write
-from collectives import catalogue
-from reports.expect import parse_share
+from collectives.schedule import catalogue
+from reports.analysis.expect import parse_share
 
 __all__ = ["main"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bench.tuning.rules import Candidate, Range
-from reports.inference import ratio_interval
+from bench.run.rules import Candidate, Range
+from reports.statistics.inference import ratio_interval
 
 __all__ = ["Times", "decide", "tied", "verdict"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.launch import run_of_its_own
+from bench.launch.launch import run_of_its_own
 from bench.tuning import nccl, openmpi
 from busbar.errors import BusbarError, Unsupported
-from collectives import catalogue
+from collectives.schedule import catalogue
 
 __all__ = ["Launch", "LaunchFailed", "algorithms", "plan", "run"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.tuning.rules import LIBRARY, Candidate, Rules
+from bench.run.rules import LIBRARY, Candidate, Rules
 from busbar.errors import Unsupported
 
 __all__ = ["forced", "forcing", "tuner_file"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.tuning.rules import LIBRARY, Candidate, Range, Rules
+from bench.run.rules import LIBRARY, Candidate, Range, Rules
 from busbar.errors import Unsupported
-from collectives import catalogue
+from collectives.schedule import catalogue
 
 __all__ = ["ALGORITHMS", "forced", "forcing", "rules_file"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.run.rules import Candidate
 from bench.tuning.launches import algorithms
-from bench.tuning.rules import Candidate
 from bench.tuning.series import Key, Series
-from collectives import catalogue
-from collectives.dtypes import dtype
 from collectives.model.fitfile import read
 from collectives.model.given import given
 from collectives.model.predict import seconds
+from collectives.schedule import catalogue
+from collectives.schedule.dtypes import dtype
 
 __all__ = ["predicted"]
 

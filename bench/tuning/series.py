@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.run.rules import ANY, LIBRARY, Candidate, Rules
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
-from bench.tuning.rules import ANY, LIBRARY, Candidate, Rules
 from busbar.errors import ReportError, Unsupported
-from reports.readers.rows import Row
-from reports.reading import read
+from reports.readers.reading import read
+from reports.records.rows import Row
 
 __all__ = ["Key", "Series", "candidate", "collect", "of_files", "tune"]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, ranks
-from collectives.catalogue import (
+from collectives.formats import cli as files
+from collectives.schedule.catalogue import (
     algorithm,
     algorithms,
     collectives,
@@ -18,7 +19,6 @@ from collectives.catalogue import (
     parse,
     spec,
 )
-from collectives.msccl import cli as files
 
 if TYPE_CHECKING:
     from rich.table import Table

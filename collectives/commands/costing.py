@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
 from busbar.sizes import parse_size, sweep
-from collectives.bounds import bound
-from collectives.catalogue import from_file
 from collectives.commands.command import (
     Command,
     asked,
@@ -21,6 +19,8 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
+from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import from_file
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from collectives.catalogue import algorithm, algorithms, collectives, spec
 from collectives.commands.command import Command, new_table, show
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 __all__ = ["COMMAND", "summary"]
 

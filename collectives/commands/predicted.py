@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from busbar.sizes import short
-from collectives.bounds import bound
-from collectives.catalogue import spec
 from collectives.commands.command import new_table, width
 from collectives.model.predict import Priced
 from collectives.model.sweep import Candidate, crossovers, least
+from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import spec
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
-from collectives.catalogue import build, draft
 from collectives.commands.command import (
     Command,
     asked,
@@ -18,7 +17,8 @@ from collectives.commands.command import (
     show,
     width,
 )
-from collectives.schedule import Schedule
+from collectives.schedule.catalogue import build, draft
+from collectives.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,8 +36,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from collectives.draw import listed, picture
     from collectives.figures import checked
+    from collectives.schedule.draw import listed, picture
 
     if options.svg is not None:
         checked(options.svg)
@@ -66,7 +66,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _columns(schedule: Schedule, title: str) -> Table:
     """A row a step and a column a rank."""
-    from collectives.draw import cells
+    from collectives.schedule.draw import cells
 
     n = schedule.nranks
     table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)

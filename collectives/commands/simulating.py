@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.sizes import human, parse_size, ranks, sweep
-from collectives.catalogue import algorithms, collectives, draft, from_file, spec
 from collectives.commands.command import Command, asked, new_table, schedule_options, show
+from collectives.schedule.catalogue import algorithms, collectives, draft, from_file, spec
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from collectives.schedule.spec import Collective
     from collectives.simulate.machines.machine import Machine
     from collectives.simulate.outcome import Outcome, Simulation
-    from collectives.spec import Collective
 
 __all__ = ["COMMAND"]
 

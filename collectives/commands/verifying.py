@@ -6,7 +6,6 @@ import argparse
 
 from busbar.errors import ScheduleError, Unsupported
 from busbar.sizes import ranks
-from collectives.catalogue import build, from_file, spec
 from collectives.commands.command import (
     Command,
     asked,
@@ -15,7 +14,8 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
-from collectives.msccl import cli as files
+from collectives.formats import cli as files
+from collectives.schedule.catalogue import build, from_file, spec
 
 __all__ = ["COMMAND"]
 
@@ -28,7 +28,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from collectives.verify import verify
+    from collectives.schedule.verify import verify
 
     if from_file(options.name):
         return files.verify(options)

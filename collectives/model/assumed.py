@@ -1,7 +1,7 @@
 """What links are taken to cost where nothing was measured: rates of the topology, published latencies.
 
 Latencies are the hop latencies of NCCL 2.30's tuner for a ring with the Simple protocol; rates of
-NVLink and PCIe are what `topology.rates` plans with. Everything taken from here says so.
+NVLink and PCIe are what `topology.model.rates` plans with. Everything taken from here says so.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from statistics import median
 from collectives.model.costs import Costs, Link
 from collectives.model.machine import CLASSES, NETWORK, Machine
 from collectives.model.measured import two_points
-from topology.measure import expected
-from topology.model import Kind, Topology
+from topology.measured.matrix import expected
+from topology.model.topology import Kind, Topology
 
 __all__ = ["resolve"]
 

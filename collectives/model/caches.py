@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.moves import Buffer, Moves
-from collectives.schedule import Schedule
+from collectives.schedule.moves import Buffer, Moves
+from collectives.schedule.schedule import Schedule
 
 __all__ = ["Caches"]
 

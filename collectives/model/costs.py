@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from topology.sweep import BURST
+from topology.measured.sweep import BURST
 
 __all__ = ["Costs", "Curve", "Link", "Shared"]
 

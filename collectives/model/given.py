@@ -13,8 +13,8 @@ from collectives.model.costs import Costs
 from collectives.model.machine import Machine, one_class, placed, tabled
 from collectives.model.measured import costs_of
 from collectives.model.predict import Priced
-from topology.gather import gather
-from topology.model import Kind, ProbeError, Topology
+from topology.model.topology import Kind, ProbeError, Topology
+from topology.sources.gather import gather
 
 __all__ = ["fitted", "given", "priced_by_fit"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.cpulist import members
-from topology.model import Device, Kind, Level, Topology
+from topology.model.topology import Device, Kind, Level, Topology
 
 __all__ = [
     "CLASSES",

@@ -15,9 +15,9 @@ from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitting import fit
 from collectives.model.machine import Classes
 from collectives.model.shm.curves import shared
-from topology.measure import matrix
-from topology.model import Kind, Topology
-from topology.sweep import SMALLEST, SWEPT, Swept, first, swept
+from topology.measured.matrix import matrix
+from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
+from topology.model.topology import Kind, Topology
 
 __all__ = ["costs_of", "two_points"]
 

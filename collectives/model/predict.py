@@ -5,7 +5,7 @@ in order and nothing but its own messages holds it up: there is no barrier. A me
 its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
 costs its whole time, each further one what it adds (`Link.further`), in the schedule's order.
 Additions belong to the receiving port. What a rank has written in this collective costs more to send than
-what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.lower`
+what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.execution.lower`
 does away with most of them. Links are not shared; what many pairs at once do to each other is in the
 costs when they were measured so, and is otherwise the simulator's business.
 """
@@ -24,9 +24,9 @@ from collectives.model.costs import Link
 from collectives.model.machine import Machine
 from collectives.model.shm.rates import rates
 from collectives.model.shm.reckon import Host
-from collectives.moves import Moves
-from collectives.schedule import Schedule
-from collectives.spec import Collective, Unit
+from collectives.schedule.moves import Moves
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["Priced", "seconds"]
 

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
-from collectives.bounds import bound
-from collectives.catalogue import draft, from_file, spec
-from collectives.cost import Cost, cost
 from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
-from collectives.schedule import Schedule
-from collectives.spec import Collective
+from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import draft, from_file, spec
+from collectives.schedule.cost import Cost, cost
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
 
 __all__ = [
     "Candidate",

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.model.caches import Caches
-from collectives.moves import Moves
-from collectives.schedule import Schedule
-from collectives.simulate.weights import NONE, Weights
+from collectives.schedule.moves import Moves
+from collectives.schedule.schedule import Schedule
+from collectives.simulate.machines.weights import NONE, Weights
 
 __all__ = ["Pattern", "Traffic", "traffic_of"]
 

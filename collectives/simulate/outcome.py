@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.schedule import Schedule
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
 from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
 from collectives.simulate.flows import flows_of
 from collectives.simulate.free import free
@@ -18,7 +19,6 @@ from collectives.simulate.machines.machine import Machine
 from collectives.simulate.messages import traffic_of
 from collectives.simulate.stages import stages_of
 from collectives.simulate.symmetry import classes_of
-from collectives.spec import Collective, Unit
 
 __all__ = [
     "ERROR",

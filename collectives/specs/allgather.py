@@ -1,6 +1,6 @@
 """All-gather: rank r has the r-th part of a vector, every rank wants all of it."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

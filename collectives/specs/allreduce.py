@@ -1,6 +1,6 @@
 """All-reduce: every rank has a whole vector, every rank wants the reduction of all of them."""
 
-from collectives.spec import Collective
+from collectives.schedule.spec import Collective
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 """All-to-all: every rank has a part for every rank; part s·n + d goes from rank s to rank d."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

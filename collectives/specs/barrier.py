@@ -1,6 +1,6 @@
 """Barrier: no rank leaves before every rank has come; only tokens travel."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

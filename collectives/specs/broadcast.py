@@ -1,6 +1,6 @@
 """Broadcast: the root has a vector, every rank wants it."""
 
-from collectives.spec import Collective
+from collectives.schedule.spec import Collective
 
 __all__ = ["SPEC"]
 

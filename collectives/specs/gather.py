@@ -1,6 +1,6 @@
 """Gather: rank r has the r-th part of a vector, the root wants all of it."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 """Reduce: every rank has a vector, the root wants the reduction of all of them."""
 
-from collectives.spec import Collective
+from collectives.schedule.spec import Collective
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 """Reduce-scatter: every rank has a whole vector, rank r wants the r-th part of the reduction."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 """Scatter: the root has a vector, rank r wants its r-th part."""
 
-from collectives.spec import Collective, Unit
+from collectives.schedule.spec import Collective, Unit
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 """Send-receive round a ring: every rank wants the vector of the rank before it."""
 
-from collectives.spec import Collective
+from collectives.schedule.spec import Collective
 
 __all__ = ["SPEC"]
 

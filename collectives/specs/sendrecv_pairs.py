@@ -1,6 +1,6 @@
 """Send-receive in pairs: ranks 0 and 1, 2 and 3, … exchange their vectors."""
 
-from collectives.spec import Collective
+from collectives.schedule.spec import Collective
 
 __all__ = ["SPEC"]
 

@@ -1,6 +1,6 @@
 // The kernels that plans enqueue between messages, for one element type and operation. Set where this
 // is compiled: STORED, the type in memory; WORKED, the one that is calculated in; FORMAT and SIGNED, how
-// they are converted; OPERATION. See collectives/gpu/kernels.py.
+// they are converted; OPERATION. See collectives/execution/gpu/kernels.py.
 typedef STORED S;
 typedef WORKED W;
 struct __align__(16) Pack { S at[16 / sizeof(S)]; };

@@ -8,7 +8,7 @@
 
 namespace busbar {
 
-// The numbers that collectives/shared/fast.py gives to operations.
+// The numbers that collectives/execution/shm/fast.py gives to operations.
 enum Operation { kSum, kProd, kMin, kMax };
 
 template <class T, int bytes>

@@ -1,5 +1,5 @@
 // What may be chosen where the executor is compiled, so that one run can compare: see
-// collectives/gpu/ipc_kernels.py, which sets these. With none of them set nothing is special.
+// collectives/execution/ipc/kernels.py, which sets these. With none of them set nothing is special.
 #pragma once
 
 #ifndef BUSBAR_CHUNK

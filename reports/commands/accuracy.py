@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, read_noting
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 if TYPE_CHECKING:
     from collectives.model.fitfile import Fit
-    from reports.accuracy import Point
+    from reports.analysis.accuracy import Point
 
 __all__ = ["add", "run"]
 
@@ -33,8 +33,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the table; 2 when there is nothing that the fit could be held against."""
-    from reports import accuracy
-    from reports.predicted import open_fit, sources
+    from reports.analysis import accuracy
+    from reports.analysis.predicted import open_fit, sources
 
     if options.fit is None and options.nccl_log is None:
         raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
@@ -74,8 +74,8 @@ def _setting(row: Row) -> str:
 
 def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
-    from reports.accuracy import Point
-    from reports.predicted import predictions
+    from reports.analysis.accuracy import Point
+    from reports.analysis.predicted import predictions
 
     transports = {costs.transport for costs in fit.costs}
     mine = [r for r in rows if r.transport in transports or not r.transport]
@@ -98,8 +98,8 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
 
 
 def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[Point]:
-    from reports.accuracy import Point
-    from reports.predicted import nccl_seconds, nccl_system
+    from reports.analysis.accuracy import Point
+    from reports.analysis.predicted import nccl_seconds, nccl_system
 
     points = []
     for r in rows:

@@ -14,9 +14,9 @@ from reports.commands.output import add_ranks, ascii_only, console, note, print_
 from reports.commands.ruling import add_rules, print_rules
 
 if TYPE_CHECKING:
-    from reports.compare import Comparison, Difference
-    from reports.quality import Rule
-    from reports.readers.rows import Row
+    from reports.analysis.compare import Comparison, Difference
+    from reports.analysis.quality import Rule
+    from reports.records.rows import Row
 
 __all__ = ["add", "add_comparison", "compared", "rules_of", "run"]
 
@@ -51,8 +51,8 @@ def compared(
 
     Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
     """
-    from reports.compare import compare, differences, join
-    from reports.expect import parse_share
+    from reports.analysis.compare import compare, differences, join
+    from reports.analysis.expect import parse_share
 
     noise = parse_share(options.noise)
     found = differences(base, new)
@@ -71,8 +71,8 @@ def compared(
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
-    from reports.cautions import warnings_of
-    from reports.expect import parse_share
+    from reports.analysis.cautions import warnings_of
+    from reports.analysis.expect import parse_share
 
     asked = wanted(options)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     comparisons, differing = compared(base, new, options)
     rules = rules_of(base, new, comparisons, asked.limit)
     if options.format == "md":
-        from reports.markdown import comparison_markdown
+        from reports.tables.markdown import comparison_markdown
 
         sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     else:
@@ -106,7 +106,7 @@ def rules_of(
     limit: float | None = None,
 ) -> tuple[Rule, ...]:
     """The twelve rules held against a comparison."""
-    from reports.quality import checklist
+    from reports.analysis.quality import checklist
 
     return checklist([*base, *new], limit=limit, words=[c.word for c in comparisons])
 
@@ -114,7 +114,7 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
 ) -> None:
-    from reports.show import comparison_tables, counts_of
+    from reports.tables.show import comparison_tables, counts_of
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
@@ -130,7 +130,7 @@ def _single(c: Comparison) -> bool:
 
 def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
     """1 when BASE measured what NEW did not: a test that was not run has not been passed."""
-    from reports.compare import join
+    from reports.analysis.compare import join
 
     lost = len(join(base, new)[1])
     if lost:

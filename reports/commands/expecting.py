@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 if TYPE_CHECKING:
-    from reports.expect import Expectation
+    from reports.analysis.expect import Expectation
 
 __all__ = ["Wanted", "add_expect", "expect", "wanted"]
 
@@ -34,8 +34,8 @@ def add_expect(parser: argparse.ArgumentParser) -> None:
 
 def wanted(options: argparse.Namespace) -> Wanted:
     """What the options ask for, before anything is read or printed. Raises ReportError."""
-    from reports.expect import parse_rate
-    from reports.expect_text import from_file, parse
+    from reports.analysis.expect import parse_rate
+    from reports.analysis.expect_text import from_file, parse
 
     rules, limit = [parse(text) for text in options.expect], None
     if options.expect_file is not None:
@@ -48,7 +48,7 @@ def wanted(options: argparse.Namespace) -> Wanted:
 
 def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
     """Hold rows against the rules; 1 when one is not kept, with what failed, by node."""
-    from reports.expect import check
+    from reports.analysis.expect import check
 
     if not wanted.rules:
         return 0
@@ -69,7 +69,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
 def _who(rows: Sequence[Row]) -> None:
     """Of several nodes, which one it was, where the ranks' own times tell."""
     if any(r.per_rank_s for r in rows):
-        from reports.culprit import culprits
+        from reports.analysis.culprit import culprits
 
         for suspect in culprits(list({id(r): r for r in rows}.values())).suspects:
             if suspect.sure:

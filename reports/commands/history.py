@@ -12,7 +12,7 @@ from reports.commands.output import add_runs, ascii_only, console, print_table, 
 from reports.commands.ruling import add_rules, print_rules
 
 if TYPE_CHECKING:
-    from reports.history import History
+    from reports.analysis.history import History
 
 __all__ = ["add", "run"]
 
@@ -30,11 +30,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print series and changes; 1 past ``--fail-slower``."""
-    from reports.changes import LEAST
-    from reports.expect import parse_share
-    from reports.history import history, in_order
-    from reports.history_show import history_csv
-    from reports.quality import checklist
+    from reports.analysis.expect import parse_share
+    from reports.analysis.history import history, in_order
+    from reports.analysis.quality import checklist
+    from reports.statistics.changes import LEAST
+    from reports.tables.history_show import history_csv
 
     noise = parse_share(options.noise)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print(found: History) -> None:
-    from reports.history_show import history_tables, told
+    from reports.tables.history_show import history_tables, told
 
     terminal = console()
     for shown in history_tables(found, terminal.width, ascii_only()):

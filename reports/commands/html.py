@@ -7,7 +7,7 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 __all__ = ["add", "run"]
 
@@ -23,8 +23,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from busbar.files import write
-    from reports.expect import parse_rate
-    from reports.machine import read_machine
+    from reports.analysis.expect import parse_rate
+    from reports.analysis.machine import read_machine
     from reports.page import page
 
     if options.out.suffix not in (".html", ".htm"):

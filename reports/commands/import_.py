@@ -8,7 +8,7 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 __all__ = ["add", "run"]
 
@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """The rows of all files in one form; 2 when a file had none, after reading the others."""
-    from reports.imported import WRITERS
+    from reports.exports.imported import WRITERS
 
     form = options.format
     if options.out is not None:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
             continue
         rows += found.rows
         if form == "table":
-            from reports.show import import_table
+            from reports.tables.show import import_table
 
             terminal = console()
             print_table(terminal, import_table(found.rows, terminal.width, ascii_only()))

@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables."""
-    from reports.markdown import comparison_markdown, markdown
+    from reports.tables.markdown import comparison_markdown, markdown
 
     rows = read_noting(options.run_, options.ranks).rows
     if options.new is None:

@@ -12,8 +12,8 @@ from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
-    from reports.model import Comparison
-    from reports.show import Shown
+    from reports.analysis.model import Comparison
+    from reports.tables.show import Shown
 
 __all__ = ["add", "run"]
 
@@ -35,9 +35,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the tables and the verdict, and draw the figure."""
     from busbar.files import write
-    from reports.model import compare
-    from reports.model_figure import picture
-    from reports.predicted import open_machine, rank_counts, sweep_sizes
+    from reports.analysis.model import compare
+    from reports.analysis.predicted import open_machine, rank_counts, sweep_sizes
+    from reports.figures.model_figure import picture
 
     form = None
     if options.out is not None:
@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _tables(comparison: Comparison, width: int) -> list[Shown]:
-    from reports.model import ALGORITHMS, FORMULAS
-    from reports.show import plain_table
-    from reports.shown import rate, seconds, size_text
+    from reports.analysis.model import ALGORITHMS, FORMULAS
+    from reports.records.shown import rate, seconds, size_text
+    from reports.tables.show import plain_table
 
     made = []
     for name in ALGORITHMS:
@@ -101,8 +101,8 @@ def _tables(comparison: Comparison, width: int) -> list[Shown]:
 
 def _growths(comparison: Comparison, width: int) -> list[Shown]:
     """How the time of each algorithm and size grows with P, as exponents."""
-    from reports.show import plain_table
-    from reports.shown import size_text
+    from reports.records.shown import size_text
+    from reports.tables.show import plain_table
 
     found = comparison.growths
     if not found:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from busbar.printable import printable
-from reports.reading import read
+from reports.readers.reading import read
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reports.readers.rows import Reading, Row
-    from reports.show import Shown
+    from reports.records.rows import Reading, Row
+    from reports.tables.show import Shown
 
 __all__ = [
     "add_machine",

@@ -28,9 +28,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the figures and print their names."""
     from busbar.files import write
-    from reports.expect import parse_rate
-    from reports.machine import read_machine
-    from reports.plot import figures
+    from reports.analysis.expect import parse_rate
+    from reports.analysis.machine import read_machine
+    from reports.figures.plot import figures
 
     limit = None if options.limit is None else parse_rate(options.limit)
     if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):

@@ -11,7 +11,7 @@ from reports.commands.output import ascii_only
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reports.quality import Rule
+    from reports.analysis.quality import Rule
 
 __all__ = ["add_rules", "print_rules"]
 
@@ -24,7 +24,7 @@ def add_rules(parser: argparse.ArgumentParser) -> None:
 
 def print_rules(terminal: Console, rules: Sequence[Rule], options: argparse.Namespace) -> None:
     """Print the verdicts on what was just reported."""
-    from reports.quality import in_one_line
+    from reports.analysis.quality import in_one_line
 
     if not options.rules:
         terminal.print(in_one_line(rules), style="dim", markup=False)

@@ -18,9 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables, base case first, and who wins where."""
-    from reports.quality import checklist
-    from reports.scaling import scaling, scaling_tables
-    from reports.winners import winners_map
+    from reports.analysis.quality import checklist
+    from reports.analysis.scaling import scaling, scaling_tables
+    from reports.analysis.winners import winners_map
 
     rows = rows_of(options)
     found = scaling(rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 from reports.commands.expecting import add_expect, expect, wanted
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, read_noting
 from reports.commands.ruling import add_rules, print_rules
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 __all__ = ["add", "run"]
 
@@ -24,16 +24,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print each file's tables; 1 when an expectation is not kept."""
-    from reports.cautions import warnings_of
-    from reports.folding import folded
-    from reports.quality import checklist
-    from reports.show import tables
+    from reports.analysis.cautions import warnings_of
+    from reports.analysis.quality import checklist
+    from reports.readers.folding import folded
+    from reports.tables.show import tables
 
     asked = wanted(options)
     terminal, rows = console(), list[Row]()
     fit = None
     if options.fit is not None:
-        from reports.predicted import beside, open_fit
+        from reports.analysis.predicted import beside, open_fit
 
         fit = open_fit(options.fit)
     for path in options.files:

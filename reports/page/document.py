@@ -11,12 +11,12 @@ from functools import cache
 from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
-from reports.machine import Machine
+from reports.analysis.machine import Machine
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, section, text
 from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 __all__ = ["page"]
 

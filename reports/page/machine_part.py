@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.machine import Machine, Matrix
+from reports.analysis.machine import Machine, Matrix
 from reports.page.markup import details, section, table, text
 
 __all__ = ["machine_part", "matrix_data"]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reports.cautions import warnings_of
-from reports.cores import marked, oversubscription
-from reports.culprit import Suspect, culprits
-from reports.machine import Machine
+from reports.analysis.cautions import warnings_of
+from reports.analysis.culprit import Suspect, culprits
+from reports.analysis.machine import Machine
+from reports.analysis.quality import checklist
 from reports.page.markup import details, items, section, table, text
-from reports.quality import checklist
-from reports.readers.rows import Row, Run
-from reports.shown import rate, seconds, size_text
+from reports.records.cores import marked, oversubscription
+from reports.records.rows import Row, Run
+from reports.records.shown import rate, seconds, size_text
 
 __all__ = ["findings_part", "method_part", "tiles"]
 

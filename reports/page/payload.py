@@ -11,9 +11,9 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from reports.readers.rows import Row
-from reports.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
-from reports.shown import sparkline
+from reports.figures.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
+from reports.records.rows import Row
+from reports.records.shown import sparkline
 
 __all__ = ["MOST_ROWS", "payload", "reduced"]
 

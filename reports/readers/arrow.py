@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.gpus import energy, memory_clock
 from reports.readers.columns import HEAD, REAL, Coded, Rows, Times, finished, known
 from reports.readers.runs import Runs
 from reports.readers.upgrade import OLD, per_core, shared_work
-from reports.record import FORMAT
+from reports.records.gpus import energy, memory_clock
+from reports.records.record import FORMAT
 
 __all__ = ["LEAST_BYTES", "rows"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.statistics import interval_ranks
-from reports.readers.rows import Row
+from reports.records.rows import Row
 
 __all__ = [
     "HEAD",

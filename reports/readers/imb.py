@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from math import isfinite
 
 from reports.readers import names
-from reports.readers.rows import Note, Reading, Row, Run
 from reports.readers.text import Line
+from reports.records.rows import Note, Reading, Row, Run
 
 __all__ = ["read"]
 

@@ -8,7 +8,7 @@ from math import isclose
 
 from reports.readers import names
 from reports.readers.nccl_lines import Header, Start, number
-from reports.readers.rows import Note, Row, Run
+from reports.records.rows import Note, Row, Run
 
 __all__ = ["Table", "rows_of"]
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from reports.readers import names
 from reports.readers.nccl_lines import Start, cells, header, row_start, without_messages
 from reports.readers.nccl_tables import Table, rows_of
-from reports.readers.rows import Note, Reading, Row
 from reports.readers.text import Line
+from reports.records.rows import Note, Reading, Row
 
 __all__ = ["read"]
 

@@ -10,12 +10,12 @@ from dataclasses import fields
 from math import fsum, isfinite
 from typing import Any
 
-from reports.gpus import energy, memory_clock
 from reports.readers.columns import HEAD, REAL, Rows, Times, rows_of
-from reports.readers.rows import Note, Reading, Run
 from reports.readers.runs import Runs, check_format
 from reports.readers.upgrade import OLD, per_core, shared_work
-from reports.record import Result, Sample
+from reports.records.gpus import energy, memory_clock
+from reports.records.record import Result, Sample
+from reports.records.rows import Note, Reading, Run
 
 __all__ = ["read_jsonl", "read_list", "recognises", "result", "results", "rows"]
 

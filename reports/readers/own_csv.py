@@ -6,9 +6,9 @@ import csv
 from collections.abc import Mapping
 from math import inf
 
-from reports.cells import uncelled
-from reports.readers.rows import Note, Reading, Row, Run
 from reports.readers.upgrade import shared_work
+from reports.records.cells import uncelled
+from reports.records.rows import Note, Reading, Row, Run
 
 __all__ = ["read_csv"]
 

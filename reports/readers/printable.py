@@ -8,7 +8,7 @@ from typing import Any
 
 from busbar.printable import printable
 from reports.readers.columns import Coded, Rows
-from reports.readers.rows import Note, Reading, Row, Run
+from reports.records.rows import Note, Reading, Row, Run
 
 __all__ = ["cleaned"]
 

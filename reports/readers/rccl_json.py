@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from reports.readers import names
-from reports.readers.rows import Note, Reading, Row, Run
+from reports.records.rows import Note, Reading, Row, Run
 
 __all__ = ["read", "recognises"]
 

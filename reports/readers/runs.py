@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from reports.readers.rows import Run
-from reports.record import FORMAT
+from reports.records.record import FORMAT
+from reports.records.rows import Run
 
 __all__ = ["Runs", "check_format"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports.cores import of_environment
+from reports.records.cores import of_environment
 
 __all__ = ["OLD", "per_core", "shared_work"]
 

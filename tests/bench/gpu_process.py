@@ -6,8 +6,8 @@ import os
 import sys
 from typing import Any
 
-from bench import devices
-from bench.main import main
+from bench.cli.main import main
+from bench.gpu import devices
 from tests.gpu_standin import Cupy, Machine
 
 

@@ -6,8 +6,8 @@ import sys
 import threading
 from typing import Any
 
-from bench.main import main
-from collectives.transports import mpi
+from bench.cli.main import main
+from collectives.execution.mpi import transport as mpi
 
 
 def spoil(how: str) -> None:

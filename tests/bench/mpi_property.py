@@ -9,15 +9,15 @@ import sys
 
 import numpy as np
 
-from bench.data import Inputs
+from bench.run.data import Inputs
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, build, spec
-from collectives.dtypes import DTYPES, dtype
-from collectives.layout import Layout
-from collectives.ops import OPS, op
-from collectives.plan import Plan
-from collectives.transports.mpi import MpiTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import algorithms, build, spec
+from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.ops import OPS, op
 
 
 def one(world: MpiWorld, random: np.random.Generator) -> bool:

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-import bench.rows
-from bench.measure import Timed
+import bench.run.rows
+from bench.run.measure import Timed
 from tests.conftest import Run, on_threads
 
 STILL = 1e-5 * (1 + 0.01 * np.random.default_rng(1).random(60))
@@ -58,13 +58,13 @@ def test_too_few_iterations_are_said_once() -> None:
 
 def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
     """Rule: what judges a run is loaded at its end, on rank 0, and without pandas."""
-    heavy = "{'pandas', 'matplotlib', 'scipy', 'plotly', 'reports.cautions'}"
+    heavy = "{'pandas', 'matplotlib', 'scipy', 'plotly', 'reports.analysis.cautions'}"
     code = (
-        "import sys, bench.main, bench.start, bench.session\n"
+        "import sys, bench.cli.main, bench.cli.start, bench.run.session\n"
         f"before = {heavy} & set(sys.modules)\n"
-        "bench.main.main('allreduce', '--transport inproc --ranks 2 -b 1K -e 1K -n 3 -A ring'.split())\n"
+        "bench.cli.main.main('allreduce', '--transport inproc --ranks 2 -b 1K -e 1K -n 3 -A ring'.split())\n"
         f"print(sorted(before), sorted({heavy} & set(sys.modules)))"
     )
     done = run(sys.executable, "-c", code)
-    assert done.stdout.splitlines()[-1] == "[] ['reports.cautions']"
+    assert done.stdout.splitlines()[-1] == "[] ['reports.analysis.cautions']"
     assert done.stderr.count("fewer than 6 iterations") == 1

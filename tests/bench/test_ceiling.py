@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import ceiling
-from bench.ceiling import LEAST_BYTES, MOST_BYTES, Ceilings
+from bench.run import ceiling
+from bench.run.ceiling import LEAST_BYTES, MOST_BYTES, Ceilings
 from busbar.errors import Unsupported
-from collectives.catalogue import spec
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.shared.ceiling import Ceiling
-from collectives.transport import Array
-from collectives.world import World
-from collectives.worlds.inproc import run
-from reports.nccl_table import Banner, header, row
+from collectives.execution.inproc.world import run
+from collectives.execution.shm.ceiling import Ceiling
+from collectives.execution.transport import Array
+from collectives.execution.world import World
+from collectives.schedule.catalogue import spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from reports.exports.nccl_table import Banner, header, row
 from reports.readers.own import results
-from reports.record import Result, Sample
-from reports.summary import summary
+from reports.records.record import Result, Sample
+from reports.tables.summary import summary
 from tests.conftest import Mpi, Run, on_threads, under
 
 RANKS = 3

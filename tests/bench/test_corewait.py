@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.corewait import CoreWait, noted
+from bench.run.corewait import CoreWait, noted
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def schedstat(tmp_path: Path) -> Path:
 def test_the_share_is_of_the_time_since(schedstat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: only what was waited since counts, as a share of the time that has passed since."""
     now = iter([100.0, 104.0])
-    monkeypatch.setattr("bench.corewait.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("bench.run.corewait.time.monotonic", lambda: next(now))
     wait = CoreWait(schedstat)
     schedstat.write_text("5500000000 2000000000 9\n")
     assert wait.share() == 0.25

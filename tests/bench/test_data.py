@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench import data
-from bench.data import Inputs
+from bench.run import data
+from bench.run.data import Inputs
 from busbar.errors import Unsupported
-from collectives.catalogue import spec
-from collectives.dtypes import DTYPES, FLOAT8, dtype
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import OPS, op, scale
+from collectives.schedule.catalogue import spec
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import OPS, op, scale
 
 
 def _inputs(

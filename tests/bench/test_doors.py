@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.main import listing, names
-from bench.options import parse
-from bench.work import read_counts, rows
+from bench.cli.main import listing, names
+from bench.options.options import parse
+from bench.run.work import read_counts, rows
 from busbar.errors import Unsupported
-from collectives.catalogue import spec
+from collectives.schedule.catalogue import spec
 from tests.bench.test_sweep import ROW
 from tests.conftest import LIMIT_S, Mpi, Run, on_threads, under
 

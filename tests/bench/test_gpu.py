@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from bench import devices
+from bench.gpu import devices
 from busbar.errors import ProbeError, Unavailable
-from collectives.gpu.load import count_gpus
-from collectives.transports.nccl_said import parse
+from collectives.execution.gpu.load import count_gpus
+from collectives.execution.nccl.said import parse
 from tests.conftest import in_process, table_rows
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Communicator, Nccl

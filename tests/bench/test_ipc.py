@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench import devices
+from bench.gpu import devices
 from busbar.errors import Unavailable
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import in_process, table_rows

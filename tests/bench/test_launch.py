@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.launch import launcher
-from bench.watch import explain
+from bench.launch.launch import launcher
+from bench.run.watch import explain
 from tests.conftest import REPO, Mpi, Run, environment, under
 
 

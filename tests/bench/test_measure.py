@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.measure import FEWEST, Timed, Timing, measure
+from bench.run.measure import FEWEST, Timed, Timing, measure
 from busbar.statistics import interval
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.world import InprocWorld, run
 
 
 class _Clock:

@@ -17,23 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import bench.memory
-from bench.arena import beside, buffers
-from bench.ceiling import Ceilings
-from bench.measure import Timing
-from bench.memory import SHARE, Growth, Lack, Need, Pool, Room, lack, pools
-from bench.pace import Pace
-from bench.rows import Bench, Case
-from bench.sampler import Gauges
+import bench.run.memory
+from bench.run.arena import beside, buffers
+from bench.run.ceiling import Ceilings
+from bench.run.measure import Timing
+from bench.run.memory import SHARE, Growth, Lack, Need, Pool, Room, lack, pools
+from bench.run.pace import Pace
+from bench.run.rows import Bench, Case
+from bench.run.sampler import Gauges
 from busbar.errors import Unavailable
 from busbar.sizes import human
-from collectives.catalogue import build, spec
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transport import Action, LibraryCall
-from collectives.transports.inproc import InprocTransport
-from collectives.transports.shm import ShmTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.plan import Plan
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Action, LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.ops import op
 
 GIB, KIB = 2**30, 2**10
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.groups import color
-from bench.nccl_flags import FLAGS, SET
-from bench.options import Options, parse
+from bench.options.nccl_flags import FLAGS, SET
+from bench.options.options import Options, parse
+from bench.run.groups import color
 from busbar.errors import Unsupported
 from tests.bench.test_sweep import ROW
 from tests.conftest import in_process, on_threads

@@ -5,8 +5,8 @@ import io
 
 import pytest
 
-from bench.main import main
-from bench.options import Choice, parse, parse_choice
+from bench.cli.main import main
+from bench.options.options import Choice, parse, parse_choice
 from busbar.errors import Unsupported
 
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.catalogue import jobs
-from bench.memory import Pool
-from bench.options import parse
-from bench.pace import Pace, duration, limits
-from bench.screen import Screen
+from bench.options.options import parse
+from bench.run.catalogue import jobs
+from bench.run.memory import Pool
+from bench.run.pace import Pace, duration, limits
+from bench.run.screen import Screen
 from tests.conftest import REPO, Mpi, environment, under
 
 Seconds = st.floats(0.1, 100.0)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import sampler
-from bench.measure import Timed
-from bench.sampler import LONG, Gauges, Sampler
+from bench.run import sampler
+from bench.run.measure import Timed
+from bench.run.sampler import LONG, Gauges, Sampler
 from busbar.errors import ProbeError
-from collectives.transports.inproc import InprocTransport
-from collectives.world import World
-from collectives.worlds.inproc import run
-from reports.gpus import energy, memory_clock, warnings
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import run
+from collectives.execution.world import World
 from reports.readers.own import results
-from reports.record import Result, Sample
-from reports.summary import summary
+from reports.records.gpus import energy, memory_clock, warnings
+from reports.records.record import Result, Sample
+from reports.tables.summary import summary
 from tests.conftest import on_threads
 from topology.sources.nvml_state import State
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.environment import load as load_of
-from bench.options import parse
+from bench.options.options import parse
+from bench.run.environment import load as load_of
 from busbar.errors import Unsupported
-from reports.cores import Load, busiest
-from reports.reading import read
-from reports.store import SINKS
+from reports.exports.store import SINKS
+from reports.readers.reading import read
+from reports.records.cores import Load, busiest
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, on_threads
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 30)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.groups import color
+from bench.run.groups import color
 from tests.conftest import Mpi, Run, in_process, table_rows
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3", "-A", "ring"]

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import bench.memory
+import bench.run.memory
 from busbar.host import hostname
-from collectives.transports import inproc
+from collectives.execution.inproc import transport as inproc
 from reports.readers import own
-from reports.record import FORMAT, Result
+from reports.records.record import FORMAT, Result
 from tests.conftest import REPO, in_process, on_threads, table_rows
 
 ROW = re.compile(
@@ -300,7 +300,7 @@ def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
 def test_imports_stay_light() -> None:
     """Rule: importing our packages pulls in no MPI, no GPU library, no plotting, no pandas."""
     code = (
-        "import sys, collectives, topology, bench, reports, bench.main;"
+        "import sys, collectives, topology, bench, reports, bench.cli.main;"
         "print([m for m in ('mpi4py','cupy','pynvml','pandas','matplotlib','plotly','rich')"
         " if m in sys.modules])"
     )

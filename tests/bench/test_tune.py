@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.run.rules import Candidate, Range, doubts, dump, load, lookup
+from bench.run.rules import parse as parse_rules
 from bench.tuning.decide import decide, tied
-from bench.tuning.rules import Candidate, Range, doubts, dump, load, lookup
-from bench.tuning.rules import parse as parse_rules
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
 from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import dump as dump_fit
-from reports.exports import to_jsonl
+from reports.exports.formats import to_jsonl
 from reports.readers import own
-from reports.readers.rows import Row
-from reports.record import Result, Sample
+from reports.records.record import Result, Sample
+from reports.records.rows import Row
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
 from tests.conftest import Mpi, Run, on_threads
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.run.rules import Candidate, Range, dump, load, parse
 from bench.tuning import nccl, openmpi
-from bench.tuning.rules import Candidate, Range, dump, load, parse
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, rules
 from tests.conftest import Mpi, Run, under

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.tuning.rules import Candidate, Range, Rules
+from bench.run.rules import Candidate, Range, Rules
 
 A, B, LIBRARY = (Candidate(name, "mpi") for name in ("ring", "tree", "library"))
 

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.cost import traffic
-from collectives.dtypes import DTYPES, dtype
-from collectives.layout import Elements, Layout
-from collectives.moves import Buffer, Moves
-from collectives.ops import OPS, op, scale
-from collectives.schedule import Schedule, Step
-from collectives.spec import Collective
-from collectives.transport import LibraryCall
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import algorithms, build, collectives, spec
+from collectives.schedule.cost import traffic
+from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer, Moves
+from collectives.schedule.ops import OPS, op, scale
+from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.spec import Collective
 
 RANKS = (*range(1, 18), 32)
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c)]

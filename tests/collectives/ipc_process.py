@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from busbar.errors import RankFailure, Unsupported
-from collectives.catalogue import algorithms, build, spec
-from collectives.gpu.device import Device
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.ipc import IpcTransport
-from collectives.world import Json
+from collectives.execution.gpu.device import Device
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.plan import Plan
+from collectives.execution.world import Json
+from collectives.schedule.catalogue import algorithms, build, spec
+from collectives.schedule.ops import op
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.shm_process import FileWorld
 

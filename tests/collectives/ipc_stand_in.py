@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.gpu import ipc_kernels
-from collectives.gpu.ipc_kernels import ELEMENTS, OPERATIONS
+from collectives.execution.ipc import kernels as ipc_kernels
+from collectives.execution.ipc.kernels import ELEMENTS, OPERATIONS
 from tests.gpu_runtime import Runtime
 from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
 

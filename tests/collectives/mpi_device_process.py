@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.gpu.device import Device
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.spec import Unit
-from collectives.transport import LibraryCall
-from collectives.transports.mpi_device import MpiDeviceTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.gpu.device import Device
+from collectives.execution.mpi.device import MpiDeviceTransport
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import algorithms, build, collectives, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
+from collectives.schedule.spec import Unit
 from tests.collectives.cases import expected, inputs
 from tests.gpu_standin import Cupy, Machine
 

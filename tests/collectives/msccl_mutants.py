@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from collectives.msccl.model import OPERATIONS, Algorithm, Step
+from collectives.formats.msccl import OPERATIONS, Algorithm, Step
 
 KINDS = ("offset", "dependency", "peer", "type", "dropped", "count", "buffer", "signal")
 Change = tuple[str, Algorithm]

@@ -9,9 +9,9 @@ import random
 from collections import Counter, deque
 from typing import Any
 
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.msccl.model import Algorithm, Step
+from collectives.formats.msccl import Algorithm, Step
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 
 Value = tuple[int, Counter[int]]
 

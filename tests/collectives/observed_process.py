@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.shared.bound import Bound
-from collectives.transport import Action, LibraryCall
-from collectives.transports.mpi import MpiTransport
-from collectives.transports.shm import ShmTransport
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.lower import lower
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.plan import Plan
+from collectives.execution.shm.bound import Bound
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Action, LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 
 CASES = [
     ("allreduce", name)

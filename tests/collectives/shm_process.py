@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.catalogue import algorithms, build, spec
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.shared.memory import Memory
-from collectives.transports.shm import ShmTransport
-from collectives.world import How, Json, World
+from collectives.execution.plan import Plan
+from collectives.execution.shm.memory import Memory
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.world import How, Json, World
+from collectives.schedule.catalogue import algorithms, build, spec
+from collectives.schedule.ops import op
 
 
 def right(world: World, transport: ShmTransport) -> None:
@@ -131,7 +131,7 @@ class FileWorld:
 if __name__ == "__main__":
     what, executor, *rest = sys.argv[1:]
     if what == "right":
-        from collectives.worlds.mpi import MpiWorld
+        from collectives.execution.mpi.world import MpiWorld
 
         the_world = MpiWorld()
         if rest[0] == "hidden":

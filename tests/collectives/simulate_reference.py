@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.schedule import Schedule
+from collectives.schedule.schedule import Schedule
 from collectives.simulate.machines.machine import Machine
 
 INFINITY = float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busbar.errors import Unsupported
-from collectives.catalogue import (
+from collectives.schedule.catalogue import (
     algorithms,
     build,
     collectives,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.catalogue import algorithms, collectives
+from collectives.schedule.catalogue import algorithms, collectives
 from tests.conftest import collectives_cli
 
 

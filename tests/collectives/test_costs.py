@@ -10,10 +10,10 @@ import pytest
 from busbar.errors import Unsupported
 from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
 from collectives.algorithms.broadcast.chain import best_segments
-from collectives.bounds import bound
-from collectives.catalogue import build, draft, spec
-from collectives.cost import cost, traffic
-from collectives.layout import Layout
+from collectives.schedule.bounds import bound
+from collectives.schedule.catalogue import build, draft, spec
+from collectives.schedule.cost import cost, traffic
+from collectives.schedule.layout import Layout
 from tests.collectives.cases import PAIRS, built
 
 COUNTS = range(2, 34)

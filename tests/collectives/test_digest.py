@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.catalogue import algorithms, build
-from collectives.digest import digest
-from collectives.moves import Buffer, Move, Slot
-from collectives.schedule import Schedule
+from collectives.schedule.catalogue import algorithms, build
+from collectives.schedule.digest import digest
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.schedule import Schedule
 
 RANKS = st.integers(0, 3)
 SLOTS = st.builds(Slot, st.sampled_from(Buffer), st.integers(0, 3), st.just(1))

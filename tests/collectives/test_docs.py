@@ -5,9 +5,9 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-from collectives.catalogue import draft, spec
 from collectives.commands.listing import summary
-from collectives.cost import cost
+from collectives.schedule.catalogue import draft, spec
+from collectives.schedule.cost import cost
 from tests.collectives.cases import PAIRS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.dtypes import dtype
-from collectives.ops import OPS, op
-from collectives.plan import Plan
-from collectives.transports.inproc import InprocTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import algorithms, build, collectives, spec
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.ops import OPS, op
 from tests.collectives.cases import (
     RANKS,
     Case,

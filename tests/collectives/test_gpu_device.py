@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from busbar.errors import Unavailable
-from collectives.gpu import driver as drivers
-from collectives.gpu.compile import Compiler
-from collectives.gpu.device import Device
-from collectives.gpu.driver import Driver
-from collectives.gpu.lane import Lane
-from collectives.ops import op
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu import driver as drivers
+from collectives.execution.gpu.compile import Compiler
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.driver import Driver
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.schedule.ops import op
 from tests.gpu_runtime import Nvrtc
 from tests.gpu_standin import Cupy, Machine
 

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.dtypes import dtype
-from collectives.gpu.device import Device
-from collectives.gpu.kernels import SOURCES, options, source
-from collectives.gpu.lane import Lane
-from collectives.ops import Op, op, scale
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.kernels import SOURCES, options, source
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.ops import Op, op, scale
 from tests.gpu_standin import Cupy, Machine, Module, Work
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")

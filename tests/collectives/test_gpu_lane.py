@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure
-from collectives.gpu import action as actions
-from collectives.gpu import driver as drivers
-from collectives.gpu import lane as lanes
-from collectives.gpu.action import StreamAction
-from collectives.gpu.device import Device
-from collectives.gpu.lane import Lane
-from collectives.ops import op
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu import action as actions
+from collectives.execution.gpu import driver as drivers
+from collectives.execution.gpu import lane as lanes
+from collectives.execution.gpu.action import StreamAction
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.schedule.ops import op
 from tests.gpu_standin import Cupy, Machine
 
 FLOAT = np.dtype(np.float32)

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.dtypes import dtype
-from collectives.gpu.device import Device
-from collectives.gpu.lane import Lane
-from collectives.worlds.inproc import InprocWorld
-from collectives.worlds.inproc import run as on_ranks
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.inproc.world import run as on_ranks
+from collectives.schedule.dtypes import dtype
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, library, variant
 from tests.conftest import LIMIT_S, REPO, Run, environment
 from tests.gpu_standin import Cupy, Machine
@@ -122,7 +122,7 @@ def test_what_fails_in_a_section_leaves_nobody_waiting(module) -> None:
     """Rule: a rank that fails gives up first, so that no communicator waits for graphs for ever."""
     machine = Machine(1)
     nccl, right = Nccl(machine), module("gpu_right")
-    from collectives.transports.nccl import NcclTransport
+    from collectives.execution.nccl.transport import NcclTransport
 
     def fails(transport: NcclTransport) -> None:
         source = transport.allocate(64).view(np.float32)

@@ -13,14 +13,14 @@ import pytest
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.catalogue import build, spec
-from collectives.dtypes import DTYPES, dtype
-from collectives.gpu.device import Device
-from collectives.gpu.ipc_fire import EXECUTORS
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.ipc import IpcTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.ipc.fire import EXECUTORS
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.ops import op
 from tests.collectives.cases import Case, Judged, allocator, every_collective, judge, memory
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.test_shm import every_operation, small_and_large

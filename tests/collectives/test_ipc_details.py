@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import start
+from bench.cli import start
 from busbar.errors import Unsupported
-from collectives.catalogue import build, spec
-from collectives.gpu.device import Device
-from collectives.gpu.ipc_fire import Watch
-from collectives.gpu.ipc_kernels import PLAIN, Variant
-from collectives.gpu.ipc_memory import Memory
-from collectives.gpu.ipc_table import STATUS
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.ipc import IpcTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.ipc.fire import Watch
+from collectives.execution.ipc.kernels import PLAIN, Variant
+from collectives.execution.ipc.memory import Memory
+from collectives.execution.ipc.table import STATUS
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.ops import op
 from tests.collectives.cases import judge
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.test_ipc import play
@@ -233,9 +233,9 @@ def test_every_algorithm_in_every_variant(nranks: int, variant: Variant) -> None
 
 def test_staging_in_chunks_is_by_element() -> None:
     """Rule: where chunks are dealt out, messages that wait are kept by element, for any team."""
-    from collectives.gpu.ipc_table import Stage
-    from collectives.shared.flow import STAGE, Work
-    from collectives.shared.tasks import Place
+    from collectives.execution.ipc.table import Stage
+    from collectives.execution.shm.flow import STAGE, Work
+    from collectives.execution.shm.tasks import Place
 
     works = [Work(0, size, [Place(0, STAGE, 0)], [Place(1, 0, 0)]) for size in (100, 5000)]
     assert Stage.of(works, 1, 4, 4, 4096).strides == (0,)

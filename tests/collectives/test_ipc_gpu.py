@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure
-from collectives.gpu.device import Device
-from collectives.gpu.ipc_fire import EXECUTORS
-from collectives.transports.ipc import IpcTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.ipc.fire import EXECUTORS
+from collectives.execution.ipc.transport import IpcTransport
 from tests.conftest import REPO
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]

@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ScheduleError
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.moves import Buffer, Move, Slot
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.schedule import Schedule
-from collectives.spec import Collective
-from collectives.transports.inproc import InprocTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.lower import lower
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.ops import op
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
 from tests.collectives.cases import aliases, filled, naive
 
 N, CHUNKS, ELEMENTS = 2, 2, 3

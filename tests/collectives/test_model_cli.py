@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.catalogue import algorithms
 from collectives.model.fitfile import read
+from collectives.schedule.catalogue import algorithms
 from tests.conftest import collectives_cli
 from topology.sources import own_json
 

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.links.as_map import as_topology
+from bench.links.measuring import Measured, Settings
 from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.fitfile import Fit, dump, load, read
 from collectives.model.fitting import MOST_EDGES, alpha_beta, fit
 from collectives.model.given import fitted
 from collectives.model.measured import costs_of
-from topology.measure import Estimate, Place
-from topology.measure_mpi import Measured, Settings
-from topology.measured_map import as_topology
-from topology.model import Topology
+from topology.measured.matrix import Estimate, Place
+from topology.measured.sweep import BURST, SWEPT, sizes
+from topology.model.topology import Topology
 from topology.sources import own_json
-from topology.sweep import BURST, SWEPT, sizes
 
 SIZES = [8 << i for i in range(20)]
 ALPHAS, BETAS = st.floats(1e-8, 1e-3), st.floats(1e-12, 1e-8)

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, draft, spec
-from collectives.cost import cost
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs, Curve, Link
 from collectives.model.machine import Machine, one_class, placed
 from collectives.model.predict import Priced, seconds
 from collectives.model.sweep import crossovers, least, sweep
-from collectives.moves import Buffer, Move, Slot
-from collectives.schedule import Schedule
-from topology.model import Device, Fact, Kind, LinkKind, PairFact, Topology
-from topology.model import Link as Wire
+from collectives.schedule.catalogue import algorithms, draft, spec
+from collectives.schedule.cost import cost
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.schedule import Schedule
+from topology.model.topology import Device, Fact, Kind, LinkKind, PairFact, Topology
+from topology.model.topology import Link as Wire
 
 A, B, G = 3e-6, 2e-10, 5e-11
 LINK = Link.assumed(A, B, "by hand", G)

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.exchange import exchange
-from bench.swaps import swaps
+from bench.links.swaps import swaps
+from bench.links.transports import exchange
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, collectives, draft, spec
+from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
+from collectives.execution.shm.flow import STAGE
 from collectives.model.costs import Costs, Curve, Link, Shared
 from collectives.model.fitfile import Fit, dump, load
 from collectives.model.fitting import MOST_EDGES, fit
@@ -27,11 +28,10 @@ from collectives.model.shm.draft import Drafts
 from collectives.model.shm.rates import Rates
 from collectives.model.shm.reckon import Host
 from collectives.model.shm.states import in_order, touched
-from collectives.shared.fast import EAGER_BYTES, WINDOW_BYTES
-from collectives.shared.flow import STAGE
-from reports.predicted import predictions
-from reports.readers.rows import Row, Run
-from topology.sweep import BURST, TRIPS, Swept
+from collectives.schedule.catalogue import algorithms, collectives, draft, spec
+from reports.analysis.predicted import predictions
+from reports.records.rows import Row, Run
+from topology.measured.sweep import BURST, TRIPS, Swept
 
 from .test_model_fit import measured
 

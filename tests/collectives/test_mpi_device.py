@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectives.transports.mpi_device import takes_device_memory
+from collectives.execution.mpi.device import takes_device_memory
 from tests.conftest import Mpi, Run
 
 

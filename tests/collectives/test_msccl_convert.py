@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.moves import Buffer, Move
-from collectives.msccl.convert import _Converter, _proven, _Ways, convert
-from collectives.msccl.export import export
-from collectives.msccl.load import load
-from collectives.msccl.memory import COLLECTIVES, layout
-from collectives.msccl.model import Algorithm, Gpu, Step, ThreadBlock
-from collectives.msccl.parse import parse, read
-from collectives.msccl.prove import prove
-from collectives.msccl.write import write
-from collectives.schedule import Schedule
+from collectives.formats.convert import _Converter, _proven, _Ways, convert
+from collectives.formats.export import export
+from collectives.formats.load import load
+from collectives.formats.memory import COLLECTIVES, layout
+from collectives.formats.msccl import Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.parse import parse, read
+from collectives.formats.prove import prove
+from collectives.formats.write import write
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer, Move
+from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, right, roots
 from tests.collectives.test_execution import _all
 from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, SAMPLES

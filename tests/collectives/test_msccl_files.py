@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, Unsupported
-from collectives.catalogue import build, spec
 from collectives.cli import main
-from collectives.cost import traffic
-from collectives.layout import Layout
-from collectives.msccl.chakra import chakra
-from collectives.msccl.goal import goal
-from collectives.msccl.parse import MscclError, parse, read
-from collectives.msccl.prove import prove
-from collectives.msccl.traffic import turns
-from collectives.msccl.write import write
+from collectives.formats.chakra import chakra
+from collectives.formats.goal import goal
+from collectives.formats.parse import MscclError, parse, read
+from collectives.formats.prove import prove
+from collectives.formats.traffic import turns
+from collectives.formats.write import write
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.cost import traffic
+from collectives.schedule.layout import Layout
 from tests.collectives.test_msccl_proof import SAMPLES, exported
 from tests.conftest import Run
 

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import BusbarError, ScheduleError, Unsupported
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.msccl.export import export
-from collectives.msccl.graph import build as build_graph
-from collectives.msccl.memory import layout
-from collectives.msccl.model import Algorithm, Gpu, Step, ThreadBlock
-from collectives.msccl.parse import parse, read
-from collectives.msccl.prove import prove
-from collectives.msccl.write import write
+from collectives.formats.export import export
+from collectives.formats.graph import build as build_graph
+from collectives.formats.memory import layout
+from collectives.formats.msccl import Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.parse import parse, read
+from collectives.formats.prove import prove
+from collectives.formats.write import write
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
 from tests.collectives.msccl_mutants import mutants, with_steps
 from tests.collectives.msccl_runtime import always_right
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.msccl.parse import MscclError, parse
-from collectives.msccl.prove import prove
-from collectives.msccl.write import write
+from collectives.formats.parse import MscclError, parse
+from collectives.formats.prove import prove
+from collectives.formats.write import write
 from tests.collectives.test_msccl_proof import exported
 
 TEXT = write(exported("allreduce", "ring", 3)).decode()

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.catalogue import algorithms, collectives, spec
-from collectives.dtypes import DTYPES, FLOAT8
-from collectives.gpu.device import Device
-from collectives.layout import Elements
-from collectives.moves import Buffer
-from collectives.ops import OPS, op
-from collectives.plan import Plan
-from collectives.spec import Unit
-from collectives.transport import LibraryCall
-from collectives.transports.nccl import NcclTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.nccl.transport import NcclTransport
+from collectives.execution.plan import Plan
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import algorithms, collectives, spec
+from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.layout import Elements
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import OPS, op
+from collectives.schedule.spec import Unit
 from tests.collectives.cases import (
     Case,
     Judged,

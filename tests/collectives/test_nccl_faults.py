@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.catalogue import build, spec
-from collectives.gpu import lane as lanes
-from collectives.gpu.device import Device
-from collectives.gpu.pick import index, oversubscribed, sharing
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transport import LibraryCall
-from collectives.transports import nccl as transports
-from collectives.transports.nccl import NcclTransport
-from collectives.transports.nccl_join import grouped, version_text
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.gpu import lane as lanes
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.load import version_text
+from collectives.execution.gpu.pick import index, oversubscribed, sharing
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.nccl import transport as transports
+from collectives.execution.nccl.join import grouped
+from collectives.execution.nccl.transport import NcclTransport
+from collectives.execution.plan import Plan
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl, NcclError
 

@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import native
-from collectives.catalogue import build, spec
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.inproc import InprocTransport
-from collectives.worlds.inproc import InprocWorld
-from collectives.worlds.inproc import run as on_threads
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.inproc.world import run as on_threads
+from collectives.execution.lower import lower
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.ops import op
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, under
 
 SCRIPT = str(REPO / "tests/collectives/observed_process.py")

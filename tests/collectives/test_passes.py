@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.catalogue import algorithms, build, draft, spec
-from collectives.cost import cost
-from collectives.passes import (
+from collectives.schedule.catalogue import algorithms, build, draft, spec
+from collectives.schedule.cost import cost
+from collectives.schedule.passes import (
     beside,
     on_groups,
     pipeline,
@@ -21,9 +21,9 @@ from collectives.passes import (
     rotate,
     then,
 )
-from collectives.place import place
-from collectives.schedule import Schedule
-from collectives.verify import verify
+from collectives.schedule.place import place
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.verify import verify
 
 ALLREDUCE = ["ring", "tree", "halving_doubling", "double_tree", "sharded_ps", "one_shot"]
 SCATTERS = ["ring", "bruck", "direct", "pat"]

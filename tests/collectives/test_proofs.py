@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.catalogue import algorithms, build, collectives, compositions, draft, spec
-from collectives.moves import Buffer, Move, Slot, moves
-from collectives.passes import on_groups, rechunk, relabel, reverse, then
-from collectives.place import place
-from collectives.schedule import Schedule, Step
-from collectives.spec import Collective
-from collectives.verify import verify
+from collectives.schedule.catalogue import algorithms, build, collectives, compositions, draft, spec
+from collectives.schedule.moves import Buffer, Move, Slot, moves
+from collectives.schedule.passes import on_groups, rechunk, relabel, reverse, then
+from collectives.schedule.place import place
+from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.spec import Collective
+from collectives.schedule.verify import verify
 from tests.collectives.cases import PAIRS, RANKS, built, placements, roots
 
 POWERS = {

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.catalogue import algorithms, build, collectives, spec
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.moves import Buffer
-from collectives.shared.flow import ENTRY, STAGE, Flow, Work, flow
-from collectives.shared.tasks import Place, encode, ordered
-from collectives.shared.worksharing import PIECE_BYTES, shared_out
-from collectives.transport import LibraryCall
+from collectives.execution.lower import lower
+from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.worksharing import PIECE_BYTES, shared_out
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.catalogue import algorithms, build, collectives, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 from tests.collectives.cases import expected, inputs
 
 PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barrier", "alltoallv")]

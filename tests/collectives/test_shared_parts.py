@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from busbar.host import numa_nodes
-from collectives.catalogue import spec
-from collectives.layout import Layout
-from collectives.shared.bind import cores_of, place_cores, turn_group
-from collectives.shared.ceiling import Ceiling, Least, least, probe
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.shm.bind import cores_of, place_cores, turn_group
+from collectives.execution.shm.ceiling import Ceiling, Least, least, probe
+from collectives.schedule.catalogue import spec
+from collectives.schedule.layout import Layout
 
 NODES = [[0, 1, 2, 3, 16, 17], [4, 5, 6, 7, 20, 21]]
 CORES = sorted(NODES[0] + NODES[1])

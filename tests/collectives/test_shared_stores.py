@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import RankFailure
-from collectives.shared import stores
-from collectives.shared.flow import Flow, Work
-from collectives.shared.stores import (
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.shm import stores
+from collectives.execution.shm.flow import Flow, Work
+from collectives.execution.shm.stores import (
     LEAST_BYTES_PER_CORE,
     Maker,
     Past,
     with_best_stores,
 )
-from collectives.shared.tasks import Place
-from collectives.transport import Array
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.shm.tasks import Place
+from collectives.execution.transport import Array
 
 Made = tuple[Flow, Past]
 Able = Callable[[Work], set[Place]]

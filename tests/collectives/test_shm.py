@@ -12,12 +12,12 @@ import pytest
 
 import native
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.catalogue import build, spec
-from collectives.dtypes import DTYPES
-from collectives.ops import OPS, op
-from collectives.plan import Plan
-from collectives.transports.shm import ShmTransport
-from collectives.worlds.inproc import InprocWorld, run
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.plan import Plan
+from collectives.execution.shm.transport import ShmTransport
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.dtypes import DTYPES
+from collectives.schedule.ops import OPS, op
 from tests.collectives.cases import (
     Case,
     Judged,

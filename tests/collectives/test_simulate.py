@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.catalogue import draft, spec
-from collectives.moves import Buffer, Move, Slot
-from collectives.schedule import Schedule
+from collectives.schedule.catalogue import draft, spec
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.schedule import Schedule
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Outcome, Simulation, chunk_bytes

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collectives.catalogue import draft, spec
-from collectives.msccl.load import load
-from collectives.msccl.memory import layout
-from collectives.msccl.parse import read
-from collectives.msccl.write import write
+from collectives.formats.load import load
+from collectives.formats.memory import layout
+from collectives.formats.parse import read
+from collectives.formats.write import write
+from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, chunk_bytes, simulate
 from tests.collectives.simulate_reference import reference

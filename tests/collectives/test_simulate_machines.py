@@ -21,7 +21,7 @@ from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.nodes import nvswitch, rail
 from collectives.simulate.machines.table import GENERATORS, machine
 from tests.topology.machines import shapes, switched
-from topology.model import Device, Fact, Kind, PairFact, Topology
+from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 GB = 1e9
 TREES = st.lists(st.integers(1, 4), min_size=1, max_size=3)

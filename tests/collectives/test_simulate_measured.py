@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.catalogue import draft, spec
+from bench.links.as_map import as_topology
+from bench.links.measuring import Measured, Settings
+from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.table import machine
+from collectives.simulate.machines.weights import Weights
 from collectives.simulate.outcome import buffer_bytes, busiest, simulate
-from collectives.simulate.weights import Weights
-from topology.measure import Estimate, Place
-from topology.measure_mpi import Measured, Settings
-from topology.measured_map import as_topology
-from topology.model import Topology
+from topology.measured.matrix import Estimate, Place
+from topology.measured.sweep import sizes, swept
+from topology.model.topology import Topology
 from topology.sources import own_json
-from topology.sweep import sizes, swept
 
 from .cases import PAIRS
 from .test_model_fit import GAMMA, measured

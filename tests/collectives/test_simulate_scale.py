@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.catalogue import algorithms, collectives, draft, spec
+from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.simulate import lockstep, outcome
 from collectives.simulate.fluid import fair
 from collectives.simulate.machines.machine import NO_LINK

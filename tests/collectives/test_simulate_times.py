@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.catalogue import draft, spec
-from collectives.moves import Buffer, Move, Slot
-from collectives.schedule import Schedule
+from collectives.schedule.catalogue import draft, spec
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.schedule import Schedule
 from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, busiest, simulate

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.catalogue import collectives, spec
-from collectives.counts import busiest, matrix, spread
-from collectives.layout import Layout
-from collectives.moves import Buffer
+from collectives.schedule.catalogue import collectives, spec
+from collectives.schedule.counts import busiest, matrix, spread
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
 
 WHOLE = {"allreduce", "broadcast", "reduce", "sendrecv", "sendrecv_pairs"}
 

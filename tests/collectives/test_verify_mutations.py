@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ScheduleError
-from collectives.catalogue import spec
-from collectives.layout import Layout
-from collectives.moves import Moves
-from collectives.schedule import Schedule
-from collectives.verify import verify
+from collectives.schedule.catalogue import spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Moves
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.verify import verify
 from tests.collectives.cases import (
     PAIRS,
     aliases,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectives.worlds.inproc import run
+from collectives.execution.inproc.world import run
 from tests.collectives.world_process import check
 from tests.conftest import Mpi, Run
 

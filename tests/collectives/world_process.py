@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-from collectives.world import World
-from collectives.worlds.mpi import MpiWorld
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.world import World
 
 
 def check(world: World) -> None:

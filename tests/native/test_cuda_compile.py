@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives.dtypes import DTYPES, dtype
-from collectives.gpu import kernels
-from collectives.gpu.ipc_kernels import ELEMENTS, OPERATIONS, PLAIN, Variant, options, source
-from collectives.gpu.ipc_table import HEADER, STATUS
-from collectives.ops import op
+from collectives.execution.gpu import kernels
+from collectives.execution.ipc.kernels import ELEMENTS, OPERATIONS, PLAIN, Variant, options, source
+from collectives.execution.ipc.table import HEADER, STATUS
+from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.ops import op
 
 HOME = Path(__file__).resolve().parents[2]
 CUDA = HOME / "native" / "cuda"

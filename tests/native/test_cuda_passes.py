@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives.dtypes import DTYPES, dtype
-from collectives.gpu.ipc_kernels import PLAIN, Variant
-from collectives.gpu.ipc_table import Addresses, Stage, control_bytes, part, table, teams
-from collectives.ops import Op, op
-from collectives.shared.fast import op_number, type_number
-from collectives.shared.flow import Flow, Work
-from collectives.shared.tasks import Place
+from collectives.execution.ipc.kernels import PLAIN, Variant
+from collectives.execution.ipc.table import Addresses, Stage, control_bytes, part, table, teams
+from collectives.execution.shm.fast import op_number, type_number
+from collectives.execution.shm.flow import Flow, Work
+from collectives.execution.shm.tasks import Place
+from collectives.schedule.dtypes import DTYPES, dtype
+from collectives.schedule.ops import Op, op
 from tests.collectives.ipc_stand_in import library
 from tests.collectives.ipc_stand_in import variant as defined
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import native
-from collectives.dtypes import DTYPES, dtype
-from collectives.shared.fast import type_number
+from collectives.execution.shm.fast import type_number
+from collectives.schedule.dtypes import DTYPES, dtype
 
 core = native.load()
 if core is None:

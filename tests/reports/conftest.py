@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports.machine import read_machine
+from reports.analysis.machine import read_machine
 from reports.page import page
 from tests.reports.browser import chromium, opened
 from tests.reports.runs import MEASURED, TOPO, records, rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from reports.record import Result, Sample
+from reports.records.record import Result, Sample
 
 TIMES = st.lists(st.floats(1e-6, 9e-2), min_size=6, max_size=12).map(tuple)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from reports.exports import to_jsonl
-from reports.readers.rows import Row
-from reports.reading import parse
-from reports.record import Result, Sample
+from reports.exports.formats import to_jsonl
+from reports.readers.reading import parse
+from reports.records.record import Result, Sample
+from reports.records.rows import Row
 
 # What a name in a log, a map or a host's answer may be.
 EVIL = "</script><script>window.hit=1</script><img src=x onerror='window.hit=1'>\"'&\u2028"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from collectives.catalogue import build
+from collectives.schedule.catalogue import build
 
 PerRank = tuple[tuple[float, ...], ...]
 HOP = 1e-4

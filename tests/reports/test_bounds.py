@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from busbar.errors import ReportError
 from busbar.printable import printable
 from reports import cli
-from reports.cells import celled, uncelled
-from reports.expect import parse_rate, parse_share
-from reports.expect_text import parse as parse_rule
-from reports.exports import to_csv, to_jsonl
-from reports.imported import to_csv as imported_csv
-from reports.parquet import to_parquet
+from reports.analysis.expect import parse_rate, parse_share
+from reports.analysis.expect_text import parse as parse_rule
+from reports.exports.formats import to_csv, to_jsonl
+from reports.exports.imported import to_csv as imported_csv
 from reports.readers.nccl_lines import number
-from reports.reading import parse, read
-from reports.record import Result, Sample
+from reports.readers.parquet import to_parquet
+from reports.readers.reading import parse, read
+from reports.records.cells import celled, uncelled
+from reports.records.record import Result, Sample
 from tests.reports.logs import DOCUMENT, OLD
 from tests.reports.runs import allreduce
 from tests.torture.bounds import bounded
@@ -46,7 +46,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(to_jsonl([one()]))
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31));"
-        "from reports.reading import read; print(len(read(sys.argv[1]).rows))"
+        "from reports.readers.reading import read; print(len(read(sys.argv[1]).rows))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "a.jsonl")],
@@ -71,7 +71,7 @@ def test_a_gzip_file_that_holds_a_multitude_is_refused(tmp_path: Path) -> None:
 def test_texts_of_hours_are_refused(most: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a log or a JSON document that would take minutes is refused, with what to do."""
     assert parse(text).rows
-    monkeypatch.setattr(f"reports.reading.{most}", len(text) - 1)
+    monkeypatch.setattr(f"reports.readers.reading.{most}", len(text) - 1)
     found = parse(text)
     assert not found.rows and "is not read; split it" in found.notes[0].text
 

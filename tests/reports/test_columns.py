@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports import load
-from reports.exports import to_jsonl
-from reports.folding import folded
-from reports.parquet import read as read_parquet
-from reports.parquet import to_parquet
+from reports.exports.formats import to_jsonl
 from reports.readers import arrow, own
-from reports.readers.rows import Row
-from reports.record import FORMAT, Result, Sample
+from reports.readers.folding import folded
+from reports.readers.parquet import read as read_parquet
+from reports.readers.parquet import to_parquet
+from reports.records.record import FORMAT, Result, Sample
+from reports.records.rows import Row
 
 pytest.importorskip("pyarrow")
 

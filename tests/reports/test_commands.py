@@ -11,7 +11,7 @@ import pytest
 
 from reports.cli import main
 from reports.commands import COMMANDS
-from reports.exports import to_jsonl
+from reports.exports.formats import to_jsonl
 from tests.conftest import REPO, interruptible
 from tests.reports.runs import records
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from reports.analysis.compare import compare, differences, join
 from reports.cli import main
-from reports.compare import compare, differences, join
-from reports.exports import to_jsonl
-from reports.reading import parse as read_text
+from reports.exports.formats import to_jsonl
+from reports.readers.reading import parse as read_text
 from tests.reports.runs import noisy, rows
 
 # -- the words

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.measure import Timed, Timing, measure
-from collectives.catalogue import build, spec
-from collectives.dtypes import dtype
-from collectives.layout import Layout
-from collectives.moves import Buffer
-from collectives.ops import op
-from collectives.plan import Plan
-from collectives.transports.inproc import InprocTransport
-from collectives.worlds.inproc import InprocWorld, Mailbox, run
-from reports.culprit import Findings, culprits
-from reports.quality import checklist
-from reports.readers.rows import Row, Run
+from bench.run.measure import Timed, Timing, measure
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import InprocWorld, Mailbox, run
+from collectives.execution.plan import Plan
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
+from reports.analysis.culprit import Findings, culprits
+from reports.analysis.quality import checklist
+from reports.records.rows import Row, Run
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 
 

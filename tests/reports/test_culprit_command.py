@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.links.as_map import as_topology
+from bench.links.measuring import Measured, Settings
 from reports.cli import main
-from reports.exports import to_jsonl
-from reports.record import Result, Sample
+from reports.exports.formats import to_jsonl
+from reports.records.record import Result, Sample
 from tests.reports.slowness import HOP, MIXED, played
-from topology.measure import Estimate, Place
-from topology.measure_mpi import Measured, Settings
-from topology.measured_map import as_topology
+from topology.measured.matrix import Estimate, Place
 from topology.sources import own_json
 
 

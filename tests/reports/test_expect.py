@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
+from reports.analysis.expect import check, parse_rate, parse_share
+from reports.analysis.expect_text import from_file, parse
 from reports.cli import main
-from reports.expect import check, parse_rate, parse_share
-from reports.expect_text import from_file, parse
-from reports.readers.rows import Row, Run
+from reports.records.rows import Row, Run
 
 RUN = Run("run.jsonl", 0, "busbar", hosts=("n0", "n1"))
 

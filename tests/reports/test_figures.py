@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
-from reports.markdown import markdown
-from reports.plot import figures
-from reports.reading import parse
-from reports.shown import seconds, size_text, sparkline
-from reports.statistics import alpha_beta
+from reports.figures.plot import figures
+from reports.readers.reading import parse
+from reports.records.shown import seconds, size_text, sparkline
+from reports.statistics.order import alpha_beta
+from reports.tables.markdown import markdown
 from tests.reports.runs import noisy, rows
 
 REPO = Path(__file__).parents[2]

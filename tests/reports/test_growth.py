@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.analysis.growth import grown, total
+from reports.analysis.model import ALGORITHMS, VOLUMES, Comparison, compare
 from reports.cli import main
-from reports.exports import to_jsonl
-from reports.growth import grown, total
-from reports.model import ALGORITHMS, VOLUMES, Comparison, compare
+from reports.exports.formats import to_jsonl
 from reports.readers import own
-from reports.record import Result, Sample
+from reports.records.record import Result, Sample
 
 SIZE = 1 << 22
 Law = Callable[[str, int], float]

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from busbar.errors import ReportError
-from reports.changes import alarms, cuts
+from reports.analysis.compare import differences
+from reports.analysis.history import events, history, in_order
 from reports.cli import main
-from reports.compare import differences
-from reports.exports import to_jsonl
-from reports.history import events, history, in_order
-from reports.reading import parse
-from reports.record import Result, Sample
-from reports.shown import chance, trend
+from reports.exports.formats import to_jsonl
+from reports.readers.reading import parse
+from reports.records.record import Result, Sample
+from reports.records.shown import chance, trend
+from reports.statistics.changes import alarms, cuts
 
 Numbered = list[tuple[int, float]]
 

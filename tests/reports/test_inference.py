@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.inference import (
+from reports.statistics.inference import (
     between_runs,
     chi_squared_p,
     drawn_medians,

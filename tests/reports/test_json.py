@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
-from reports.culprit import culprits
-from reports.exports import nccl_json, to_json, to_jsonl
-from reports.reading import parse, read
-from reports.record import Result, Sample
+from reports.analysis.culprit import culprits
+from reports.exports.formats import nccl_json, to_json, to_jsonl
+from reports.readers.reading import parse, read
+from reports.records.record import Result, Sample
 
 
 def _document(devices: int = 4, **more: Any) -> dict[str, Any]:

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.cautions import warnings_of
+from reports.analysis.cautions import warnings_of
+from reports.analysis.compare import differences
 from reports.cli import main
-from reports.compare import differences
-from reports.cores import SHARED, marked, per_core_text
-from reports.exports import to_jsonl
-from reports.markdown import markdown
+from reports.exports.formats import to_jsonl
 from reports.page.payload import payload
-from reports.readers.rows import Row
-from reports.record import Result
-from reports.show import tables
+from reports.records.cores import SHARED, marked, per_core_text
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.tables.markdown import markdown
+from reports.tables.show import tables
 from tests.reports.browser import chromium, column, opened
 from tests.reports.runs import records, rows
 
@@ -141,8 +141,8 @@ def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    from reports.plot import figures
-    from reports.plot_kinds import FIGURES, Palette, scaling
+    from reports.figures.plot import figures
+    from reports.figures.plot_kinds import FIGURES, Palette, scaling
 
     for per_core, expected in ((1.0, []), (2.0, [[1 << 20]] * 2)):
         found = rows(_made(per_core))
@@ -164,7 +164,7 @@ def test_a_series_whose_work_was_shared_is_named_so() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    from reports.plot_kinds import FIGURES, Palette
+    from reports.figures.plot_kinds import FIGURES, Palette
 
     found = rows(_made(2.0, worksharing=True))
     axes = Figure().subplots()

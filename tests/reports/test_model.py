@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from collectives.catalogue import draft, spec
 from collectives.model.costs import Costs, Link
 from collectives.model.fitfile import Fit, digest, dump
 from collectives.model.machine import one_class
 from collectives.model.predict import Priced, seconds
-from reports.accuracy import ALL, Point, as_markdown, errors, pooled, table
+from collectives.schedule.catalogue import draft, spec
+from reports.analysis.accuracy import ALL, Point, as_markdown, errors, pooled, table
+from reports.analysis.model import VOLUMES, compare
+from reports.analysis.predicted import predict, predictions
 from reports.cli import main
-from reports.exports import to_jsonl
-from reports.model import VOLUMES, compare
-from reports.predicted import predict, predictions
-from reports.reading import parse, read
-from reports.record import Result, Sample
+from reports.exports.formats import to_jsonl
+from reports.readers.reading import parse, read
+from reports.records.record import Result, Sample
 
 LINK = Link.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")

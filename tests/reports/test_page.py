@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
+from reports.analysis.machine import read_machine
 from reports.cli import main
-from reports.exports import to_jsonl
-from reports.machine import read_machine
+from reports.exports.formats import to_jsonl
+from reports.figures.series import COLOURS, colours
 from reports.page import page
 from reports.page.markup import hash_of, json_script, table
 from reports.page.payload import MOST_ROWS, payload, reduced, run_names
-from reports.readers.rows import Row, Run
-from reports.series import COLOURS, colours
+from reports.records.rows import Row, Run
 from tests.reports.runs import EVIL, TOPO, records, rows
 
 

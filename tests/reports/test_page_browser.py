@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from reports.machine import read_machine
+from reports.analysis.machine import read_machine
 from reports.page import page
-from reports.show import share_of_limit
-from reports.shown import interval_text, percent, rate, seconds, size_text
+from reports.records.shown import interval_text, percent, rate, seconds, size_text
+from reports.tables.show import share_of_limit
 from tests.reports.browser import cells, choose, column, console, drawn, lines, opened, requests
 from tests.reports.runs import EVIL, MEASURED, records, rows
 
@@ -118,7 +118,7 @@ def test_the_table_sorts(tab: Any) -> None:
 
 
 def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
-    """Rule: the page's script writes sizes, times, intervals, rates and shares as reports.shown does."""
+    """Rule: the page's script writes sizes, times, intervals, rates and shares as reports.records.shown does."""
     one = rows(records(["ring"], [4], [1024]))[0]
     found = []
     for n in range(90):

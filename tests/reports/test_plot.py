@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reports.analysis.compare import Comparison, compare, differences, join
+from reports.analysis.machine import Matrix
 from reports.cli import main
-from reports.compare import Comparison, compare, differences, join
-from reports.exports import to_jsonl
-from reports.machine import Matrix
-from reports.markdown import MOST_ROWS, comparison_markdown, markdown
-from reports.plot import figures
-from reports.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
-from reports.readers.rows import Row
-from reports.series import fitted
+from reports.exports.formats import to_jsonl
+from reports.figures.plot import figures
+from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
+from reports.figures.series import fitted
+from reports.records.rows import Row
+from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.reports.runs import MEASURED, noisy, records, rows
 
 pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from reports.plot_matrix import heat_map
+from reports.figures.plot_matrix import heat_map
 
 
 def _drawn(kind: str, found: list[Row], limit: float | None = None) -> Any:

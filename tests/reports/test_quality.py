@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.quality import Rule, checklist, in_one_line
-from reports.readers.rows import Row, Run
+from reports.analysis.quality import Rule, checklist, in_one_line
+from reports.records.rows import Row, Run
 
 ENVIRONMENT = {"cpu": "EPYC", "cpus": 2, "kernel": "6.1", "revision": "abc", "mapping": {"node": [0]},
                "ranks_per_node": [2], "variables": {}}  # fmt: skip

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from reports.readers.rows import Reading
-from reports.reading import parse, read
+from reports.readers.reading import parse, read
+from reports.records.rows import Reading
 
 HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
 HEAD += "     time   algbw   busbw #wrong\n"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
-from reports.exports import EXPORTS, to_jsonl
+from reports.exports.formats import EXPORTS, to_jsonl
 from reports.readers import own
-from reports.readers.rows import COLUMNS, Row
-from reports.reading import load, parse, read
-from reports.record import Result
+from reports.readers.reading import load, parse, read
+from reports.records.record import Result
+from reports.records.rows import COLUMNS, Row
 from tests.reports.logs import BITWISE, DOCUMENT, IMB, INFO, OLD, OSU, RESULTS, result
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from reports.reading import parse
+from reports.readers.reading import parse
 from tests.reports.logs import IMB, OSU
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.exports import nccl_json
-from reports.nccl_table import Banner, footer, header, row
-from reports.readers.rows import Reading
-from reports.reading import parse
-from reports.record import Result
+from reports.exports.formats import nccl_json
+from reports.exports.nccl_table import Banner, footer, header, row
+from reports.readers.reading import parse
+from reports.records.record import Result
+from reports.records.rows import Reading
 from tests.reports.logs import BITWISE, DOCUMENT, INFO, OLD, OSU, RESULTS, result
 
 OPENMPI = "[1,0]<stdout>:"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from reports.readers.rows import Row
-from reports.reading import read
+from reports.readers.reading import read
+from reports.records.rows import Row
 
 FOLDER = Path(os.environ.get("BUSBAR_SAMPLES", "")) / "logs"
 

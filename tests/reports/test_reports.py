@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.statistics import interval
-from reports.exports import to_csv, to_jsonl
-from reports.nccl_table import number, row
-from reports.record import Result, Sample
-from reports.statistics import bandwidths, center, relative_width
-from reports.summary import summary
+from reports.exports.formats import to_csv, to_jsonl
+from reports.exports.nccl_table import number, row
+from reports.records.record import Result, Sample
+from reports.statistics.order import bandwidths, center, relative_width
+from reports.tables.summary import summary
 from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200)

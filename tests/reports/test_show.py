@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from reports.readers.rows import Row
-from reports.show import tables
+from reports.records.rows import Row
+from reports.tables.show import tables
 from tests.reports.runs import records, rows
 
 WORDS = ("time", "95 %", "busbw", "limit", "n")

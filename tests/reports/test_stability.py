@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from reports.cautions import in_brief, warnings_of
-from reports.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.analysis.cautions import in_brief, warnings_of
 from reports.readers import own
-from reports.record import Result, Sample
-from reports.stability import unstable
-from reports.statistics import relative_width
+from reports.records.record import Result, Sample
+from reports.statistics.dip import CRITICAL, dip, is_multimodal, two_groups
+from reports.statistics.order import relative_width
+from reports.statistics.stability import unstable
 
 Draw = Callable[[np.random.Generator, int], NDArray[np.float64]]
 # Times as they are found: skewed, with heavy tails, rounded to a clock's ticks.
@@ -177,7 +177,7 @@ def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
         rows = []
         for _ in range(15):
             times = STABLE[name](random, 40)
-            # As `bench.measure` goes on, until the budget ends it.
+            # As `bench.run.measure` goes on, until the budget ends it.
             while relative_width(times.tolist()) > 0.02 and len(times) < 5000:
                 times = np.concatenate([times, STABLE[name](random, len(times))])
             rows.append(_placed(times))

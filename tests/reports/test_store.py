@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from busbar.errors import ReportError, StoreError
 from reports import load
-from reports.exports import to_jsonl
-from reports.reading import read
-from reports.record import Result, Sample
-from reports.store import SINKS, Directory, Store, sink
+from reports.exports.formats import to_jsonl
+from reports.exports.store import SINKS, Directory, Store, sink
+from reports.readers.reading import read
+from reports.records.record import Result, Sample
 
 ENVIRONMENT = {"busbar": "1", "hosts": ["n0"], "variables": {"NCCL_ALGO": "Ring"}}
 NAMES = [f"r{ending}" for ending in SINKS]

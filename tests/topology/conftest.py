@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from topology.merge import merge
-from topology.model import Topology
+from topology.model.merge import merge
+from topology.model.topology import Topology
 from topology.sources import nvml, sysfs
 
 from . import mock_nvml

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from topology.facts import Fact
-from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
+from topology.model.facts import Fact
+from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
 SOURCE = "test"
 #: NVLinks of a DGX-1V, by pair.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
+from topology.model.topology import Kind, Topology
 from topology.sources import hwloc, nccl_xml, recognise
 from topology.views import findings
 

@@ -15,8 +15,8 @@ from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.exports import EXPORTS, export
 from topology.exports.cpus import shares
-from topology.facts import Fact
-from topology.model import Device, Kind, Topology
+from topology.model.facts import Fact
+from topology.model.topology import Device, Kind, Topology
 
 from .conftest import Loaded
 from .machines import dgx_1v, shapes, switched

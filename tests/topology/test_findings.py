@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from topology.facts import Fact, Value
-from topology.findings import check
-from topology.model import Device, Kind, PairFact, Topology
+from topology.diagnostics.findings import check
+from topology.model.facts import Fact, Value
+from topology.model.topology import Device, Kind, PairFact, Topology
 
 Facts = dict[str, Value]
 

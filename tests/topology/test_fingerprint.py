@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from topology.fingerprint import fingerprint
-from topology.model import Device, Fact, Kind, Topology
+from topology.model.fingerprint import fingerprint
+from topology.model.topology import Device, Fact, Kind, Topology
 
 from .conftest import Loaded
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.findings import check
-from topology.model import Topology
+from topology.diagnostics.findings import check
+from topology.model.topology import Topology
 from topology.sources import own_json, recognise
 
 from . import texts

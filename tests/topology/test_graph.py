@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import rates
-from topology.facts import Fact
-from topology.infer import complete
-from topology.model import Device, Kind, Level, PairFact, Topology
+from topology.model import rates
+from topology.model.facts import Fact
+from topology.model.infer import complete
+from topology.model.topology import Device, Kind, Level, PairFact, Topology
 from topology.sources import nccl_xml, nccl_xml_out, smi_topo
 
 PLACES = st.lists(st.tuples(*(st.integers(0, 1) for _ in range(5))), min_size=1, max_size=8)
@@ -132,7 +132,7 @@ def test_a_device_that_only_one_source_places_is_hung_beside_its_neighbour() -> 
     xml = """<system version="1"><cpu numaid="0"><pci busid="0000:01:00.0" class="0x060400">
       <pci busid="0000:02:00.0" class="0x030200"/><pci busid="0000:03:00.0" class="0x030200"/>
       </pci></cpu></system>"""
-    from topology.merge import merge
+    from topology.model.merge import merge
 
     text = "GPU0 GPU1 mlx5_0\nGPU0 X PIX PIX\nGPU1 PIX X PIX\nmlx5_0 PIX PIX X"
     merged = complete(merge([nccl_xml.parse(xml), smi_topo.parse(text)]))

@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.links.as_map import as_topology
+from bench.links.cli import crowded
+from bench.links.measuring import Measured, Settings
 from busbar.cpulist import members
 from busbar.launchers import mpirun_beside
-from topology.facts import Fact
-from topology.measure import (
+from topology.measured.matrix import (
     MARGIN,
     Estimate,
     Place,
@@ -32,11 +34,9 @@ from topology.measure import (
     slow,
     with_cpus,
 )
-from topology.measure_cli import crowded
-from topology.measure_mpi import Measured, Settings
-from topology.measured_map import as_topology
-from topology.merge import merge
-from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
+from topology.model.facts import Fact
+from topology.model.merge import merge
+from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
 from topology.views import measured as view
 

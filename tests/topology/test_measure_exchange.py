@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.exchange import exchange
+from bench.links.exchange import GROUP, find
+from bench.links.transports import exchange
 from busbar.errors import ProbeError
-from collectives.verify import verify
-from topology.exchange import GROUP, find
-from topology.measure import QUANTITIES, matrix, rounds
+from collectives.schedule.verify import verify
+from topology.measured.matrix import QUANTITIES, matrix, rounds
 from topology.sources import own_json
 
 from .test_measure import ROOT, launch
@@ -105,7 +105,7 @@ def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "half_way.py").write_text(
         "from mpi4py import MPI\n"
         "from busbar.errors import ProbeError\n"
-        "from topology.mpi_exchange import MpiExchange\n"
+        "from bench.links.mpi_exchange import MpiExchange\n"
         "class Fails(MpiExchange):\n"
         "    def times(self, *what):\n"
         "        if what[0] == 'bandwidth' and MPI.COMM_WORLD.rank == 1:\n"

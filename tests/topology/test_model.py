@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.facts import Fact
-from topology.model import Device, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
+from topology.model.facts import Fact
+from topology.model.topology import Device, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources import own_json
 
 TEXT = st.text(max_size=12)
@@ -155,7 +155,7 @@ def test_broken_json_is_refused(change: dict[str, object]) -> None:
 def test_import_needs_no_other_library() -> None:
     """Rule: the room opens without pynvml, networkx or numpy."""
     script = (
-        "import sys; import topology, topology.model, topology.graph, topology.findings, topology.merge\n"
+        "import sys; import topology, topology.model.topology, topology.model.graph, topology.diagnostics.findings, topology.model.merge\n"
         "import topology.sources.recognise, topology.sources.nvml\n"
         "print([m for m in ('pynvml', 'networkx', 'numpy', 'rich', 'yaml') if m in sys.modules])"
     )

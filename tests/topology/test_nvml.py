@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from busbar.errors import ProbeError
-from topology.findings import check
-from topology.model import Kind, LinkKind
+from topology.diagnostics.findings import check
+from topology.model.topology import Kind, LinkKind
 from topology.sources import nvml
 
 from . import mock_nvml

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
 from tests.topology import texts
-from topology.model import Kind, Level
+from topology.model.topology import Kind, Level
 from topology.sources import hwloc, nccl_xml, nccl_xml_out, recognise, smi_nvlink, smi_topo
 from topology.views.matrix import text as shown_text
 

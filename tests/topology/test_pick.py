@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.facts import Fact
-from topology.model import PairFact, Topology
-from topology.pick import Objective, Ranking, available, pick
+from topology.model.facts import Fact
+from topology.model.topology import PairFact, Topology
+from topology.placement.pick import Objective, Ranking, available, pick
 from topology.placement.text import as_json, text
 from topology.placement.why import reasons
 from topology.sources.recognise import parse

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.merge import merge
-from topology.model import Topology
-from topology.pick import Objective, pick
+from topology.model.merge import merge
+from topology.model.topology import Topology
 from topology.placement import bounded, orders
 from topology.placement import ways as ways_module
 from topology.placement.load import Links, ring_flows
 from topology.placement.packing import disjoint_rings, most_rings, ring_orders
+from topology.placement.pick import Objective, pick
 from topology.placement.ways import Ways
 from topology.sources import nccl_xml, recognise
 from topology.views import matrix

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ProbeError
-from topology.findings import check
-from topology.model import Level
-from topology.relation import LEVEL_WORDS
+from topology.diagnostics.findings import check
+from topology.model.relation import LEVEL_WORDS
+from topology.model.topology import Level
 from topology.sources import own_json, recognise, smi_topo
 
 #: GPUs and NICs that the files without a table in INDEX.md describe.

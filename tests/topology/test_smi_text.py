@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
+from topology.model.topology import Kind, Topology
 from topology.sources import recognise, smi_nvlink, smi_p2p, smi_topo
 
 RAW = (

@@ -8,8 +8,8 @@ import pytest
 
 from busbar import cpulist
 from busbar.errors import ProbeError
-from topology.merge import merge
-from topology.model import Kind, Level, LinkKind
+from topology.model.merge import merge
+from topology.model.topology import Kind, Level, LinkKind
 from topology.sources import (
     bandwidth,
     hwloc,

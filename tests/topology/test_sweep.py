@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.exchange import PlanExchange
-from bench.swaps import swaps
-from collectives.transports.shm import ShmTransport
-from collectives.verify import verify
-from collectives.worlds.inproc import InprocWorld, run
-from topology.measure import QUANTITIES, rounds
-from topology.model import Device, Fact, Kind, Topology
+from bench.links.swaps import swaps
+from bench.links.transports import PlanExchange
+from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.shm.transport import ShmTransport
+from collectives.schedule.verify import verify
+from topology.measured.matrix import QUANTITIES, rounds
+from topology.measured.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
+from topology.model.topology import Device, Fact, Kind, Topology
 from topology.sources import own_json
-from topology.sweep import BLOCKS, SMALLEST, SWEPT, facts, first, sizes, swept
 
 from .test_measure import launch
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.model import Kind
+from topology.model.topology import Kind
 from topology.sources import recognise
 
 WORDS = st.sampled_from(["PIX", "PXB", "PHB", "NODE", "SYS"])

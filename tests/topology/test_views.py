@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology.facts import Fact
-from topology.findings import check
-from topology.model import Device, Kind, Topology
+from topology.diagnostics.findings import check
+from topology.model.facts import Fact
+from topology.model.topology import Device, Kind, Topology
 from topology.sources import smi_topo
 from topology.sources.recognise import parse
 from topology.sources.text import lines

@@ -11,11 +11,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from bench.tuning import rules as tuning
+from bench.run import rules as tuning
+from collectives.formats.write import write
 from collectives.model import costs, fitfile
-from collectives.msccl.write import write
-from reports.exports import nccl_json, to_csv, to_json, to_jsonl
-from reports.parquet import to_parquet
+from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
+from reports.readers.parquet import to_parquet
 from tests.bench import tunings
 from tests.collectives.test_msccl_proof import exported
 from tests.reports import logs, runs

@@ -18,24 +18,25 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.options import parse_choice
-from bench.tuning import rules as tuning
-from bench.work import read_counts
+from bench.options.options import parse_choice
+from bench.run import rules as tuning
+from bench.run.work import read_counts
 from busbar import cpulist
 from busbar.errors import BusbarError, ProbeError, ReportError
-from collectives import catalogue, sizes
+from collectives import sizes
+from collectives.execution.nccl import said as nccl_said
+from collectives.formats import parse as msccl
 from collectives.model import fitfile, nccl
-from collectives.msccl import parse as msccl
-from collectives.transports import nccl_said
+from collectives.schedule import catalogue
 from reports import cli as reports_cli
-from reports import expect_text
-from reports.expect import parse_rate, parse_share
+from reports.analysis import expect_text
+from reports.analysis.expect import parse_rate, parse_share
 from reports.readers import own
-from reports.readers.rows import record
-from reports.reading import read
+from reports.readers.reading import read
+from reports.records.rows import record
 from tests.torture import seeds
-from topology import busid
-from topology.findings import check
+from topology.diagnostics.findings import check
+from topology.model import busid
 from topology.sources import own_json
 from topology.views import findings as findings_view
 from topology.views import matrix, tree

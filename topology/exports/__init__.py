@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from busbar.errors import ProbeError
 from topology.exports import binding, cluster, drawings
-from topology.model import Topology
+from topology.model.topology import Topology
 from topology.sources import nccl_xml_out, own_json
 
 Order = tuple[str, ...]

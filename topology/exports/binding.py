@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from busbar.cpulist import listed
 from topology.exports.cpus import core_numbers, shares
-from topology.model import Topology
+from topology.model.topology import Topology
 
 Order = tuple[str, ...]
 

@@ -11,7 +11,7 @@ import re
 from busbar.cpulist import listed, members
 from busbar.errors import ProbeError
 from topology.exports.cpus import affinity, core_numbers
-from topology.model import Device, Kind, Topology
+from topology.model.topology import Device, Kind, Topology
 
 _PREFIX = "topology.busbar"
 _LABEL_MAX = 63

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
+from topology.model.topology import Kind, Topology
 
 
 def affinity(topology: Topology, id: str) -> str | None:

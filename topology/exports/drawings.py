@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topology.model import Device, Kind, Topology
+from topology.model.topology import Device, Kind, Topology
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -1,7 +1,7 @@
 """Which pairs of GPUs are alike: everything that decides about a way between two is the same.
 
 A machine of thousands of GPUs has millions of pairs and few kinds of them, so that each kind need be
-looked at once. What decides is what `topology.model` and `topology.graph` look at: the hops up from each
+looked at once. What decides is what `topology.model.topology` and `topology.model.graph` look at: the hops up from each
 end, where the two ways up meet, NVLinks, and what was stated of the pair.
 """
 
@@ -12,9 +12,9 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from topology.busid import slot
-from topology.graph import Hop
-from topology.model import Kind, LinkKind, Topology
+from topology.model.busid import slot
+from topology.model.graph import Hop
+from topology.model.topology import Kind, LinkKind, Topology
 
 Codes = npt.NDArray[np.int64]
 _STATED = ("level", "nvlinks", "p2p_read")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from topology.model import Kind
+from topology.model.topology import Kind
 from topology.placement.load import Flow, Links, ring_flows
 from topology.placement.ways import Ways
 

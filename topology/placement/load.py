@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
-from topology.graph import Hop
+from topology.model.graph import Hop
 from topology.placement.ways import Ways
 
 Flow = tuple[int, int]

@@ -6,7 +6,7 @@ import json
 import textwrap
 
 from busbar.printable import printable_lines
-from topology.pick import Grid, Objective, Pick, Ranking, Tier
+from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.why import hop_words, rate, reasons, short
 
 _SHOWN = 12

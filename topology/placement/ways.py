@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import ProbeError
-from topology.graph import Hop
-from topology.model import Level, Topology
+from topology.model.graph import Hop
+from topology.model.topology import Level, Topology
 from topology.placement.alike import codes
 
 #: Answers of P2P queries that say nothing against it: allowed, and unknown.

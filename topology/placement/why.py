@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from topology.findings import check
-from topology.graph import Hop
-from topology.pick import Objective, Pick, Ranking
+from topology.diagnostics.findings import check
+from topology.model.graph import Hop
 from topology.placement.orders import EXACT_LIMIT, count_rings
+from topology.placement.pick import Objective, Pick, Ranking
 from topology.placement.ways import Way, Ways
 
 _PATTERN = {

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.model import Kind, Topology
+from topology.model.busid import canonical
+from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded
 

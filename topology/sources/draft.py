@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from topology.facts import COUNT, Fact, Gap, Value
-from topology.model import Device, Kind, Link, LinkKind, PairFact, Topology
+from topology.model.facts import COUNT, Fact, Gap, Value
+from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topology
 
 
 @dataclass

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.facts import Value
-from topology.model import Kind, Topology
+from topology.model.busid import canonical
+from topology.model.facts import Value
+from topology.model.topology import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.hwloc_links import add_links

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from busbar.errors import ProbeError
-from topology.model import Kind, LinkKind
-from topology.rates import MAX_NVLINKS
+from topology.model.rates import MAX_NVLINKS
+from topology.model.topology import Kind, LinkKind
 from topology.sources.draft import Draft
 from topology.sources.xml_text import Node
 

@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.model import Kind
+from topology.model.busid import canonical
+from topology.model.topology import Kind
 from topology.sources.draft import Draft
 from topology.sources.pcitree import NVSWITCH, Function
 from topology.sources.xml_text import Node

@@ -10,10 +10,10 @@ from collections import Counter
 
 from busbar.cpulist import from_mask
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.facts import Value
-from topology.model import Kind, Topology
-from topology.rates import generation, network
+from topology.model.busid import canonical
+from topology.model.facts import Value
+from topology.model.rates import generation, network
+from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.nccl_xml_links import LINK_TAGS, add_links
 from topology.sources.pcitree import Function

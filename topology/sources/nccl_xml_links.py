@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.model import Kind, LinkKind
+from topology.model.busid import canonical
+from topology.model.topology import Kind, LinkKind
 from topology.sources.draft import Draft
 from topology.sources.xml_text import Node
 

@@ -7,8 +7,8 @@ from xml.sax.saxutils import quoteattr
 
 from busbar.cpulist import mask, members
 from busbar.errors import ProbeError
-from topology.infer import complete
-from topology.model import Device, Kind, LinkKind, Topology
+from topology.model.infer import complete
+from topology.model.topology import Device, Kind, LinkKind, Topology
 
 _SPEEDS: dict[object, str] = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 

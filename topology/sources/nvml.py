@@ -11,9 +11,9 @@ from typing import Any
 
 from busbar.cpulist import listed
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.facts import Value
-from topology.model import Kind, Level, LinkKind, Topology
+from topology.model.busid import canonical
+from topology.model.facts import Value
+from topology.model.topology import Kind, Level, LinkKind, Topology
 from topology.sources.draft import Draft
 from topology.sources.nvml_ask import NAME, P2P, ask
 from topology.sources.text import loaded

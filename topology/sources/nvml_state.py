@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from busbar.errors import ProbeError
-from topology.busid import canonical
+from topology.model.busid import canonical
 from topology.sources.nvml import slowed_by
 from topology.sources.nvml_ask import NAME, opened
 

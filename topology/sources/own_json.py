@@ -7,7 +7,17 @@ from math import isfinite
 from typing import Any
 
 from busbar.errors import ProbeError
-from topology.model import Device, Fact, Gap, Kind, Level, Link, LinkKind, PairFact, Topology
+from topology.model.topology import (
+    Device,
+    Fact,
+    Gap,
+    Kind,
+    Level,
+    Link,
+    LinkKind,
+    PairFact,
+    Topology,
+)
 from topology.sources.text import loaded
 
 NAME = "json"

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from topology.busid import canonical
-from topology.facts import Value
-from topology.model import Kind
+from topology.model.busid import canonical
+from topology.model.facts import Value
+from topology.model.topology import Kind
 from topology.sources.draft import Draft
 
 #: PCI vendors whose display and accelerator functions are GPUs to us: NVIDIA, AMD, Intel.

@@ -6,8 +6,8 @@ import importlib
 import re
 
 from busbar.errors import ProbeError
-from topology.merge import merge
-from topology.model import Topology
+from topology.model.merge import merge
+from topology.model.topology import Topology
 from topology.sources.matrix_text import plain
 from topology.sources.text import bounded, lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
+from topology.model.topology import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.text import lines

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
-from topology.relation import LEVEL_WORDS
+from topology.model.relation import LEVEL_WORDS
+from topology.model.topology import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.facts import Value
-from topology.model import Kind, Topology
+from topology.model.busid import canonical
+from topology.model.facts import Value
+from topology.model.topology import Kind, Topology
 from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.xml_text import Node, tree

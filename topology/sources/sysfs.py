@@ -12,8 +12,8 @@ from pathlib import Path
 
 from busbar.cpulist import members
 from busbar.errors import ProbeError
-from topology.busid import canonical
-from topology.model import Kind, Topology
+from topology.model.busid import canonical
+from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.pcitree import Function, place, root_of
 from topology.sources.sysfs_cpu import Cpus

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from busbar.cpulist import MAX_CPU, listed, members
 from busbar.errors import ProbeError
-from topology.model import Kind
+from topology.model.topology import Kind
 from topology.sources.draft import Draft
 
 _UNITS = {"K": 2**10, "M": 2**20, "": 1}

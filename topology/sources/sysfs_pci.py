@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from topology.facts import Value
-from topology.rates import generation
+from topology.model.facts import Value
+from topology.model.rates import generation
 
 _ACS_CAPABILITY = 0x000D
 #: Request, completion and upstream redirect: any of them sends peer traffic to the root complex.

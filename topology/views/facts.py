@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from topology.facts import Value
-from topology.model import Device, Kind, Topology
+from topology.model.facts import Value
+from topology.model.topology import Device, Kind, Topology
 
 
 def _hertz(value: float) -> str:

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 
 from busbar.printable import printable_lines
-from topology.finding import Finding
-from topology.model import Topology
+from topology.diagnostics.finding import Finding
+from topology.model.topology import Topology
 
 
 def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from topology.exports.drawings import HIDDEN, network
-from topology.model import Device, Kind, Topology
+from topology.model.topology import Device, Kind, Topology
 from topology.views.facts import everything, summary, title
 
 _LEAVES = (Kind.GPU, Kind.NIC, Kind.DIRECT)

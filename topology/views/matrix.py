@@ -7,7 +7,7 @@ import io
 
 from busbar.printable import printable
 from topology.exports.cpus import affinity
-from topology.model import Device, Kind, Topology
+from topology.model.topology import Device, Kind, Topology
 
 _COLUMNS = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _UNDERLINE = ("\x1b[4m", "\x1b[0m")

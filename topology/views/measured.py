@@ -5,8 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from busbar.printable import printable, printable_lines
-from topology.measure import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
-from topology.model import Topology
+from topology.measured.matrix import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
+from topology.model.topology import Topology
 
 #: Title, factor from the inner unit, and how many digits, by quantity.
 _SHOWN = {

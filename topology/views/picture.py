@@ -7,7 +7,7 @@ import io
 from xml.etree import ElementTree
 
 from busbar.errors import ProbeError
-from topology.model import Kind, Topology
+from topology.model.topology import Kind, Topology
 from topology.views.layout import Drawing, Node, draw
 
 _FILL = {

@@ -6,7 +6,7 @@ import io
 
 from busbar.cpulist import listed, members
 from busbar.printable import printable, printable_lines
-from topology.model import Device, Kind, Topology
+from topology.model.topology import Device, Kind, Topology
 from topology.views.facts import shown, summary, title
 
 

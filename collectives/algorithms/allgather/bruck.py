@@ -6,8 +6,8 @@ it belongs at once, so a run of parts that passes the vector's end takes two mov
 
 import numpy as np
 
-from collectives.moves import Moves, moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def bruck(n: int) -> Schedule:

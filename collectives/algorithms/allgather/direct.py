@@ -1,8 +1,8 @@
 """Direct all-gather: everyone sends everyone else its chunk, at once."""
 
 from collectives.algorithms.reduce_scatter.direct import direct as reduce_scatter_direct
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def direct(n: int) -> Schedule:

@@ -2,8 +2,8 @@
 
 from busbar.errors import Unsupported
 from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def doubling(n: int) -> Schedule:

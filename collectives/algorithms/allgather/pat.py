@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.moves import Moves, moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def _edges(offset: int, span: int) -> Iterator[tuple[int, int]]:

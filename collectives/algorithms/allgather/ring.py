@@ -1,8 +1,8 @@
 """Ring all-gather: the ring reduce-scatter, reversed."""
 
 from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def ring(n: int) -> Schedule:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from collectives.algorithms.reduce_scatter.torus import torus as reduce_scatter_torus
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:

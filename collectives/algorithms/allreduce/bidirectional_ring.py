@@ -1,8 +1,8 @@
 """Two rings, one in each direction, each on half of the vector."""
 
 from collectives.algorithms.allreduce.ring import ring
-from collectives.passes import beside, relabel
-from collectives.schedule import Schedule
+from collectives.schedule.passes import beside, relabel
+from collectives.schedule.schedule import Schedule
 
 
 def bidirectional_ring(n: int) -> Schedule:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.moves import moves
-from collectives.passes import beside, pipeline, relabel, reverse, then
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import beside, pipeline, relabel, reverse, then
+from collectives.schedule.schedule import Schedule, Step
 
 
 def _edges(low: int, high: int, depth: int) -> Iterator[tuple[int, int, int]]:

@@ -6,9 +6,9 @@ import numpy as np
 
 from collectives.algorithms.allgather.doubling import doubling
 from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.moves import moves
-from collectives.passes import on_groups, reverse, then
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import on_groups, reverse, then
+from collectives.schedule.schedule import Schedule, Step
 
 
 def folded(n: int, core: Callable[[int], Schedule], *, unfold: bool) -> Schedule:

@@ -9,8 +9,8 @@ from math import prod
 from busbar.errors import Unsupported
 from collectives.algorithms.allgather.ring import ring as allgather_ring
 from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
-from collectives.passes import on_groups, then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import on_groups, then
+from collectives.schedule.schedule import Schedule
 
 
 def _levels(dims: Sequence[int], n: int) -> list[tuple[int, list[list[int]], list[int], int]]:

@@ -1,8 +1,8 @@
 """Every rank sends its whole vector to every other, and each adds for itself."""
 
 from collectives.algorithms.pairs import everyone
-from collectives.moves import moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def one_shot(n: int) -> Schedule:

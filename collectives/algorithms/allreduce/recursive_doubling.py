@@ -3,8 +3,8 @@
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.moves import moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def recursive_doubling(n: int) -> Schedule:

@@ -2,8 +2,8 @@
 
 from collectives.algorithms.allgather.ring import ring as allgather_ring
 from collectives.algorithms.reduce_scatter.ring import ring as reduce_scatter_ring
-from collectives.passes import then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import then
+from collectives.schedule.schedule import Schedule
 
 
 def ring(n: int) -> Schedule:

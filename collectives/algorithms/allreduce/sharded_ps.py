@@ -2,8 +2,8 @@
 
 from collectives.algorithms.allgather.direct import direct as allgather_direct
 from collectives.algorithms.reduce_scatter.direct import direct as reduce_scatter_direct
-from collectives.passes import then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import then
+from collectives.schedule.schedule import Schedule
 
 
 def sharded_ps(n: int) -> Schedule:

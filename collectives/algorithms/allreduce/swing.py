@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.moves import moves
-from collectives.passes import reverse, then
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import reverse, then
+from collectives.schedule.schedule import Schedule, Step
 
 Ranks = NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from busbar.errors import Unsupported
 from collectives.algorithms.allreduce.hierarchical import checked_dims, hierarchical
-from collectives.schedule import Schedule
+from collectives.schedule.schedule import Schedule
 
 
 def checked_grid(n: int, grid: Sequence[int] | None) -> tuple[int, int]:

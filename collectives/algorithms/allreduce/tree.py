@@ -2,8 +2,8 @@
 
 from collectives.algorithms.broadcast.binomial import binomial as broadcast_binomial
 from collectives.algorithms.reduce.binomial import binomial as reduce_binomial
-from collectives.passes import then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import then
+from collectives.schedule.schedule import Schedule
 
 
 def tree(n: int) -> Schedule:

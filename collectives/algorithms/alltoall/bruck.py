@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from collectives.moves import Moves, moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def bruck(n: int) -> Schedule:

@@ -1,8 +1,8 @@
 """Direct all-to-all: everyone sends everyone else its part, at once."""
 
 from collectives.algorithms.pairs import everyone
-from collectives.moves import Moves, moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def direct(n: int) -> Schedule:

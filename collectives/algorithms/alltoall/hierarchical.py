@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from collectives.algorithms.allreduce.hierarchical import checked_dims
-from collectives.moves import moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def hierarchical(n: int, dims: Sequence[int] | None = None) -> Schedule:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from collectives.moves import moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def pairwise(n: int) -> Schedule:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from collectives.algorithms.allreduce.torus import checked_grid
 from collectives.algorithms.alltoall.hierarchical import hierarchical
-from collectives.schedule import Schedule
+from collectives.schedule.schedule import Schedule
 
 
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:

@@ -3,9 +3,9 @@
 import math
 
 from busbar.errors import Unsupported
-from collectives.moves import moves
-from collectives.passes import MOST_SEGMENTS, pipeline, rotate
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import MOST_SEGMENTS, pipeline, rotate
+from collectives.schedule.schedule import Schedule, Step
 
 # Where latency and bandwidth are unknown: the pipeline's fill costs (n−2)/16 of the vector's time.
 SEGMENTS = 16

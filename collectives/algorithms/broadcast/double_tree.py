@@ -7,9 +7,9 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.algorithms.allreduce.double_tree import in_order_tree, other_tree
-from collectives.moves import moves
-from collectives.passes import beside, pipeline, relabel, rotate
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import beside, pipeline, relabel, rotate
+from collectives.schedule.schedule import Schedule, Step
 
 
 def _below(n: int) -> Schedule:

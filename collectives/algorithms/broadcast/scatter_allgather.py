@@ -2,8 +2,8 @@
 
 from collectives.algorithms.allgather.ring import ring
 from collectives.algorithms.scatter.binomial import binomial
-from collectives.passes import rotate, then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import rotate, then
+from collectives.schedule.schedule import Schedule
 
 
 def scatter_allgather(n: int, root: int = 0) -> Schedule:

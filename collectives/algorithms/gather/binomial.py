@@ -1,8 +1,8 @@
 """Binomial-tree gather: the binomial-tree scatter, reversed."""
 
 from collectives.algorithms.scatter.binomial import binomial as scatter_binomial
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def binomial(n: int, root: int = 0) -> Schedule:

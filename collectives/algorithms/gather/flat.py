@@ -1,8 +1,8 @@
 """Flat gather: the flat scatter, reversed."""
 
 from collectives.algorithms.scatter.flat import flat as scatter_flat
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def flat(n: int, root: int = 0) -> Schedule:

@@ -1,8 +1,8 @@
 """Binomial-tree reduce: the binomial broadcast, reversed."""
 
 from collectives.algorithms.broadcast.binomial import binomial as broadcast_binomial
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def binomial(n: int, root: int = 0) -> Schedule:

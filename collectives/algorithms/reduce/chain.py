@@ -1,8 +1,8 @@
 """Chain reduce, pipelined: the chain broadcast, reversed."""
 
 from collectives.algorithms.broadcast.chain import chain as broadcast_chain
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def chain(

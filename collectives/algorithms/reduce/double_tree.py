@@ -1,8 +1,8 @@
 """Double-tree reduce: the double-tree broadcast, reversed."""
 
 from collectives.algorithms.broadcast.double_tree import double_tree as broadcast_double_tree
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def double_tree(n: int, root: int = 0, segments: int = 8) -> Schedule:

@@ -1,8 +1,8 @@
 """Flat reduce: the flat broadcast, reversed."""
 
 from collectives.algorithms.broadcast.flat import flat as broadcast_flat
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def flat(n: int, root: int = 0) -> Schedule:

@@ -3,8 +3,8 @@
 from collectives.algorithms.allreduce.halving_doubling import folded
 from collectives.algorithms.gather.binomial import binomial
 from collectives.algorithms.reduce_scatter.halving import halving
-from collectives.passes import rotate, then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import rotate, then
+from collectives.schedule.schedule import Schedule
 
 
 def rabenseifner(n: int, root: int = 0) -> Schedule:

@@ -2,8 +2,8 @@
 
 from collectives.algorithms.gather.binomial import binomial
 from collectives.algorithms.reduce_scatter.ring import ring
-from collectives.passes import rotate, then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import rotate, then
+from collectives.schedule.schedule import Schedule
 
 
 def reduce_scatter_gather(n: int, root: int = 0) -> Schedule:

@@ -1,8 +1,8 @@
 """Bruck's reduce-scatter: the Bruck all-gather, reversed."""
 
 from collectives.algorithms.allgather.bruck import bruck as allgather_bruck
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def bruck(n: int) -> Schedule:

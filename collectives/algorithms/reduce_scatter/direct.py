@@ -1,8 +1,8 @@
 """Direct reduce-scatter: everyone sends everyone else the chunk that they serve, at once."""
 
 from collectives.algorithms.pairs import everyone
-from collectives.moves import Moves, moves
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import Moves, moves
+from collectives.schedule.schedule import Schedule, Step
 
 
 def direct(n: int) -> Schedule:

@@ -1,8 +1,8 @@
 """PAT reduce-scatter: NCCL's parallel aggregated trees for all-gather, reversed."""
 
 from collectives.algorithms.allgather.pat import pat as allgather_pat
-from collectives.passes import reverse
-from collectives.schedule import Schedule
+from collectives.schedule.passes import reverse
+from collectives.schedule.schedule import Schedule
 
 
 def pat(n: int, aggregate: int | None = None) -> Schedule:

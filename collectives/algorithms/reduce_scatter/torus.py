@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from collectives.algorithms.allreduce.torus import checked_grid
 from collectives.algorithms.reduce_scatter.ring import ring
-from collectives.passes import on_groups, then
-from collectives.schedule import Schedule
+from collectives.schedule.passes import on_groups, then
+from collectives.schedule.schedule import Schedule
 
 
 def torus(n: int, grid: Sequence[int] | None = None) -> Schedule:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from collectives.moves import moves
-from collectives.passes import rotate
-from collectives.schedule import Schedule, Step
+from collectives.schedule.moves import moves
+from collectives.schedule.passes import rotate
+from collectives.schedule.schedule import Schedule, Step
 
 
 def binomial(n: int, root: int = 0) -> Schedule:

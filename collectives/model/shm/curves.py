@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from collectives.execution.shm.fast import EAGER_BYTES, crossing_window_bytes
 from collectives.model.costs import Curve, Shared
-from collectives.shared.fast import EAGER_BYTES, crossing_window_bytes
-from topology.sweep import BURST, TRIPS, Swept
+from topology.measured.sweep import BURST, TRIPS, Swept
 
 __all__ = ["shared"]
 

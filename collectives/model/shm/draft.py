@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from collectives.layout import Layout
-from collectives.lower import lower
-from collectives.moves import Buffer
-from collectives.place import place
-from collectives.schedule import Schedule
-from collectives.shared.flow import Flow, flow
-from collectives.shared.tasks import encode, ordered
-from collectives.spec import Collective
+from collectives.execution.lower import lower
+from collectives.execution.shm.flow import Flow, flow
+from collectives.execution.shm.tasks import encode, ordered
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.place import place
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
 
 __all__ = ["Draft", "Drafts"]
 

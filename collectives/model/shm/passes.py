@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collectives.execution.shm.fast import window_bytes
+from collectives.execution.shm.flow import ENTRY
 from collectives.model.shm.draft import Draft
 from collectives.model.shm.rates import Between
 from collectives.model.shm.states import Touch, Touched, in_order, touched
-from collectives.shared.fast import window_bytes
-from collectives.shared.flow import ENTRY
 
 __all__ = ["Passes"]
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectives.model.costs import Curve, Link, Shared
-from topology.sweep import BURST
+from topology.measured.sweep import BURST
 
 __all__ = ["Between", "Rates", "rates"]
 

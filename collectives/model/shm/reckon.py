@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.execution.shm.fast import EAGER_BYTES
 from collectives.model.machine import Machine
 from collectives.model.shm.draft import Draft, Drafts
 from collectives.model.shm.mail import letters
 from collectives.model.shm.passes import Passes
 from collectives.model.shm.rates import Between, Rates
-from collectives.schedule import Schedule
-from collectives.shared.fast import EAGER_BYTES
-from collectives.spec import Collective
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
 
 __all__ = ["Host"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.shared.flow import ENTRY, STAGE, Flow, Work
-from collectives.shared.tasks import Place
+from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work
+from collectives.execution.shm.tasks import Place
 
 __all__ = ["Touch", "Touched", "in_order", "touched"]
 

@@ -1,1 +1,1 @@
-"""Machines to simulate: the noun, generators, and any `topology.model.Topology`."""
+"""Machines to simulate: the noun, generators, and any `topology.model.topology.Topology`."""

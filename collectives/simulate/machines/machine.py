@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
-from collectives.simulate.weights import NONE, Weights
+from collectives.simulate.machines.weights import NONE, Weights
 
 __all__ = [
     "GB",

@@ -1,4 +1,4 @@
-"""Machines from maps: any `topology.model.Topology` of GPUs, or one with what was measured."""
+"""Machines from maps: any `topology.model.topology.Topology` of GPUs, or one with what was measured."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Sized
-from collectives.simulate.weights import Weights
-from topology.model import Device, Kind, ProbeError, Topology
-from topology.sweep import swept
+from collectives.simulate.machines.weights import Weights
+from topology.measured.sweep import swept
+from topology.model.topology import Device, Kind, ProbeError, Topology
 
 __all__ = ["from_file", "from_map"]
 
@@ -26,7 +26,7 @@ def from_file(name: str, latency_us: float = LATENCY_US) -> Machine:
 
     Raises Unsupported for one that cannot be read, or that has neither GPUs nor measured ranks.
     """
-    from topology.gather import gather
+    from topology.sources.gather import gather
 
     try:
         return from_map(gather([name])[0], name, latency_us)

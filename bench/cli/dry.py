@@ -1,0 +1,111 @@
+"""``--dry-run``: what would run, what it would take and move; nothing is allocated or started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bench.options.options import Options
+from bench.run.arena import beside, buffers
+from bench.run.catalogue import Auto, Chosen, Job
+from bench.run.memory import SHARE, free_memory, pools
+from bench.run.pace import duration, limits
+from bench.run.work import Row, rows
+from busbar.sizes import human
+from collectives.execution.lower import lower
+from collectives.schedule.cost import cost
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.spec import Collective
+
+__all__ = ["dry_run"]
+
+# Of more ranks the programs are not made one by one to see which scratch they use.
+_LOWERED = 128
+
+
+def dry_run(job: Job, nranks: int) -> Iterator[str]:
+    """The lines to print, for all ranks on this one host."""
+    spec, options, chosen, notes = job
+    free = int(free_memory() * SHARE)
+    yield f"# dry run: {spec.name} on {nranks} ranks of this host, which has {human(free)} to give"
+    yield from (f"# {note}" for note in notes)
+    yield f"# op {','.join(options.ops)}  type {','.join(options.dtypes)}" + (
+        f"  {options.iterations} iterations"
+        if options.iterations
+        else f"  iterations until precise, --budget {options.budget:g} s a row and placement;"
+        f" {duration(sum(limits([job], nranks, [pools()] * nranks)))} at most in all"
+    )
+    if nranks > _LOWERED:
+        yield "# memory: with all scratch that the schedules name, of which they may need less"
+    head = f"# {'algorithm':>22} {'steps':>5} {'size':>10} {'place':>5} {'memory':>10}"
+    yield head + f" {'busiest out':>12} {'busiest in':>12}"
+    for one in chosen:
+        yield from _algorithm(spec, options, one, nranks, free)
+
+
+def _algorithm(
+    spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
+) -> Iterator[str]:
+    idle: Idle = set()
+    counts: dict[int, str] = {}
+    for row in rows(spec, options, nranks):
+        chosen = wanted.at(row.size)
+        schedule = chosen.schedule(row.root)
+        if id(schedule) not in counts:
+            counts[id(schedule)] = "" if schedule is None else str(cost(schedule, spec).steps)
+        steps = counts[id(schedule)]
+        itemsize = dtype(row.dtype).itemsize
+        out, into = "unknown", "unknown"
+        if schedule is not None:
+            sent, got = chosen.traffic(row.elements, itemsize, row.root)
+            out, into = f"{sent} B", f"{got} B"
+        for placement in options.placements:
+            if placement == "in" and not spec.in_place:
+                continue
+            need = _need(spec, chosen, row, nranks, itemsize, placement == "in", idle)
+            fits = "" if need <= free else "  would be skipped: does not fit"
+            yield (
+                f"  {chosen.label:>22} {steps:>5} {human(row.size):>10} {placement:>5}"
+                f" {human(need):>10} {out:>12} {into:>12}{fits}"
+            )
+
+
+Idle = set[tuple[int, int, bool]]
+"""(schedule, rank, in place) of programs that use no scratch, whatever the size."""
+
+
+def _need(
+    spec: Collective,
+    chosen: Chosen,
+    row: Row,
+    nranks: int,
+    itemsize: int,
+    in_place: bool,
+    idle: Idle,
+) -> int:
+    """Bytes of all ranks' buffers and scratch, or what a library takes; staging comes on top.
+
+    ``idle`` is added to: which chunks a program works on does not depend on their size, so what
+    has used no scratch once need not be lowered again.
+    """
+    sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
+    total = sum(map(sum, sizes.values()))
+    if chosen.library:
+        return total + sum(beside(spec, sizes, rank) for rank in range(nranks))
+    schedule = chosen.schedule(row.root)
+    if schedule is None:
+        return total
+    layout = Layout.of(schedule, spec, row.root)
+    for rank in range(nranks):
+        if nranks > _LOWERED:
+            total += layout.elements(rank, Buffer.SCRATCH, row.elements) * itemsize
+        elif (id(schedule), rank, in_place) not in idle and len(schedule.scratch_chunks(rank)):
+            program = lower(schedule, layout, rank, row.elements, in_place=in_place)
+            scratch = program.elements[Buffer.SCRATCH]
+            total += scratch * itemsize
+            if not scratch and np.min(row.elements) >= schedule.nchunks:  # no chunk is empty
+                idle.add((id(schedule), rank, in_place))
+    return total

@@ -1,0 +1,108 @@
+"""Every benchmark: from a command line to an exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.launch import launch
+from bench.options.options import Options, parse
+from busbar.errors import BusbarError, Unsupported
+from collectives.schedule.catalogue import collectives, spec
+
+__all__ = ["ALL", "listing", "main", "names", "speaks"]
+
+ALL = "all"
+# Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
+_HIDDEN = ("sendrecv_pairs",)
+
+
+def names() -> list[str]:
+    """The benchmarks that there are."""
+    return [name for name in collectives() if name not in _HIDDEN]
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its launcher's that prints."""
+    sign = launch.launched()
+    return sign is None or sign.rank == 0
+
+
+def listing() -> list[str]:
+    """A line a benchmark."""
+    lines = [f"  {name:<16}{spec(name).title}" for name in names()]
+    return [
+        "usage: python -m bench NAME [options]   (python -m bench NAME --help)",
+        "",
+        *lines,
+        f"  {ALL:<16}all of these, one after the other, in one launch",
+    ]
+
+
+def main(collective: str, argv: Sequence[str]) -> int:
+    """Run a benchmark, or ``all``; gives the exit status.
+
+    Only rank 0 prints; an error is one line.
+    """
+    sign = launch.launched()
+    if not speaks() and not {"-h", "--help"}.isdisjoint(argv):
+        return 0
+    try:
+        wanted = _wanted(collective, argv)
+        first = wanted[0]
+        if first.dry_run:
+            return _dry(wanted)
+        module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
+        if first.launches:
+            from bench.cli.several import several
+
+            return several(module, argv, first.launches)
+        from bench.cli import start
+
+        if first.transport == "inproc" or first.threads is not None:
+            if sign is not None:
+                what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+                raise Unsupported(
+                    f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
+                )
+            if first.threads is not None and first.ranks not in (None, first.threads):
+                raise Unsupported("--ranks and --threads exclude each other; give one of them")
+            return start.threads(wanted)
+        if first.ranks is not None and sign is None:
+            return launch.start(module, argv, first.ranks)
+        return start.mpi(wanted)
+    except BusbarError as error:
+        return launch.said(error)
+
+
+def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
+    """The options of each collective to run; names that only some collectives know are theirs."""
+    if collective not in (*names(), ALL):
+        raise Unsupported(f"no benchmark {collective!r}; there are: {', '.join([*names(), ALL])}")
+    if collective != ALL:
+        return [parse(argv, collective)]
+    found: list[Options] = []
+    refused: Unsupported | None = None
+    for name in names():
+        try:
+            found.append(parse(argv, name))
+        except Unsupported as error:
+            refused = refused or error
+    if not found and refused is not None:
+        raise refused
+    return found
+
+
+def _dry(wanted: Sequence[Options]) -> int:
+    from bench.cli.dry import dry_run
+    from bench.run.catalogue import jobs
+
+    sign, first = launch.launched(), wanted[0]
+    one = sign.size if sign is not None else first.threads or first.ranks or 1
+    for nranks in first.launches or (one,):
+        for job in jobs(wanted, nranks, first.transport):
+            if speaks():
+                for chosen in job.chosen:
+                    chosen.prove()
+                for line in dry_run(job, nranks):
+                    print(line)
+    return 0

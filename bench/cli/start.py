@@ -1,0 +1,300 @@
+"""Opens a world and runs the sweeps in it: ranks as threads, or as MPI's processes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from bench.gpu import devices
+from bench.launch import launch
+from bench.options.nccl_flags import unread
+from bench.options.options import Options, on_gpus
+from bench.run.catalogue import jobs, prove
+from bench.run.environment import load
+from bench.run.groups import Group, Recorder, of_group, split
+from bench.run.screen import Screen
+from bench.run.session import Session
+from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.mpi import library_version, load_mpi
+from busbar.process import INTERRUPTED
+
+if TYPE_CHECKING:
+    from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.transport import Transport
+    from collectives.execution.world import World
+    from reports.records.cores import Load
+
+    Remake = Callable[[World], tuple[Transport, Transport]]
+
+__all__ = ["mpi", "threads"]
+
+GPU_TRANSPORTS = ("nccl", "ipc")
+
+
+def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
+    """The transports of a group: split from the whole's where it can be, else made again."""
+    divided = getattr(whole, "split", None)
+    if divided is None:
+        return _transports(cast("MpiWorld", inner), options)
+    one = divided(inner)
+    return one, one
+
+
+def threads(wanted: Sequence[Options]) -> int:
+    """Ranks as threads of this process, over GPUs or on the host; gives the exit status.
+
+    Without a transport that was asked for, GPUs are taken where ``--threads`` was given and there
+    is one a rank, or ranks may share.
+    """
+    from collectives.execution.inproc.world import InprocWorld, run
+
+    first = wanted[0]
+    if first.transport not in ("auto", "inproc", *GPU_TRANSPORTS):
+        raise Unsupported(
+            f"--transport {first.transport} joins processes; threads have inproc, nccl and ipc"
+        )
+    on_gpus = first.transport in GPU_TRANSPORTS or (
+        first.transport == "auto" and (first.asks_for_gpus or devices.driver_here())
+    )
+    deadline = 3600.0 if first.timeout is None else 10 * first.timeout
+
+    def body(world: InprocWorld) -> int:
+        mine = world.rank == 0  # the main thread, which alone has signals
+        try:
+            made = _gpu(world, first, on_gpus)
+            name = "threads of one process"
+            if made is not None:
+                library = f"{_library(made[1])}, {name}"
+                again = partial(_of_group, made[0], first)
+                return _run(world, made, library, wanted, mine, again)
+
+            def on_host(world: World) -> tuple[Transport, Transport]:
+                transport = InprocTransport(cast("InprocWorld", world))
+                return transport, transport
+
+            return _run(world, on_host(world), name, wanted, mine, on_host)
+        except (Unsupported, devices.NoGpu) as error:
+            return _said(world, error)
+
+    from collectives.execution.inproc.transport import InprocTransport
+
+    return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
+
+
+def _library(baseline: Transport) -> str:
+    """What the baseline says of its library; MPI's is its world's."""
+    return str(getattr(baseline, "library_version", ""))
+
+
+def _said(world: World, error: BusbarError) -> int:
+    """What is the same on every rank, said by one; gives the exit status."""
+    # Nothing has been exchanged that another rank still waits for.
+    if world.rank == 0:
+        print(f"busbar: {error}", file=sys.stderr)
+    return error.exit_status
+
+
+def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Transport] | None:
+    """What was asked for, or NCCL where ``auto`` finds a GPU for every rank; else None."""
+    if not on_gpus:
+        return None
+    try:
+        if options.transport == "ipc":
+            return devices.ipc_transports(world, options)
+        nccl = devices.nccl_transport(world, options)
+        return nccl, nccl
+    except (Unsupported, Unavailable) as error:
+        if options.transport != "auto" or options.asks_for_gpus:
+            raise
+        if world.rank == 0:
+            print(f"busbar: not on GPUs: {error}", file=sys.stderr)
+        return None
+
+
+def mpi(wanted: Sequence[Options]) -> int:
+    """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads."""
+    from collectives.execution.mpi.world import MpiWorld
+
+    first = wanted[0]
+    if first.transport in GPU_TRANSPORTS and launch.launched() is None:
+        devices.visible()  # what is missing is said before MPI is looked for
+    try:
+        launch.check_library(library_version(load_mpi(initialize=False)))
+        world = MpiWorld()
+    except Unavailable:
+        if first.transport == "auto" and launch.launched() is None:
+            print(
+                "busbar: no MPI here, so ranks are threads of this process (--threads)",
+                file=sys.stderr,
+            )
+            return threads(wanted)
+        raise
+    launch.check_world(world.size, world.library())
+    if first.ranks is not None and first.ranks != world.size:
+        raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
+    try:
+        both = _transports(world, first)
+        library = _library(both[1])
+        library = f"{library}, {world.library()}" if library else world.library()
+        again = partial(_of_group, both[0], first)
+        return _run(world, both, library, wanted, True, again)
+    except (Unsupported, devices.NoGpu) as error:
+        return _said(world, error)
+    except BaseException as error:
+        _leave(world, error)
+        raise
+
+
+def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport]:
+    """The transport that was asked for, and the one whose library it is compared with.
+
+    ``auto`` is nccl where every rank has a GPU, shm where all ranks share a host and memory.
+    """
+    from collectives.execution.mpi.transport import MpiTransport
+    from collectives.execution.shm.bind import bind
+
+    local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+    bind(options.bind, local.index(world.rank), len(local))
+    if options.transport == "mpi":
+        if options.buffers != "host":
+            staged = devices.mpi_transport(world, options)
+            return staged, staged
+        return MpiTransport(world), MpiTransport(world)
+    here = options.transport == "auto" and (
+        options.asks_for_gpus or all(world.gather(devices.driver_here()))
+    )
+    device = _gpu(world, options, here or options.transport in GPU_TRANSPORTS)
+    if device is not None:
+        return device
+    baseline = MpiTransport(world)
+    return _on_host(world, baseline, options), baseline
+
+
+def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
+    """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host; else mpi."""
+    from collectives.execution.shm.transport import ShmTransport, why_not
+
+    if options.transport == "shm":
+        return ShmTransport(world, deadline=options.deadline)
+    missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
+    if max(world.nodes) > 0 or world.size == 1 or missing:
+        if missing and max(world.nodes) == 0 and world.rank == 0:
+            print(f"busbar: {missing[0]}; --transport auto takes mpi", file=sys.stderr)
+        return baseline
+    try:
+        return ShmTransport(world, deadline=options.deadline)
+    except Unavailable as error:
+        if world.rank == 0:
+            print(f"busbar: {error}; --transport auto takes mpi", file=sys.stderr)
+        return baseline
+
+
+def _leave(world: MpiWorld, error: BaseException) -> None:
+    """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
+    if isinstance(error, KeyboardInterrupt):
+        world.abort(INTERRUPTED)
+    said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno == errno.EMFILE:
+        said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
+    print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+    world.abort(error.exit_status if isinstance(error, BusbarError) else 4)
+
+
+def _run(
+    world: World,
+    both: tuple[Transport, Transport],
+    library: str,
+    wanted: Sequence[Options],
+    signals: bool,
+    again: Remake,
+) -> int:
+    """The sweep on all ranks, or with ``--split`` in every group at once.
+
+    ``both``: the transport and the baseline; ``again`` makes those of a group. What fails on one
+    rank must not leave another waiting inside its library: a transport that can give up does so
+    before the error goes on.
+    """
+    rule = wanted[0].split
+    with ExitStack() as ends:
+        for one in {id(one): one for one in both}.values():
+            ends.enter_context(_let_go(world, one))
+        if rule is None:
+            return _session(world, both, library, wanted, signals, load(world, both[0]))
+        return _groups(world, library, wanted, signals, split(world, rule), again)
+
+
+@contextmanager
+def _let_go(world: World, transport: Transport) -> Iterator[None]:
+    """At the end close a transport that can give up; after an error let it give up."""
+    give_up = getattr(transport, "give_up", None)
+    try:
+        yield
+    except BaseException:
+        if give_up is not None:
+            give_up()
+        raise
+    if give_up is not None:
+        world.barrier()
+        transport.close()
+        world.barrier()  # in closing, ranks may write into each other's memory
+
+
+def _groups(
+    world: World,
+    library: str,
+    wanted: Sequence[Options],
+    signals: bool,
+    group: Group,
+    again: Remake,
+) -> int:
+    """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
+    mine = of_group(wanted, group.number)
+    both = again(group.world)
+    with _let_go(group.world, both[0]):
+        crowd = load(world, both[0])  # of all groups: they run at once, on the same cores
+        status = _session(group.world, both, library, mine, signals, crowd, group)
+    kept = group.screen.kept if isinstance(group.screen, Recorder) else []
+    everyone = world.gather([group.number, status, kept])
+    for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
+        Screen(0).lines(lines)
+    return max(int(one[1]) for one in everyone)
+
+
+def _session(
+    world: World,
+    both: tuple[Transport, Transport],
+    library: str,
+    wanted: Sequence[Options],
+    signals: bool,
+    crowd: Load | None,
+    group: Group | None = None,
+) -> int:
+    transport, baseline = both
+    has_library = baseline.name == "nccl" or (world.name == "mpi" and baseline.name != "ipc")
+    if hasattr(transport, "device_uuid"):
+        wanted = [on_gpus(options) for options in wanted]
+    missing = {} if has_library else {"library": "since threads of one process have none"}
+    if not transport.shares_memory:
+        missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
+    crowded = None if crowd is None else crowd.per_core > 1
+    todo = world.once(
+        lambda: jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
+    )
+    prove(todo, world)
+    session = Session(world, transport, baseline, library, todo, signals, crowd, group)
+    if world.rank == 0:
+        notes = [note for job in todo for note in job.notes]
+        if world.size == 1:
+            notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
+        if group is None or group.number == 0:
+            notes += unread(os.environ)
+        for note in dict.fromkeys(notes):
+            print(f"busbar: {note}", file=sys.stderr)
+    return session.run()

@@ -1,0 +1,1 @@
+"""Transports that move GPU memory: opened by all ranks together."""

@@ -1,0 +1,1 @@
+"""Runs of our own: launchers, and the processes that we start."""

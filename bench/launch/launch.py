@@ -1,0 +1,152 @@
+"""Launchers: the right flags for one, and the wrong one refused.
+
+A process started by the launcher of another MPI believes that it is alone. Every such process
+would measure itself and print a table.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.launch import child
+from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.launchers import launched, mpirun_beside, wrong_library, wrong_size
+from busbar.mpi import library_version, load_mpi
+
+__all__ = [
+    "check_library",
+    "check_world",
+    "launched",
+    "launcher",
+    "run_of_its_own",
+    "said",
+    "start",
+]
+
+# What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
+_RANK_FILES, _LAUNCHER_FILES = 48, 4
+
+
+def said(error: BusbarError) -> int:
+    """Say, on rank 0 alone, why this process ends; gives the exit status.
+
+    A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until
+    it is ended or some time has passed: it must not cut off the one that speaks.
+    """
+    sign = launched()
+    if sign is None or sign.rank == 0:
+        print(f"busbar: {error}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(sign.grace_s)
+    return error.exit_status
+
+
+def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse, before MPI starts, a launcher that is known to be another MPI's.
+
+    ``library``: the MPI library's version text. Raises Unsupported with the reason.
+    """
+    reason = wrong_library(library, env)
+    if reason is not None:
+        raise Unsupported(reason)
+
+
+def check_world(size: int, library: str, env: Mapping[str, str] = os.environ) -> None:
+    """Refuse a world of another size than its launcher made. Raises Unsupported with the reason."""
+    reason = wrong_size(size, library, env)
+    if reason is not None:
+        raise Unsupported(reason)
+
+
+def launcher(
+    ranks: int, library: str, mpirun: str, env: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The start of a command line for so many ranks on this host, and what its environment needs.
+
+    ``library`` is the MPI library's version text: Open MPI refuses root and more ranks than cores
+    unless told otherwise.
+    """
+    extra: dict[str, str] = {}
+    command = [mpirun, "-n", str(ranks)]
+    if "Open MPI" in library:
+        command.insert(1, "--oversubscribe")
+        if os.geteuid() == 0:
+            extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return command, {**env, **extra}
+
+
+def run_of_its_own(
+    module: Sequence[str],
+    ranks: int,
+    argv: Sequence[str],
+    *,
+    command: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    **streams: Any,
+) -> child.Ended:
+    """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
+
+    ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's own
+    (``--ranks``). ``variables`` are added to the environment, ``streams`` are `subprocess.Popen`'s.
+    Raises Unsupported where nothing can be started.
+    """
+    own = [sys.executable, "-m", *module, *argv]
+    if command is None:
+        words, told = [*own, "--ranks", str(ranks)], None  # the last of an option counts
+    else:
+        given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
+        words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
+    try:
+        return child.run(words, {**os.environ, **(variables or {})}, told, **streams)
+    except OSError as error:
+        raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
+
+
+def _words(command: str) -> list[str]:
+    """A command line taken apart. Raises Unsupported where a quote is never closed."""
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        raise Unsupported(f"--launcher {command!r}: {str(error).lower()}") from None
+
+
+def _room_for_files(ranks: int) -> None:
+    """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
+
+    Beyond it a launcher fails at an assertion of its own, and names nobody.
+    """
+    need = _RANK_FILES + _LAUNCHER_FILES * ranks
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= need:
+        return
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise Unavailable(
+            f"at most {hard} files may be open (ulimit -n); {ranks} ranks and their launcher need"
+            f" about {need}. Raise it, start fewer, or use --transport inproc"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+
+
+def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
+    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
+
+    Raises Unavailable without an MPI or its launcher, and where they may not open enough files.
+    """
+    _room_for_files(ranks)
+    library = library_version(load_mpi(initialize=False))
+    mpirun = mpirun_beside()
+    if mpirun is None:
+        raise Unavailable(
+            "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
+        )
+    command, env = launcher(ranks, library, mpirun, os.environ)
+    command += [sys.executable, "-m", *module, *argv]
+    ended = child.run(command, env, child.SOFTLY if "Open MPI" in library else None)
+    return 128 + ended.interrupted if ended.interrupted else ended.status

@@ -1,0 +1,1 @@
+"""Pairs of ranks timed: what ``python -m topology measure`` runs."""

@@ -1,0 +1,326 @@
+"""The command line's grammar: letters, names, defaults and help; what it means is in `options`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.options.argument_types import (
+    at_least,
+    check,
+    gpus,
+    patience,
+    ranks,
+    root,
+    seconds,
+    split,
+)
+from bench.options.nccl_flags import add_flags
+from busbar.arguments import Parser
+from busbar.sizes import MOST_RANKS
+from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.ops import OPS
+
+__all__ = ["TUNING", "parser"]
+
+TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
+LIMITS = ("table", "column", "none")
+BINDINGS = ("none", "core", "numa")
+GRAPHS = ("on", "off", "compare")
+EXECUTORS = ("program", "steps", "engine")
+TUNING = Path("busbar-tuning.json")
+
+Add = Callable[..., object]
+"""`ArgumentParser.add_argument`."""
+
+
+def parser(collective: str, title: str) -> argparse.ArgumentParser:
+    """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
+    p = Parser(
+        prog=f"python -m bench.{collective}",
+        description=f"Measure {collective}: {title}.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
+        " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
+        allow_abbrev=False,
+    )
+    add_flags(p.add_argument)
+    _sweep(p.add_argument_group("sizes and iterations").add_argument)
+    _work(p.add_argument_group("what is measured").add_argument, collective)
+    _ranks(p.add_argument_group("where it runs").add_argument)
+    _gpus(p.add_argument_group("GPUs").add_argument)
+    _time(p.add_argument_group("what a row's time is").add_argument)
+    _output(p.add_argument_group("what is kept").add_argument)
+    return p
+
+
+def _sweep(add: Add) -> None:
+    add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
+    add("-e", "--maxbytes", default="1G", metavar="SIZE", help="largest size (default 1G)")
+    add("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
+    add("-i", "--stepbytes", metavar="SIZE", help="increment between sizes, instead of a factor")
+    add(
+        "-n",
+        "--iters",
+        type=at_least(1, "iterations"),
+        metavar="N",
+        help="iterations (default: until the median is within 2 %% or the budget is spent)",
+    )
+    add(
+        "-w",
+        "--warmup_iters",
+        type=at_least(0, "warm-ups"),
+        default=1,
+        metavar="N",
+        help="warm-up iterations (default 1)",
+    )
+    add(
+        "-N",
+        "--run_cycles",
+        type=at_least(0, "cycles"),
+        default=1,
+        metavar="N",
+        help="run the whole sweep N times, 0 for ever (default 1)",
+    )
+    add(
+        "--budget",
+        type=seconds,
+        default=2.0,
+        metavar="SECONDS",
+        help="time for a row and placement, without -n (default 2)",
+    )
+    add(
+        "-T",
+        "--timeout",
+        type=patience,
+        metavar="SECONDS",
+        help="end a row that is stuck so long (default 0: never)",
+    )
+
+
+def _work(add: Add, collective: str) -> None:
+    add(
+        "-A",
+        "--algorithm",
+        metavar="NAMES",
+        help="names joined by commas, each perhaps :key=value; library; worksharing (all ranks'"
+        " processes share the work); auto; all (default"
+        " ring,library; on GPUs tree, torus and ps, too)",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
+    )
+    add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
+    add("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPS)}, all (default sum)")
+    add(
+        "-d",
+        "--datatype",
+        default="float",
+        metavar="TYPE",
+        help=f"{', '.join((*DTYPES, *FLOAT8))}, all but the last two (default float)",
+    )
+    add(
+        "-r",
+        "--root",
+        type=root,
+        default=0,
+        metavar="RANK",
+        help="root, where there is one, or all (default 0)",
+    )
+    if collective == "sendrecv":
+        add(
+            "--pattern",
+            choices=("ring", "pairs"),
+            default="ring",
+            help="to the next rank, or between ranks 0-1, 2-3 … (default ring)",
+        )
+    if collective == "alltoallv":
+        add("--counts", type=Path, metavar="FILE.csv", help="elements from rank (row) to rank")
+        add(
+            "--spread",
+            type=float,
+            default=1.0,
+            metavar="F",
+            help="0 even to 1 by distance, as nccl-tests (default 1)",
+        )
+    add(
+        "--placement",
+        choices=("out", "in", "both"),
+        default="both",
+        help="out of place, in place or both (default both)",
+    )
+    add("-c", "--check", type=check, default=True, metavar="0|1", help="check results (default 1)")
+
+
+def _ranks(add: Add) -> None:
+    add(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="auto (default): nccl on GPUs, else shm on one host where it is built, else mpi",
+    )
+    add(
+        "--ranks",
+        type=ranks(1),
+        default=(),
+        metavar="P[,P…]",
+        help="start this many ranks ourselves; of several counts one after the other, and at the"
+        " end who wins at which size and count",
+    )
+    add(
+        "--bind",
+        choices=BINDINGS,
+        default="none",
+        help="pin ranks to a core each, or to the cores of a NUMA node (default none)",
+    )
+    add(
+        "--split",
+        type=split,
+        metavar="RULE:N",
+        help="groups at once, by rank mod N, div N, and N, or or N; every group has its table",
+    )
+
+
+def _gpus(add: Add) -> None:
+    add(
+        "--gpus",
+        type=gpus,
+        default=(),
+        metavar="N,N…",
+        help="the GPUs of a node for its ranks, in their order, or pick: as topology pick ranks"
+        " them (default: by node-local rank)",
+    )
+    add(
+        "--oversubscribe-gpu",
+        action="store_true",
+        help="let ranks share a GPU, for tests: refused otherwise",
+    )
+    add(
+        "--threads",
+        type=at_least(1, "threads", MOST_RANKS),
+        metavar="N",
+        help="N ranks as threads of this process, over one GPU or several, or on the host",
+    )
+    add(
+        "-t",
+        "--nthreads",
+        type=at_least(1, "threads", MOST_RANKS),
+        metavar="N",
+        help="with -g, as in nccl-tests: --threads t x g",
+    )
+    add(
+        "-g",
+        "--ngpus",
+        type=at_least(1, "GPUs", MOST_RANKS),
+        metavar="N",
+        help="ranks on N GPUs for each of -t threads: --threads t x g, and on nothing but GPUs",
+    )
+    add(
+        "-G",
+        "--cudagraph",
+        type=at_least(0, "launches"),
+        metavar="N",
+        help="0 is --graph off, any other number --graph on",
+    )
+    add(
+        "--graph",
+        choices=GRAPHS,
+        help="replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
+        " shows what that is worth",
+    )
+    add(
+        "--cache",
+        choices=("cold", "warm"),
+        default="cold",
+        help="on GPUs let buffers take turns, so that none is in the cache (default cold)",
+    )
+    add(
+        "--executor",
+        choices=EXECUTORS,
+        default="program",
+        help="with --transport ipc: one kernel for a whole plan (program), one a part of it (steps),"
+        " or copies by the copy engines (engine) (default program)",
+    )
+    add(
+        "--buffers",
+        choices=("host", "device", "staged"),
+        default="host",
+        help="with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
+        " through pinned host memory (staged) (default host)",
+    )
+
+
+def _time(add: Add) -> None:
+    add(
+        "--timing",
+        choices=("each", "loop"),
+        default="each",
+        help="time each iteration, or N back to back as nccl-tests does (default each)",
+    )
+    add(
+        "--statistic",
+        choices=("median", "mean"),
+        default="median",
+        help="a row's time from its iterations (default median)",
+    )
+    add(
+        "-a",
+        "--average",
+        type=int,
+        choices=(0, 1, 2, 3),
+        default=3,
+        help="time of an iteration: 0 rank 0's, 1 the average, 2 the least, 3 the most (default 3)",
+    )
+    add(
+        "--limit",
+        choices=LIMITS,
+        default="table",
+        help="%% of what memory allows (shm): in the closing table (default), also in a last"
+        " column, or none, without the probe",
+    )
+    add(
+        "--energy",
+        action="store_true",
+        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
+    )
+
+
+def _output(add: Add) -> None:
+    add(
+        "--out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
+        " directory (DIR/); repeatable",
+    )
+    # Between us and the launches that --ranks 2,4 starts: the rows of those before.
+    add("--after", type=Path, help=argparse.SUPPRESS)
+    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
+    add(
+        "-I",
+        "--per_iter_timing",
+        type=int,
+        choices=(0, 1),
+        nargs="?",
+        const=1,
+        default=0,
+        metavar="0|1",
+        help="add columns about single iterations (default 0; -I alone is 1)",
+    )
+    add(
+        "-J",
+        "--output_file",
+        type=Path,
+        metavar="FILE.json",
+        help="write nccl-tests' JSON shape, after every row",
+    )
+    add(
+        "--dry-run",
+        action="store_true",
+        help="print what would run, its memory and its bytes, and stop",
+    )

@@ -1,0 +1,272 @@
+"""The command line of a benchmark: nccl-tests' letters where it has them, ours beside them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bench.options.argument_types import MOST
+from bench.options.arguments import TUNING, parser
+from busbar.arguments import whole
+from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS, parse_size, sweep
+from collectives.execution.world import How
+from collectives.schedule import catalogue
+from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.ops import OPS
+
+__all__ = ["BESIDE", "Choice", "Options", "on_gpus", "parse"]
+
+BESIDE = ("worksharing", "library")
+"""Contenders that carry no schedule out and stand beside those that do, in this order."""
+
+ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An algorithm and its parameters; or one of `BESIDE`; or ``auto``, as a file says."""
+
+    name: str
+    parameters: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The name as it was asked for: ``double_tree:segments=4``."""
+        return ":".join([self.name, *(f"{k}={_show(v)}" for k, v in self.parameters)])
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for, checked as far as it can be without knowing the ranks.
+
+    ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
+    ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
+    ``launches`` has them all and ``ranks`` is None. ``after``: a file of records that the files of
+    results begin with.
+    """
+
+    sizes: tuple[int, ...]
+    factor: float | None
+    step: int | None
+    algorithms: tuple[Choice, ...]
+    collective: str
+    every_algorithm: bool = False
+    usual: bool = False
+    dtypes: tuple[str, ...] = ("float",)
+    ops: tuple[str, ...] = ("sum",)
+    root: int | None = 0
+    counts: Path | None = None
+    spread: float = 1.0
+    iterations: int | None = None
+    warmup: int = 1
+    budget: float = 2.0
+    timing: str = "each"
+    across: How = "max"
+    statistic: str = "median"
+    check: bool = True
+    cycles: int = 1
+    timeout: float | None = None
+    per_iteration: bool = False
+    per_rank: bool = False
+    limit: str = "table"
+    energy: bool = False
+    placements: tuple[str, ...] = ("out", "in")
+    transport: str = "auto"
+    bind: str = "none"
+    gpus: tuple[int, ...] | None = ()
+    ngpus: bool = False
+    oversubscribe_gpu: bool = False
+    threads: int | None = None
+    graph: str = "on"
+    executor: str = "program"
+    cache: str = "cold"
+    buffers: str = "host"
+    split: tuple[str, int] | None = None
+    grid: tuple[int, ...] | None = None
+    ranks: int | None = None
+    launches: tuple[int, ...] = ()
+    after: Path | None = None
+    dry_run: bool = False
+    nccl_json: Path | None = None
+    tuning: Path = TUNING
+    out: tuple[str, ...] = field(default=())
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a transport waits for another rank: past the time-out, which says more."""
+        return 60.0 if self.timeout is None else 2 * self.timeout
+
+    @property
+    def asks_for_gpus(self) -> bool:
+        """Whether GPUs were named: then a run without them is not what was asked for."""
+        return self.gpus != () or self.ngpus or self.oversubscribe_gpu
+
+
+def _show(value: object) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def parse_choice(text: str) -> Choice:
+    """``double_tree:segments=4`` as a Choice. Raises Unsupported for anything malformed."""
+    name, given = catalogue.parse(text.strip())
+    return Choice(name, tuple(given.items()))
+
+
+def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Names from a list; ``all`` are the known ones, ``more`` are only had by name."""
+    if text == "all":
+        return tuple(known)
+    for name in text.split(","):
+        if name not in (*known, *more):
+            raise Unsupported(f"no {what} {name!r}; there are: {', '.join((*known, *more))}, all")
+    return tuple(text.split(","))
+
+
+def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
+    known = catalogue.algorithms(collective)
+    if text == "all":
+        return tuple(map(Choice, (*known, *BESIDE)))
+    if text is None:
+        return (Choice(catalogue.usual(collective)), Choice("library"))
+    chosen = tuple(parse_choice(part) for part in text.split(","))
+    for choice in chosen:
+        listed = choice.name in (*BESIDE, "auto") or choice.name in known
+        if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
+            raise Unsupported(
+                f"no algorithm {choice.name!r}; there are: {', '.join([*known, *BESIDE, 'auto', 'all'])}"
+            )
+    return chosen
+
+
+def on_gpus(options: Options) -> Options:
+    """The same where no algorithm was named, but with more of ours beside the library's on GPUs.
+
+    Those that cannot serve the ranks are left out with a note.
+    """
+    if not options.usual or options.collective != "allreduce":
+        return options
+    named = tuple(Choice(name) for name in ("ring", "tree", "torus", "ps", "library"))
+    return replace(options, algorithms=named, every_algorithm=True)
+
+
+def _grid(text: str) -> tuple[int, ...]:
+    parts = text.split("x")
+    try:
+        sides = tuple(map(whole(1, "ranks", MOST), parts))
+    except argparse.ArgumentTypeError:
+        sides = ()
+    if len(sides) < 2:
+        raise Unsupported(f"--grid {text[:80]}: write a grid such as 4x4")
+    return sides
+
+
+def _threads(given: argparse.Namespace) -> int | None:
+    """Ranks that are threads of this process: ``--threads``, or nccl-tests' ``-t`` times ``-g``."""
+    threads: int | None = given.threads
+    product = int(given.nthreads or 1) * int(given.ngpus or 1)
+    if product == 1:
+        return threads
+    if product > MOST_RANKS:
+        raise Unsupported(f"-t x -g makes {product} ranks; at most {MOST_RANKS} are threads")
+    if threads not in (None, product):
+        raise Unsupported(f"--threads {threads}, but -t x -g makes {product}; give one of them")
+    return product
+
+
+def _graph(given: argparse.Namespace) -> str:
+    if given.cudagraph is None:
+        return given.graph or "on"
+    if given.graph is not None:
+        raise Unsupported("-G and --graph exclude each other; give one of them")
+    return "on" if given.cudagraph else "off"
+
+
+def _check_gpus(made: Options) -> None:
+    """Raise Unsupported where GPUs are named for a transport that takes none."""
+    without = ""
+    if made.transport == "mpi" and made.buffers == "host":
+        without = "without --buffers device or staged, "
+    if made.asks_for_gpus and (without or made.transport in ("shm", "inproc")):
+        named = "--gpus" if made.gpus != () else "-g" if made.ngpus else "--oversubscribe-gpu"
+        raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
+
+
+def _check_launches(made: Options) -> None:
+    """Raise Unsupported for what cannot be had of several rank counts in one command."""
+    if not made.launches:
+        return
+    counts = ",".join(map(str, made.launches))
+    if made.nccl_json is not None:
+        raise Unsupported(f"--ranks {counts}: -J has room for one rank count; --out FILE for all")
+    if made.split is not None or made.threads is not None:
+        other = "--threads (-t x -g)" if made.split is None else "--split"
+        raise Unsupported(f"--ranks {counts} and {other} exclude each other; give one of them")
+
+
+def parse(argv: Sequence[str], collective: str) -> Options:
+    """Options from a command line. Raises Unsupported with one line for whatever is wrong.
+
+    ``--help`` prints and leaves through SystemExit, as argparse does.
+    """
+    given = parser(collective, catalogue.spec(collective).title).parse_args(argv)
+    step = None if given.stepbytes is None else parse_size(given.stepbytes)
+    if step is not None and given.stepfactor is not None:
+        raise Unsupported("-f and -i exclude each other; give one of them")
+    if getattr(given, "pattern", "ring") == "pairs":
+        collective = "sendrecv_pairs"
+    if "" in given.out:
+        raise Unsupported("--out '' names no file; ./ is this folder")
+    low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
+    made = Options(
+        sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),
+        factor=given.stepfactor,
+        step=step,
+        algorithms=_choices(given.algorithm, collective),
+        collective=collective,
+        every_algorithm=given.algorithm == "all",
+        usual=given.algorithm is None,
+        dtypes=_names(given.datatype, DTYPES, "data type", FLOAT8),
+        ops=_names(given.op, OPS, "operation"),
+        root=given.root,
+        iterations=given.iters,
+        warmup=given.warmup_iters,
+        budget=given.budget,
+        timing=given.timing,
+        across=ACROSS[given.average],
+        statistic=given.statistic,
+        check=given.check,
+        cycles=given.run_cycles,
+        timeout=given.timeout,
+        per_iteration=bool(given.per_iter_timing),
+        per_rank=given.per_rank,
+        limit=given.limit,
+        energy=given.energy,
+        placements=("out", "in") if given.placement == "both" else (given.placement,),
+        transport=given.transport,
+        bind=given.bind,
+        gpus=given.gpus,
+        ngpus=given.ngpus is not None,
+        oversubscribe_gpu=given.oversubscribe_gpu,
+        threads=_threads(given),
+        graph=_graph(given),
+        executor=given.executor,
+        cache=given.cache,
+        buffers=given.buffers,
+        split=given.split,
+        grid=None if given.grid is None else _grid(given.grid),
+        counts=getattr(given, "counts", None),
+        spread=getattr(given, "spread", 1.0),
+        ranks=given.ranks[0] if len(given.ranks) == 1 else None,
+        launches=given.ranks if len(given.ranks) > 1 else (),
+        after=given.after,
+        dry_run=given.dry_run,
+        nccl_json=given.output_file,
+        tuning=given.tuning,
+        out=tuple(given.out),
+    )
+    _check_gpus(made)
+    _check_launches(made)
+    return made

@@ -1,0 +1,1 @@
+"""One run on one rank: memory, rows, times, checks, records."""

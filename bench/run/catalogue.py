@@ -1,0 +1,239 @@
+"""The algorithms that were chosen, built for this run's ranks and proven once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.options.options import BESIDE, Choice, Options, parse_choice
+from bench.run.rules import doubts, load, lookup
+from bench.run.work import check, roots
+from busbar.errors import ScheduleError, Unsupported
+from collectives.execution.world import World
+from collectives.schedule.catalogue import build, parameters, spec
+from collectives.schedule.cost import traffic
+from collectives.schedule.digest import digest
+from collectives.schedule.layout import Elements
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+from collectives.schedule.verify import verify
+
+__all__ = ["Auto", "Chosen", "Job", "jobs", "prove"]
+
+NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
+
+
+class Chosen:
+    """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
+
+    Raises Unsupported where the algorithm cannot serve the ranks.
+    """
+
+    def __init__(self, spec: Collective, options: Options, choice: Choice, nranks: int) -> None:
+        self.label, self._name = choice.label, choice.name
+        self._spec, self._nranks = spec, nranks
+        self._schedules: dict[int, Schedule] = {}
+        self._digests: dict[int, str] = {}
+        self._traffic: dict[tuple[bytes, int, int], tuple[int, int]] = {}
+        self.parameters: dict[str, Any] = dict(choice.parameters)
+        if not self.scheduled:
+            return
+        if options.grid is not None and "grid" in parameters(spec.name, choice.name):
+            self.parameters.setdefault("grid", options.grid)
+        for root in roots(spec, options, nranks):
+            self.schedule(root)
+
+    @property
+    def library(self) -> bool:
+        """Whether it is the library's own collective, which has no schedule."""
+        return self._name == "library"
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether it is a schedule that ranks carry out."""
+        return self._name not in BESIDE
+
+    def at(self, nbytes: int) -> Chosen:
+        """What runs at a size: itself."""
+        return self
+
+    def schedule(self, root: int) -> Schedule | None:
+        """The placed schedule for a root, or None where there is none."""
+        if not self.scheduled:
+            return None
+        if root not in self._schedules:
+            made = build(self._spec.name, self._name, self._nranks, root=root, **self.parameters)
+            self._schedules[root] = made
+        return self._schedules[root]
+
+    def prove(self) -> None:
+        """Prove every schedule in and out of place. Raises ScheduleError."""
+        for root, schedule in self._schedules.items():
+            for in_place in (False, True)[: 1 + self._spec.in_place]:
+                verify(schedule, self._spec, root=root, in_place=in_place)
+
+    def digests(self) -> list[str]:
+        """The hashes of all schedules, root by root."""
+        return [self.digest(root) for root in self._schedules]
+
+    def digest(self, root: int) -> str:
+        """The hash of the schedule for a root; empty where there is none."""
+        schedule = self.schedule(root)
+        if schedule is None:
+            return ""
+        if root not in self._digests:
+            self._digests[root] = digest(schedule)
+        return self._digests[root]
+
+    def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
+        """Bytes out and in of the busiest rank, by the schedule's own count."""
+        schedule = self.schedule(root)
+        assert schedule is not None, f"{self.label} has no schedule to count"
+        key = np.asarray(elements).tobytes(), itemsize, root
+        if key not in self._traffic:
+            sent, received = traffic(schedule, self._spec, elements, itemsize, root)
+            self._traffic[key] = int(sent.max()), int(received.max())
+        return self._traffic[key]
+
+
+class Auto:
+    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+
+    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
+    ``notes``: what is to be known of the rules that were found.
+    Raises Unsupported where the file cannot be read, or has no rules for them.
+    """
+
+    label = "auto"
+    library = False
+
+    def __init__(
+        self,
+        spec: Collective,
+        options: Options,
+        nranks: int,
+        transport: str,
+        oversubscribed: bool | None = None,
+    ) -> None:
+        path = options.tuning
+        # A dry run does not know yet which of these ``auto`` will take.
+        transports = ("shm", "mpi") if transport == "auto" else (transport,)
+        self._rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
+        self.notes = doubts(self._rules, path, oversubscribed)
+        self._made = {
+            choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
+            for choice in {one.choice for one in self._rules.ranges}
+        }
+
+    def at(self, nbytes: int) -> Chosen:
+        """What runs at a size."""
+        return self._made[self._rules.at(nbytes).choice]
+
+    def prove(self) -> None:
+        """See `Chosen.prove`."""
+        for one in self._made.values():
+            one.prove()
+
+    def digests(self) -> list[str]:
+        """See `Chosen.digests`."""
+        ordered = sorted(self._made.items(), key=lambda pair: repr(pair[0]))
+        return [text for _, one in ordered for text in one.digests()]
+
+
+class Job(NamedTuple):
+    """One collective's sweep: what, how, with which algorithms, and what was left out."""
+
+    spec: Collective
+    options: Options
+    chosen: list[Chosen | Auto]
+    notes: list[str]
+
+
+def jobs(
+    wanted: Sequence[Options],
+    nranks: int,
+    transport: str,
+    missing: Mapping[str, str] = NOTHING_MISSING,
+    *,
+    oversubscribed: bool | None = None,
+) -> list[Job]:
+    """The sweeps to run on so many ranks over a transport, with a note for each that cannot be.
+
+    An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
+    or one of several collectives, it is left out with a note. ``missing``: which of `BESIDE` there
+    is not here, and why. ``oversubscribed``: see `Auto`.
+    """
+    found: list[Job] = []
+    refused: list[str] = []
+    for options in wanted:
+        job = Job(spec(options.collective), options, [], [])
+        try:
+            job.notes.extend(check(job.spec, options, nranks))
+            _choose(job, nranks, transport, missing, oversubscribed)
+        except Unsupported as error:
+            if len(wanted) == 1:
+                raise
+            refused.append(f"left out: {options.collective}: {error}")
+            continue
+        found.append(job)
+    if not found:
+        raise Unsupported(refused[0])
+    found[0].notes.extend(refused)
+    return found
+
+
+def prove(todo: Sequence[Job], world: World) -> None:
+    """Prove every schedule once: rank 0 does, the others' are the same by their hashes.
+
+    All ranks call this together. Raises Unsupported on all of them for a schedule that is wrong,
+    and where ranks have different ones, as of a file that differs from host to host.
+    """
+    chosen = [one for job in todo for one in job.chosen]
+    fault = ""
+    if world.rank == 0:
+        try:
+            for one in chosen:
+                one.prove()
+        except ScheduleError as error:
+            fault = str(error)
+    mine = [text for one in chosen for text in one.digests()]
+    fault, wanted = world.broadcast([fault, mine])
+    if fault:
+        raise Unsupported(f"a schedule is wrong: {fault}")
+    same = world.gather(mine == wanted)
+    if not all(same):
+        raise Unsupported(
+            f"rank {same.index(False)} has another schedule than rank 0, which was proven; give all"
+            " hosts the same Busbar and the same files"
+        )
+
+
+def _choose(
+    job: Job,
+    nranks: int,
+    transport: str,
+    missing: Mapping[str, str],
+    oversubscribed: bool | None,
+) -> None:
+    reasons: list[str] = []
+    for choice in job.options.algorithms:
+        if choice.name in missing:
+            reasons.append(f"{choice.name}, {missing[choice.name]}")
+            continue
+        if choice.name == "auto":
+            auto = Auto(job.spec, job.options, nranks, transport, oversubscribed)
+            job.chosen.append(auto)
+            job.notes.extend(auto.notes)
+            continue
+        try:
+            job.chosen.append(Chosen(job.spec, job.options, choice, nranks))
+        except Unsupported as error:
+            if not job.options.every_algorithm:
+                raise
+            reasons.append(str(error))
+    if not job.chosen:
+        raise Unsupported(reasons[0])
+    job.notes.extend(f"left out: {reason}" for reason in reasons)

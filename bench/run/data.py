@@ -1,0 +1,242 @@
+"""Inputs whose reduction is exact in any order, and what must come out.
+
+All ranks share one table T of random values; element i of rank r's vector is T[(a(i) + r·K) mod M].
+What a collective must yield then depends on a(i) only, and is a second table: one look-up an
+element, whatever the rank count, operation or type. T's values are small enough that every
+partial result is exact, so the number of wrong elements has no tolerance.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op, scale
+
+__all__ = ["Inputs", "Wrong"]
+
+_M = 65521  # prime, so that shifts by any rank and block visit every value
+_RANK_STRIDE, _BLOCK_STRIDE = 7919, 104729
+_FRACTION = {
+    "float16": 10,
+    "bfloat16": 7,
+    "float32": 23,
+    "float64": 52,
+    "float8_e4m3fn": 3,
+    "float8_e5m2": 2,
+}
+Array = NDArray[Any]
+# Integers up to here are exact in the type.
+_EXACT = {
+    "float16": 2048,
+    "bfloat16": 256,
+    "float32": 2**24,
+    "float64": 2**53,
+    "float8_e4m3fn": 16,
+    "float8_e5m2": 8,
+}
+
+
+class Wrong(NamedTuple):
+    """How many elements of a rank's output are wrong, and the first of them."""
+
+    count: int  # type: ignore[assignment]
+    index: int  # type: ignore[assignment]
+    got: str
+    expected: str
+
+
+class Inputs:
+    """Data for one collective, rank count, type and operation.
+
+    ``op`` is None for collectives that only move data. ``layout`` says which parts each rank has
+    and wants, ``elements`` how many elements the parts have (see `Layout.bounds`). Raises
+    Unsupported for an average that no check could tell from another.
+    """
+
+    def __init__(
+        self, layout: Layout, dtype: np.dtype[Any], op: Op | None, elements: Elements
+    ) -> None:
+        self._layout, self._dtype, self._op = layout, dtype, op
+        parts = layout.spec.parts(layout.nranks)
+        self._sizes = np.broadcast_to(np.asarray(elements, np.int64), parts)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        table = _table(dtype, op, layout.nranks)
+        # Doubled, so that any run of M values from any start is one slice.
+        self._double = np.concatenate([table, table])
+        self._reduced: dict[tuple[int, ...], Array] = {}
+
+    def _of_rank(self, rank: int, source: int, length: int) -> Array:
+        """What a rank has from a place of the table on."""
+        start = (source + rank * _RANK_STRIDE) % _M
+        return self._double[start : start + length]
+
+    def _expected(self, holders: tuple[int, ...], source: int, length: int) -> Array:
+        """What the reduction over some ranks has from a place of the table on."""
+        if self._op is None or len(holders) == 1:
+            return self._of_rank(holders[0], source, length)
+        if holders not in self._reduced:
+            self._reduced[holders] = self._reduce(holders, self._op)
+        return self._reduced[holders][source : source + length]
+
+    def _reduce(self, holders: tuple[int, ...], op: Op) -> Array:
+        """The table that the reduction follows, as far as these sizes reach."""
+        whole = int(self._sizes.sum())
+        width = min(whole, _M)
+        # In double precision where the type is a float, which is as exact and much faster.
+        wide = self._double if self._dtype.kind in "iu" else self._double.astype(np.float64)
+        starts = (rank * _RANK_STRIDE % _M for rank in holders)
+        parts = (wide[start : start + width] for start in starts)
+        result = reduce(op.ufunc, parts).astype(self._dtype)
+        if op.mean:
+            scale(result, self._layout.nranks)
+        return np.concatenate([result, result]) if whole > _M else result
+
+    def fill(self, rank: int, target: Array) -> None:
+        """Write a rank's ``in``, which may be a device's memory."""
+        at = 0
+        for part in self._layout.parts(rank, Buffer.IN).tolist():
+            for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
+                begin = at + start
+                target[begin : begin + length] = self._of_rank(rank, source, length)
+            at += int(self._sizes[part])
+
+    def check(self, rank: int, result: Array, ulps: int = 0) -> Wrong:
+        """Compare a rank's ``out``, which may be a device's memory, with what must be there.
+
+        Bit for bit; floats may be off by so many ``ulps`` where a library's average rounds.
+        """
+        holders = self._layout.spec.holders(self._layout.nranks, self._layout.root)
+        count, first = 0, Wrong(0, -1, "", "")
+        at = 0
+        for part in self._layout.parts(rank, Buffer.OUT).tolist():
+            of = tuple(holders[part])
+            for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
+                begin = at + start
+                got, wanted = (
+                    host(result[begin : begin + length]),
+                    self._expected(of, source, length),
+                )
+                bad = _differ(got, wanted, ulps)
+                wrong = int(np.count_nonzero(bad))
+                if wrong and not count:
+                    i = int(np.flatnonzero(bad)[0])
+                    first = Wrong(0, begin + i, str(got[i]), str(wanted[i]))
+                count += wrong
+            at += int(self._sizes[part])
+        return first._replace(count=count)
+
+
+def host(array: Any) -> Array:
+    """A vector in host memory: itself, or a copy of a device's."""
+    copied: Array = array.host() if hasattr(array, "host") else array
+    return copied
+
+
+def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
+    """Which elements are wrong; with ``ulps``, units in the last place that floats may be off by."""
+    if not ulps or got.dtype.kind in "iu":
+        bits = f"u{got.itemsize}"
+        return np.asarray(got.view(bits) != wanted.view(bits))
+    values, targets = got.astype(np.float64), wanted.astype(np.float64)
+    fraction = _FRACTION[got.dtype.name]
+    unit = np.exp2(
+        np.floor(np.log2(np.maximum(np.abs(targets), np.finfo(np.float64).tiny))) - fraction
+    )
+    return np.asarray(~(np.abs(values - targets) <= ulps * unit))
+
+
+def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
+    """(offset, length, start in the table) of the runs that elements first … first+length follow."""
+    found = []
+    at = first
+    while at < first + length:
+        block, inside = divmod(at, _M)
+        n = min(_M - inside, first + length - at)
+        found.append((at - first, n, (inside + block * _BLOCK_STRIDE) % _M))
+        at += n
+    return found
+
+
+def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
+    """M values whose reduction over the ranks is exact, and another where a share is missing.
+
+    A sum of ones would be the same whichever ranks they are from and wherever they lie, so there
+    are always several values, and several results. Raises Unsupported for averages of integers
+    that are all 0, because the type does not hold the sum of a one a rank.
+    """
+    random = np.random.default_rng(20090101)
+    if op is not None and op.name == "prod":
+        return _factors(random, dtype, nranks)
+    top = _EXACT.get(dtype.name) or min(int(np.iinfo(dtype).max), 2**31 - 1)
+    share = top // nranks
+    if op is None or op.name in ("min", "max"):
+        return _extremes(random, min(top, 2**24), op, nranks).astype(dtype)
+    if op.mean and dtype.kind in "iu":
+        if nranks >= top:
+            raise Unsupported(
+                f"avg of {dtype.name} on {nranks} ranks: the type holds no sum above {top}, so"
+                f" every average would be 0; at most {top - 1} ranks"
+            )
+        return _about_whole(random, share, nranks).astype(dtype)
+    if share > 1:
+        return random.integers(1, share, _M, endpoint=True).astype(dtype)
+    # One of so many neighbours may be 1, so that no sum passes the limit; every second one where
+    # all may. A sum looks at as many neighbours as there are ranks, which are parts of one more
+    # group than it holds whole ones.
+    group = -(-nranks // (top - 1)) if nranks > top else 1
+    firsts = np.arange(0, _M - group + 1, group)
+    kept = random.random(len(firsts)) < (0.75 if group > 1 else 0.5)
+    chosen = (firsts + random.integers(0, group, len(firsts)))[kept]
+    return _by_rank(np.isin(np.arange(_M), chosen)).astype(dtype)
+
+
+def _by_rank(values: Array) -> Array:
+    """The table in which an element's shares, rank after rank, are neighbours among ``values``."""
+    table = np.empty_like(values)
+    table[np.arange(_M) * _RANK_STRIDE % _M] = values
+    return table
+
+
+def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int) -> Array:
+    """1 to ``top``; where ranks are many, so few are near an end that it is seldom reached twice."""
+    if op is None:
+        return random.integers(1, top, _M, endpoint=True)
+    values = np.ceil(top * random.random(_M) ** max(1.0, nranks / top)).clip(1, top)
+    return values if op.name == "max" else top + 1 - values
+
+
+def _about_whole(random: np.random.Generator, share: int, nranks: int) -> Array:
+    """Shares whose averages lie closely about a whole number, so that they are rounded both ways."""
+    if share > 1:
+        return random.integers(0, share // 2 * 2, _M, endpoint=True)
+    # Ones, but now and then one more and one less in turn: no sum is off by more than 1.
+    off = np.flatnonzero(random.random(_M) < 0.5)
+    off = off[: len(off) // 2 * 2]
+    values = np.ones(_M, np.int64)
+    values[off] += np.where(np.arange(len(off)) % 2, 1, -1)
+    return _by_rank(values)
+
+
+def _factors(random: np.random.Generator, dtype: np.dtype[Any], nranks: int) -> Array:
+    """Factors whose products are exact: wrapping integers, or ± powers of two for floats."""
+    if dtype.kind in "iu":
+        return (2 * random.integers(0, 2**6, _M) + 1).astype(dtype)
+    # A product of n factors 2^e, |e| ≤ 1, alternating so that no run of ranks strays far.
+    limit = {
+        "float16": 12,
+        "bfloat16": 100,
+        "float32": 100,
+        "float64": 900,
+        "float8_e4m3fn": 5,
+        "float8_e5m2": 12,
+    }[dtype.name]
+    exponents = random.integers(-1, 2, _M) * int(nranks <= limit)
+    signs = random.choice([-1.0, 1.0], _M)
+    return (signs * np.exp2(exponents)).astype(dtype)

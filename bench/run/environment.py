@@ -1,0 +1,156 @@
+"""What a record says of the machine and the software; the environment by allow-list only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+from busbar.cpulist import listed, members
+from busbar.host import busbar_version, cores, cpu_model, hostname, revision
+from collectives.execution.world import World
+from reports.records.cores import Load, busiest
+
+__all__ = [
+    "OnGpu",
+    "allowed",
+    "describe",
+    "load",
+    "machine",
+    "place",
+]
+
+# Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
+_PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
+_NAMES = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")
+
+
+def allowed(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an environment that a record may keep."""
+    return {k: v for k, v in sorted(env.items()) if k.startswith(_PREFIXES) or k in _NAMES}
+
+
+class OnGpu(Protocol):
+    """What a transport that moves GPU memory may say of itself; everything is optional.
+
+    ``device_uuid``: as NVML writes it (``GPU-…``). ``device_busid``: PCI address
+    (``0000:1b:00.0``). ``device_index``: its number in this process. ``device_name``: the product. ``facts``: what a record should say of the
+    transport, as JSON values: library versions, what was chosen.
+    """
+
+    device_uuid: str | None
+    device_busid: str | None
+    device_index: int | None
+    device_name: str | None
+    facts: Mapping[str, Any]
+
+
+def place(world: World, transport: object) -> dict[str, Any]:
+    """Where this rank is, as JSON values: process, host, cores, GPU; one rank a node says more."""
+    first = list(world.nodes).index(world.nodes[world.rank]) == world.rank
+    return {
+        "pid": os.getpid(),
+        "host": hostname(),
+        "cpu": cpu_model(),
+        "cpus": listed(cores()),
+        "gpu": getattr(transport, "device_busid", None) or getattr(transport, "device_uuid", None),
+        "device": getattr(transport, "device_name", None),
+        "index": getattr(transport, "device_index", None),
+        "fingerprint": _fingerprint() if first else None,
+    }
+
+
+def load(world: World, transport: object) -> Load | None:
+    """Ranks over cores where ranks are most crowded; all ranks call this together.
+
+    None on GPUs, whose ranks wait for no core.
+    """
+    if hasattr(transport, "device_uuid"):
+        return None
+    cpus = world.gather(listed(cores()))
+    return busiest(world.nodes, [members(one) or () for one in cpus])
+
+
+def machine() -> str | None:
+    """This node as `python -m topology` maps it, as JSON text; None where no source answers."""
+    from busbar.errors import ProbeError
+    from topology.sources import own_json
+    from topology.sources.gather import gather
+
+    try:
+        return own_json.dump(gather(())[0])
+    except ProbeError:
+        return None
+
+
+def _fingerprint() -> str | None:
+    """The fingerprint of this node as Linux describes it; None where it does not."""
+    from busbar.errors import ProbeError
+    from topology.model.fingerprint import fingerprint
+    from topology.sources import sysfs
+
+    try:
+        return fingerprint(sysfs.read())
+    except ProbeError:
+        return None
+
+
+def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
+    """The version of NVIDIA's driver that is loaded."""
+    try:
+        found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", path.read_text())
+    except OSError:
+        return None
+    return found[1] if found else None
+
+
+def _threads(world: World) -> str | None:
+    """The thread level that MPI gave, which decides what some libraries choose."""
+    mpi = getattr(world, "mpi", None)
+    names = ("single", "funneled", "serialized", "multiple")
+    levels = {getattr(mpi, f"THREAD_{name.upper()}", None): name for name in names}
+    return None if mpi is None else levels.get(mpi.Query_thread())
+
+
+def describe(
+    library: str, world: World, transport: object, places: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
+
+    ``started`` is now, UTC, to the second. ``hosts`` has a name a node; ``mapping`` is by rank: its ``node`` (number in ``hosts``), the
+    ``cpus`` that it may run on and its ``gpu`` (PCI address, or UUID; empty without).
+    """
+    nodes = list(world.nodes)
+    firsts = [nodes.index(node) for node in range(max(nodes) + 1)]
+    known = {
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "busbar": busbar_version(),
+        "revision": revision(),
+        "library": library,
+        "mpi_threads": _threads(world),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "kernel": platform.release(),
+        "driver": _driver(),
+        "cpu": ", ".join(dict.fromkeys(places[rank]["cpu"] for rank in firsts)),
+        "cpus": len(cores()),
+        "devices": list(dict.fromkeys(p["device"] for p in places if p["device"])) or None,
+        "fingerprint": list(dict.fromkeys(places[rank]["fingerprint"] for rank in firsts)),
+        "hosts": [places[rank]["host"] for rank in firsts],
+        "ranks_per_node": [n for _, n in sorted(Counter(nodes).items())],
+        "mapping": {
+            "node": nodes,
+            "cpus": [p["cpus"] for p in places],
+            "gpu": [p["gpu"] or "" for p in places],
+        },
+        "executor": getattr(transport, "executor", None),
+        "transport": dict(getattr(transport, "facts", {})) or None,
+        "variables": allowed(os.environ),
+    }
+    return {name: value for name, value in known.items() if value is not None}

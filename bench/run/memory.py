@@ -1,0 +1,242 @@
+"""What memory there is to take, now: of nodes, cgroups, address spaces and GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from collectives.execution.world import World
+
+__all__ = ["SHARE", "Growth", "Lack", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
+
+# What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
+# whatever else starts on the node meanwhile.
+SHARE = 0.85
+# A cgroup without a limit shows a number near this, or a word.
+_NO_LIMIT = 2**60
+
+
+class Pool(NamedTuple):
+    """Something that memory is taken from, seen from one rank.
+
+    ``key`` is the same for all who share it; ``name`` goes on after "16 GiB", as "on node 0".
+    ``free``: bytes that it can give now. ``address``: an address space, where every mapping counts.
+    ``most``: what these ranks may take of it in all, where others take theirs at the same time.
+    """
+
+    key: str
+    name: str
+    free: int
+    address: bool = False
+    most: int | None = None
+
+
+class Need(NamedTuple):
+    """Bytes that a row takes on a rank in all, and how many of them it holds already.
+
+    ``mapped``: whether a rank also maps what the other ranks take.
+    """
+
+    total: int
+    held: int = 0
+    mapped: bool = False
+
+
+class Lack(NamedTuple):
+    """A pool that cannot give what is needed of it: bytes, and ranks that take from it."""
+
+    name: str
+    need: int
+    free: int
+    ranks: int
+
+
+# -- what this process sees
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().split()[0]
+    except (OSError, IndexError):
+        return None
+    return int(text) if text.isdigit() else None
+
+
+def _named(path: Path) -> dict[str, int]:
+    """The numbers of a file of lines "name value", /proc/meminfo's in its own unit."""
+    found: dict[str, int] = {}
+    with suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, *rest = line.split()
+            if rest and rest[0].isdigit():
+                found[name.rstrip(":")] = int(rest[0])
+    return found
+
+
+def _node(root: Path) -> int:
+    """MemAvailable, less where the kernel promises no more than it has (overcommit_memory 2)."""
+    info = _named(root / "proc/meminfo")
+    free = info.get("MemAvailable", 2**20)
+    if _number(root / "proc/sys/vm/overcommit_memory") == 2:
+        free = min(free, info.get("CommitLimit", free) - info.get("Committed_AS", 0))
+    return max(0, free) * 1024
+
+
+def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
+    """Key, path and free bytes of every cgroup with a limit, from ours upwards."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / ("sys/fs/cgroup/memory" if controllers else "sys/fs/cgroup")
+        group = base / path.lstrip("/")
+        # A container may see its own group at the root, whatever its path is called outside.
+        for one in (group, *group.parents):
+            free = _group_free(one)
+            if free is not None:
+                where = one.stat()
+                said = "/" if one == base else f"/{one.relative_to(base)}"
+                yield f"{where.st_dev}:{where.st_ino}", said, free
+            if one == base:
+                break
+
+
+def _group_free(group: Path) -> int | None:
+    """What a cgroup of either version can still give, or None where it has no limit."""
+    names = ("memory.max", "memory.high", "memory.limit_in_bytes")
+    limits = [n for name in names if (n := _number(group / name)) is not None and n < _NO_LIMIT]
+    current, usage = (_number(group / f"memory.{name}") for name in ("current", "usage_in_bytes"))
+    used = usage if current is None else current
+    if not limits or used is None:
+        return None
+    # File pages that it would give back before it ran out; version 1 counts those of groups below
+    # under another name. Shared memory is among none of them.
+    pages = _named(group / "memory.stat")
+    cached = pages.get("total_inactive_file", pages.get("inactive_file", 0))
+    return max(0, min(limits) - used + cached)
+
+
+def _address_space(root: Path) -> int | None:
+    """What this process may still map (ulimit -v), or None without a limit."""
+    try:
+        import resource
+
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    except (ImportError, OSError):
+        return None
+    pages = _number(root / "proc/self/statm")
+    if limit == resource.RLIM_INFINITY or pages is None:
+        return None
+    return max(0, limit - pages * resource.getpagesize())
+
+
+def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
+    """All that this process takes memory from, as it is now; ``node`` is its number.
+
+    ``root`` stands in for ``/`` in tests. Without ``/proc/meminfo`` (not Linux) a node has 1 GiB.
+    """
+    where = f"node {node}"
+    found = [Pool(where, f"on {where}", _node(root))]
+    for key, path, free in _cgroups(root):
+        found.append(Pool(f"{where} {key}", f"in cgroup {path} of {where}", free))
+    space = _address_space(root)
+    if space is not None:
+        name = "in the address space of one process (ulimit -v)"
+        found.append(Pool(f"{where} process {os.getpid()}", name, space, True))
+    return found
+
+
+class Growth:
+    """How much more memory this process has had at any moment than when this was made.
+
+    ``root`` stands in for ``/proc/self`` in tests. Where the kernel does not tell, it is nothing.
+    """
+
+    def __init__(self, root: Path = Path("/proc/self")) -> None:
+        self._status, self._before = root / "status", 2**60
+        with suppress(OSError):
+            (root / "clear_refs").write_text("5")  # the peak begins anew
+            self._before = _named(self._status).get("VmRSS", self._before)
+
+    def nbytes(self) -> int:
+        """Bytes at the peak, beside those that were there before."""
+        return max(0, _named(self._status).get("VmHWM", 0) - self._before) * 1024
+
+
+def free_memory() -> int:
+    """Bytes that this node can still give to processes like this one."""
+    return min(pool.free for pool in pools() if not pool.address)
+
+
+# -- what all ranks see together
+
+
+def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
+    """The pool that is least able to give what ranks need of it; None when all are able.
+
+    ``needs`` and ``seen`` have an entry a rank. What is held for the row is no longer free, but
+    the row's all the same: the answer is that of a row that comes first. Ranks that see a pool at
+    different moments go by the least.
+    """
+    everyone = sum(need.total for need in needs)
+    of: dict[str, list[int]] = {}
+    for rank, own in enumerate(seen):
+        for pool in own:
+            of.setdefault(pool.key, []).append(rank)
+    found: list[Lack] = []
+    for key, ranks in of.items():
+        views = [pool for rank in ranks for pool in seen[rank] if pool.key == key]
+        shares = views[0].address and needs[ranks[0]].mapped
+        need = everyone if shares else sum(needs[rank].total for rank in ranks)
+        whole = min(pool.free for pool in views) + sum(needs[rank].held for rank in ranks)
+        if views[0].most is not None:
+            whole = min(whole, views[0].most)
+        free = int(whole * SHARE)
+        if need > free:
+            found.append(Lack(views[0].name, need, free, len(ranks)))
+    return min(found, key=lambda one: one.free / one.need, default=None)
+
+
+class Room:
+    """The memory of a run; every method is called by all ranks together, and gives all the same.
+
+    It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a transport
+    has a method ``room`` that gives the GPU's name and its free bytes. One whose plans map the buffers
+    of all ranks says so with ``shares_memory``. ``part``: how much of what is free at first is for these
+    ranks, where others run beside them (``--split``).
+    """
+
+    def __init__(self, world: World, transport: object, part: float = 1.0) -> None:
+        self._world = world
+        self._gpu = getattr(transport, "room", None)
+        self.on_host = self._gpu is None
+        self.mapped = bool(getattr(transport, "shares_memory", False))
+        self._most: dict[str, int] = {}
+        if part < 1:
+            self._most = {p.key: int(p.free * part) for p in self._look() if not p.address}
+
+    def _look(self) -> list[Pool]:
+        """What this rank sees now."""
+        node = self._world.nodes[self._world.rank]
+        if self._gpu is None:
+            found = pools(node)
+        else:
+            name, free = self._gpu()
+            found = [Pool(f"{name} of node {node}", f"on {name} of node {node}", free)]
+        return [pool._replace(most=self._most.get(pool.key)) for pool in found]
+
+    def seen(self) -> list[list[Pool]]:
+        """What every rank sees now."""
+        return [[Pool(*pool) for pool in one] for one in self._world.gather(self._look())]
+
+    def lack(self, need: Need) -> Lack | None:
+        """What does not hold this row. ``need`` is this rank's own."""
+        needs = [Need(*one) for one in self._world.gather(need)]
+        return lack(needs, self.seen())

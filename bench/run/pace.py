@@ -1,0 +1,123 @@
+"""How long a sweep takes: what each row may take of it, and what is still to come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from bench.options.options import Options
+from bench.run.arena import beside, buffers
+from bench.run.catalogue import Job
+from bench.run.memory import Need, Pool, lack
+from bench.run.work import rows
+from collectives.schedule.dtypes import dtype
+
+__all__ = ["Pace", "duration", "limits"]
+
+# Beside its --budget: stores that are tried, the memory's limit, the plan, a firing for the proof.
+SETUP_S = 2.0
+# For what grows with the buffers of all ranks: their pages, their filling, six slow iterations. 16
+# ranks on two cores need most of it.
+PER_BYTE_S = 5.0 / 2**30
+# With --energy a row goes on until its joules can be told.
+ENERGY_S = 2.5
+_FADES = 0.8
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: ``45 s``, ``3 min 05 s``, ``2 h 10 min``."""
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def limits(jobs: Sequence[Job], nranks: int, seen: Sequence[Sequence[Pool]]) -> list[float]:
+    """Seconds that every row and placement of a sweep may take, in their order.
+
+    ``seen``: the memory that every rank sees before the first. What cannot fit takes no time.
+    """
+    return [seconds for job in jobs for seconds in _of_job(job, nranks, seen)]
+
+
+def _of_job(job: Job, nranks: int, seen: Sequence[Sequence[Pool]]) -> Iterator[float]:
+    spec, options = job.spec, job.options
+    known: dict[tuple[bool, int, int, int, bool], float] = {}
+    for chosen in job.chosen:
+        for row in rows(spec, options, nranks):
+            itemsize = dtype(row.dtype).itemsize
+            for placement in options.placements:
+                in_place = placement == "in"
+                key = chosen.library, row.size, row.root, itemsize, in_place
+                if key not in known:
+                    sizes = buffers(spec, nranks, row.root, row.elements, itemsize, in_place)
+                    own = [sum(of[rank] for of in sizes.values()) for rank in range(nranks)]
+                    more = [
+                        beside(spec, sizes, rank) if chosen.library else 0 for rank in range(nranks)
+                    ]
+                    needs = [Need(a + b) for a, b in zip(own, more, strict=True)]
+                    runs = (spec.in_place or not in_place) and lack(needs, seen) is None
+                    known[key] = _limit(options, sum(own)) if runs else 0.0
+                yield known[key]
+
+
+def _limit(options: Options, nbytes: int) -> float:
+    """Seconds for a row and placement whose buffers on all ranks have so many bytes."""
+    return options.budget + SETUP_S + ENERGY_S * options.energy + PER_BYTE_S * nbytes
+
+
+class Pace:
+    """The time of a sweep, as one rank's clock has it.
+
+    ``limits`` are those of `limits`. A row may also take what those before it have left of theirs, so
+    that all together keep within the sum; where the number of iterations is given (not ``bounded``)
+    nothing is limited, and the limits only weigh rows.
+    """
+
+    def __init__(
+        self,
+        limits: Sequence[float],
+        *,
+        bounded: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits, self.bounded, self._clock = list(limits), bounded, clock
+        self._start, self._at, self._allowed, self._begun = clock(), -1, 0.0, 0.0
+        # What rows have taken of what they might have: the last ones count most, being most like
+        # those to come.
+        self._taken = self._granted = 0.0
+
+    @property
+    def total(self) -> float:
+        """Seconds that the sweep may take."""
+        return sum(self._limits)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self._start
+
+    def begin(self) -> None:
+        """The next row and placement begins; after the last one, the first again (``-N 0``)."""
+        if self._at >= 0 and self._limits:
+            self._taken = _FADES * self._taken + self.elapsed - self._begun
+            self._granted = _FADES * self._granted + self._limits[self._at]
+        self._begun = self.elapsed
+        self._at += 1
+        if self._at >= len(self._limits):
+            self._at, self._allowed = 0, self._begun
+        self._allowed += self._limits[self._at] if self._limits else float("inf")
+
+    def left(self) -> float:
+        """Seconds that this row and placement may yet take."""
+        return self._allowed - self.elapsed if self.bounded else float("inf")
+
+    def remaining(self) -> float | None:
+        """Seconds until the sweep's end, as its rows have gone so far; None before one is done."""
+        if not self._granted:
+            return None
+        share, now = self._taken / self._granted, self.elapsed - self._begun
+        rest = share * sum(self._limits[self._at + 1 :])
+        return rest + max(0.0, share * self._limits[self._at] - now)

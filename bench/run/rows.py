@@ -1,0 +1,287 @@
+"""One row and placement on one rank: memory, buffers, plan, times, proof of the result."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bench.run.arena import Arena, Sizes, beside, buffers, taken
+from bench.run.ceiling import Ceilings
+from bench.run.corewait import CoreWait
+from bench.run.data import Inputs, Wrong
+from bench.run.measure import Timed, Timing, Watcher, measure
+from bench.run.memory import Growth, Need, Room
+from bench.run.pace import Pace
+from bench.run.sampler import Gauges
+from busbar.errors import Unavailable
+from busbar.sizes import human
+from collectives.execution.lower import lower
+from collectives.execution.plan import Plan, memory
+from collectives.execution.transport import Action, Array, LibraryCall, Transport
+from collectives.execution.world import World
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective, Unit
+from reports.records.record import Sample
+
+__all__ = ["Bench", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is run: ``schedule`` is None for the library's own collective and for work sharing."""
+
+    spec: Collective
+    schedule: Schedule | None
+    dtype: np.dtype[Any]
+    op: Op | None
+    elements: Elements
+    root: int
+    worksharing: bool = False
+
+
+class Bench:
+    """Measures cases on one rank of a world; every method must be called by all ranks alike."""
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        baseline: Transport,
+        rules: Timing,
+        watcher: Watcher,
+        *,
+        check: bool,
+        room: Room,
+        ceilings: Ceilings,
+        gauges: Gauges,
+        pace: Pace,
+    ) -> None:
+        """``baseline``: whose library is compared with. ``room``: what there is to take memory from.
+
+        ``pace``: what a row may take of the sweep's time; rank 0's decides.
+        """
+        self._ceilings, self._gauges = ceilings, gauges
+        self._world, self._transport, self._baseline = world, transport, baseline
+        self._rules, self._watcher, self._check = rules, watcher, check
+        self._room, self._pace = room, pace
+        self._arena = Arena(transport, world.rank)
+        # Vectors that the library has taken for itself, by collective: the most so far.
+        self._vectors: dict[str, float] = {}
+        self._trim = getattr(transport, "trim", lambda: None)
+        #: Of the last sample, each rank's share of the time in which it was ready but had no core.
+        self.core_waits: list[float] = []
+
+    def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
+        """Measure one placement. The second value names the first wrong element, if any."""
+        if in_place and not case.spec.in_place:
+            return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
+        layout = self._layout(case)
+        sizes = self._sizes(case, in_place)
+        refusal = self._refusal(case, layout, sizes, in_place) or self._taken(sizes)
+        if refusal:
+            return Sample(skipped=refusal), ""
+        source, target = self._buffers(case, layout, in_place)
+        limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
+        inputs = Inputs(layout, case.dtype, case.op, case.elements)
+        start = time.perf_counter()
+        inputs.fill(self._world.rank, source)
+        proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
+        growth = Growth()
+        action = self._action(case, source, target, in_place)
+        try:
+            self._gauges.begin()
+            core = CoreWait()
+            timed = measure(
+                action,
+                self._world,
+                self._transport.clock(),
+                self._rules,
+                self._watcher,
+                lambda: self._pace.left() - proof,
+            )
+            waits = core.share()
+            more = self._gauges.more(timed)
+            for _ in range(more):
+                action()
+            self._gauges.end("in" if in_place else "out", timed.fired + more)
+            before = action.sent, action.received
+            wrong = self._prove(case, action, inputs, source, target, in_place)
+            moved = action.sent - before[0], action.received - before[1]
+            if case.schedule is None and not case.worksharing and self._room.on_host:
+                most = taken(sizes, self._world.rank, growth.nbytes())
+                self._vectors[case.spec.name] = max(self._vectors.get(case.spec.name, 0), most)
+        finally:
+            action.close()
+        sample, complaint = self._record(case, timed, wrong, moved)
+        self.core_waits = list(map(float, self._world.gather(waits)))
+        return replace(sample, limit=limit), complaint
+
+    def _layout(self, case: Case) -> Layout:
+        if case.schedule is not None:
+            return Layout.of(case.schedule, case.spec, case.root)
+        parts = case.spec.parts(self._world.size)
+        return Layout(case.spec, self._world.size, parts, case.root)
+
+    # -- memory
+
+    def _sizes(self, case: Case, in_place: bool) -> Sizes:
+        size = case.dtype.itemsize
+        return buffers(case.spec, self._world.size, case.root, case.elements, size, in_place)
+
+    def _need(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> int:
+        """Bytes that this rank takes for the row in all."""
+        rank, size = self._world.rank, case.dtype.itemsize
+        if case.schedule is not None:
+            program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
+            return memory(program, self._transport, size, in_place)
+        own = sum(of[rank] for of in sizes.values())
+        if case.worksharing:
+            return own
+        turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
+        vectors = self._vectors.get(case.spec.name, 0)
+        return own + beside(case.spec, sizes, rank, vectors) + int(turns(own))
+
+    def _refusal(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> str:
+        """Why the row does not fit beside what is still held for it; empty where it does."""
+        held = self._arena.keep(sizes)
+        need = self._need(case, layout, sizes, in_place)
+        self._trim()
+        self._world.barrier()  # what other ranks have let go of is free from here on
+        mapped = self._room.mapped and (case.schedule is not None or case.worksharing)
+        lack = self._room.lack(Need(need, held, mapped))
+        if lack is None:
+            return ""
+        fewer = f" or with {max(1, lack.ranks * lack.free // lack.need)} of these ranks there"
+        return (
+            f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x {human(lack.need / lack.ranks)} ="
+            f" {human(lack.need)} {lack.name}, which has {human(lack.free)} to give; it"
+            f" would fit with sizes up to"
+            f" {human(_fitting(case, self._world.size, lack.need, lack.free))}"
+            + (fewer if lack.ranks > 1 else "")
+        )
+
+    def _taken(self, sizes: Sizes) -> str:
+        """Take the buffers; why a rank could not, and then none has any."""
+        problem = ""
+        try:
+            self._arena.take(sizes)
+        except (Unavailable, MemoryError) as error:
+            problem = str(error) or "no memory"
+        found = self._world.gather(problem)
+        reasons = [f"rank {rank}: {reason}" for rank, reason in enumerate(found) if reason]
+        if reasons:
+            self._arena.keep({})
+        return "; ".join(reasons[:1])
+
+    # -- running
+
+    def _buffers(self, case: Case, layout: Layout, in_place: bool) -> tuple[Array, Array]:
+        counts = [
+            layout.elements(self._world.rank, b, case.elements) for b in (Buffer.IN, Buffer.OUT)
+        ]
+        size = case.dtype.itemsize
+        if not in_place:
+            source, target = (
+                self._arena[b][: n * size].view(case.dtype)
+                for b, n in zip((Buffer.IN, Buffer.OUT), counts, strict=True)
+            )
+            target.view(np.uint8)[:] = 0xA5
+            return source, target
+        whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
+        starts = _in_place_starts(layout, self._world.rank, case.elements)
+        return (
+            whole[starts[0] : starts[0] + counts[0]],
+            whole[starts[1] : starts[1] + counts[1]],
+        )
+
+    def _action(self, case: Case, source: Array, target: Array, in_place: bool) -> Action:
+        if case.schedule is None:
+            buffers = {Buffer.IN: source, Buffer.OUT: target}
+            call = LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
+            return (self._transport.worksharing if case.worksharing else self._baseline.library)(
+                call
+            )
+        return Plan(
+            case.schedule,
+            case.spec,
+            self._transport,
+            self._world.rank,
+            source,
+            target,
+            case.op,
+            case.elements,
+            root=case.root,
+            in_place=in_place,
+        )
+
+    def _prove(
+        self,
+        case: Case,
+        action: Action,
+        inputs: Inputs,
+        source: Array,
+        target: Array,
+        in_place: bool,
+    ) -> Wrong | None:
+        """Fire once more, from fresh inputs into a poisoned result, and compare every element."""
+        if not in_place:
+            target.view(np.uint8)[:] = 0xA5
+        inputs.fill(self._world.rank, source)
+        self._world.barrier()
+        action()
+        self._world.barrier()  # what others count of this rank's memory is complete, too
+        library = case.schedule is None and not case.worksharing
+        if not self._check or (library and case.spec.unit is Unit.NOTHING):
+            return None  # a library's barrier leaves nothing behind to compare
+        rounds = library and case.op is not None and case.op.mean
+        ulps = getattr(self._baseline, "average_ulps", 0) if rounds else 0
+        return inputs.check(self._world.rank, target, ulps)
+
+    def _record(
+        self, case: Case, timed: Timed, wrong: Wrong | None, moved: tuple[int, int]
+    ) -> tuple[Sample, str]:
+        everyone = self._world.gather([None if wrong is None else list(wrong), *moved])
+        count = None if wrong is None else sum(w[0] for w, _, _ in everyone)
+        complaint = ""
+        for rank, (w, _, _) in enumerate(everyone):
+            if w is not None and w[0] and not complaint:
+                complaint = f"rank {rank}: out[{w[1]}] is {w[2]}, expected {w[3]}"
+        ours = case.schedule is not None or case.worksharing
+        sample = Sample(
+            times=timed.times,
+            iterations=timed.iterations,
+            timing=self._rules.timing,
+            across=self._rules.across,
+            stopped=timed.stopped,
+            wrong=count,
+            sent=max(s for _, s, _ in everyone) if ours else None,
+            received=max(r for _, _, r in everyone) if ours else None,
+            total=sum(s for _, s, _ in everyone) if ours else None,
+            per_rank=timed.per_rank,
+        )
+        return sample, complaint
+
+
+def _in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
+    """Where ``in`` and ``out`` start in the memory that they share."""
+    mine = layout.parts(rank, Buffer.IN).tolist()
+    want = layout.parts(rank, Buffer.OUT).tolist()
+    if not mine or not want:
+        return 0, 0
+    each = int(np.asarray(elements).flat[0])  # parts of unequal sizes are never in place
+    if len(mine) <= len(want):
+        return want.index(mine[0]) * each, 0
+    return 0, mine.index(want[0]) * each
+
+
+def _fitting(case: Case, nranks: int, need: int, free: int) -> int:
+    """The largest power of two of bytes that would fit, by proportion."""
+    size = case.spec.total(nranks) * int(np.max(case.elements)) * case.dtype.itemsize
+    bound = max(1, size * free // need)
+    return 1 << (int(bound).bit_length() - 1)

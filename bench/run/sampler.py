@@ -1,0 +1,218 @@
+"""Clocks, power and energy of the GPUs while rows run, by a thread that looks now and then.
+
+A transport on a GPU names it as `bench.run.environment.OnGpu` says. Of the ranks that share a GPU the
+first one watches it. The thread looks only while a row runs, ten times a second; what it needs of
+the interpreter is some ten microseconds a look, and the rest of a look waits inside NVML.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bench.run.measure import Timed
+from busbar.errors import ProbeError
+from collectives.execution.world import World
+
+if TYPE_CHECKING:
+    from topology.sources.nvml_state import State
+
+__all__ = ["Gauges", "Sampler", "Watched"]
+
+PERIOD = 0.1
+#: Seconds below which energy is not told: the counter's steps of up to 0.1 s would be its digits.
+LONG = 2.0
+_FIGURES = ("clock_sm_hz", "clock_memory_hz", "power_w", "temperature_c")
+
+
+class Watched(Protocol):
+    """A GPU that can be looked at; `topology.sources.nvml_state.Gauge` is one."""
+
+    busid: str
+    uuid: str
+    name: str
+
+    def look(self) -> State:
+        """Its state now."""
+        ...
+
+    def close(self) -> None:
+        """No more looks."""
+        ...
+
+
+class Sampler:
+    """Looks at one GPU while a window is open; ``period`` None leaves the looking to `take`."""
+
+    def __init__(self, gpu: Watched, period: float | None = PERIOD) -> None:
+        self._gpu = gpu
+        self._lock = threading.Lock()
+        self._states: list[State] = []
+        self._open, self._over = threading.Event(), threading.Event()
+        self.idle_w: float | None = None
+        self._thread: threading.Thread | None = None
+        if period is not None:
+            self._thread = threading.Thread(target=self._run, args=(period,), daemon=True)
+            self._thread.start()
+
+    def _run(self, period: float) -> None:
+        while not self._over.is_set():
+            self._open.wait()
+            if not self._over.wait(period) and self._open.is_set():
+                self.take()
+
+    def take(self) -> None:
+        """One look."""
+        state = self._gpu.look()
+        with self._lock:
+            self._states.append(state)
+
+    def begin(self) -> None:
+        """A window opens."""
+        with self._lock:
+            self._states.clear()
+        self.take()
+        self._open.set()
+
+    def end(self, operations: int) -> dict[str, Any]:
+        """The window closes after so many operations; gives what `reports.records.gpus` describes."""
+        self._open.clear()
+        self.take()
+        with self._lock:
+            states = sorted(self._states, key=lambda state: state.at)
+        seconds = states[-1].at - states[0].at
+        found: dict[str, Any] = {
+            "busid": self._gpu.busid,
+            "uuid": self._gpu.uuid,
+            "name": self._gpu.name,
+            "samples": len(states),
+            "seconds": seconds,
+            "operations": operations,
+        }
+        # The first look came before the work, which the clocks may not have risen for yet.
+        for name in _FIGURES:
+            values = [v for s in states[1:] if (v := getattr(s, name)) is not None]
+            if values:
+                found[name] = [min(values), median(values), max(values)]
+        reasons = [word for s in states[1:] for word in s.throttle or ()]
+        if any(s.throttle is not None for s in states):
+            found["throttle"] = list(dict.fromkeys(reasons))
+        return found | self._energy(states, operations)
+
+    def _energy(self, states: Sequence[State], operations: int) -> dict[str, float]:
+        """Joules of a window, where it is long enough for the counter; above idle by operation."""
+        first, last = states[0], states[-1]
+        seconds = last.at - first.at
+        if first.energy_j is None or last.energy_j is None or seconds < LONG:
+            return {}
+        found = {"energy_j": last.energy_j - first.energy_j}
+        if self.idle_w is not None and operations:
+            found["idle_w"] = self.idle_w
+            found["energy_per_op_j"] = (found["energy_j"] - self.idle_w * seconds) / operations
+        return found
+
+    def rest(self, wait: Callable[[float], object]) -> None:
+        """Measure what the GPU takes while nothing runs; ``wait`` lets seconds pass."""
+        self.begin()
+        wait(1.05 * LONG)
+        found = self.end(0)
+        if "energy_j" in found:
+            self.idle_w = found["energy_j"] / found["seconds"]
+
+    def close(self) -> None:
+        """No more looks."""
+        self._over.set()
+        self._open.set()
+        if self._thread is not None:
+            self._thread.join(1)
+        self._gpu.close()
+
+
+def _by_nvml(busid: str | None, uuid: str | None) -> Watched:
+    from topology.sources.nvml_state import gauge  # only where there is a GPU
+
+    return gauge(busid, uuid)
+
+
+class Gauges:
+    """All GPUs of a run, seen from one rank; every method is called by all ranks alike.
+
+    ``transport``: whatever carries the rows. ``energy``: whether rows are to go on until their
+    energy can be told. ``rest``: whether to measure, for 2 s, what the GPUs take at rest; without it
+    no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why nothing
+    is known of GPUs that there are, or that ``energy`` takes to be there.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        transport: object,
+        *,
+        energy: bool = False,
+        rest: bool = True,
+        watch: Callable[[str | None, str | None], Watched] | None = None,
+        wait: Callable[[float], object] = time.sleep,
+        period: float | None = PERIOD,
+    ) -> None:
+        self._world, self._energy, self.why = world, energy, ""
+        ids = [getattr(transport, f"device_{name}", None) for name in ("busid", "uuid")]
+        everyone = world.gather([world.nodes[world.rank], *ids])
+        self.active = any(busid or uuid for _, busid, uuid in everyone)
+        self._mine: Sampler | None = None
+        self._entries: list[Mapping[str, Any]] = []
+        if not self.active:
+            self.why = "--energy: no GPU carries these rows, so no joules are told" * energy
+            return
+        problem = ""
+        if any(ids) and everyone.index(everyone[world.rank]) == world.rank:
+            try:
+                self._mine = Sampler((watch or _by_nvml)(*ids), period)
+            except ProbeError as error:
+                problem = str(error)
+        reasons = [reason for reason in world.gather(problem) if reason]
+        self.why = f"no clocks or energy of GPUs in the records: {reasons[0]}" if reasons else ""
+        if reasons:
+            self.active = False
+            self.close()
+            return
+        if rest:  # all are still for as long as the idle power takes to measure
+            world.barrier()
+            if self._mine is not None:
+                self._mine.rest(wait)
+            world.barrier()
+
+    def begin(self) -> None:
+        """The firings of a row and placement come."""
+        if self._mine is not None:
+            self._mine.begin()
+
+    def more(self, timed: Timed) -> int:
+        """How many firings more it takes until energy can be told; the same on all ranks."""
+        if not (self._energy and self.active and timed.times):
+            return 0
+        each = max(median(timed.times), 1e-7)
+        return max(0, ceil(1.1 * LONG / each) - timed.iterations)
+
+    def end(self, placement: str, operations: int) -> None:
+        """They are over."""
+        if not self.active:
+            return
+        mine = None if self._mine is None else self._mine.end(operations)
+        for rank, found in enumerate(self._world.gather(mine)):
+            if found is not None:
+                self._entries.append({"placement": placement, "rank": rank, **found})
+
+    def taken(self) -> tuple[Mapping[str, Any], ...]:
+        """What was found since the last call: an entry a GPU and placement."""
+        found, self._entries = tuple(self._entries), []
+        return found
+
+    def close(self) -> None:
+        """The run is over."""
+        if self._mine is not None:
+            self._mine.close()
+            self._mine = None

@@ -1,0 +1,164 @@
+"""Rank 0's standard output and standard error: results on the one, progress on the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from bench.run.pace import Pace, duration
+from busbar.errors import BusbarError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+__all__ = ["Screen"]
+
+# Seconds from one line of progress to the next, where nobody draws a bar; the first comes as late.
+_EVERY_S = 5.0
+# A sweep that may take longer than this says so before it begins.
+_LONG_S = 30.0
+
+
+class OutputClosedError(BusbarError):
+    """Whoever read standard output has gone (``| head``)."""
+
+    exit_status = 141  # as a shell reports SIGPIPE
+
+
+class OutputLostError(BusbarError):
+    """Standard output cannot be written: the disk that it goes to is full."""
+
+
+def _write(lines: Iterable[str]) -> None:
+    if sys.stdout is None:  # closed by whoever started us: `>&-`
+        return
+    try:
+        for line in lines:
+            print(line)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is still buffered has nowhere to go; the interpreter would complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            raise OutputClosedError("standard output was closed; the run ends here") from None
+        what = f"standard output cannot be written: {error.strerror}"
+        raise OutputLostError(f"{what}; the run ends here") from None
+
+
+class Screen:
+    """Prints on rank 0 only, whole lines, flushed; usable from the watching thread as well."""
+
+    def __init__(self, rank: int) -> None:
+        self._speaks = rank == 0
+        self._lock = threading.Lock()
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._pace: Pace | None = None
+        self._doing, self._done, self._of, self._told = "", -1, 0, 0.0
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Results."""
+        if not self._speaks:
+            return
+        with self._lock:
+            # Rows go to standard output untouched, so the display steps aside for them.
+            if self._progress is not None:
+                self._progress.stop()
+            _write(lines)
+            if self._progress is not None:
+                self._progress.start()
+
+    def note(self, text: str) -> None:
+        """Something to know that is no result."""
+        if self._speaks:
+            with self._lock:
+                print(text, file=sys.stderr, flush=True)
+
+    def start(self, rows: int, pace: Pace) -> None:
+        """Say how long so many placements of rows may take, and show progress over them.
+
+        A terminal gets a bar; a file or a launcher's pipe a line every few seconds.
+        """
+        if not self._speaks:
+            return
+        if pace.bounded and pace.total >= _LONG_S:
+            self.note(f"busbar: {rows} rows and placements, {duration(pace.total)} at most")
+        self._pace, self._of = pace, rows
+        if sys.stderr is not None and sys.stderr.isatty():
+            self._bar(rows)
+
+    def _bar(self, rows: int) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        # Refreshed by hand: a refreshing thread would share this rank's core with the benchmark.
+        self._progress = Progress(
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._progress.add_task("", total=rows)
+        self._progress.start()
+
+    def advance(self, doing: str) -> None:
+        """One placement is done; ``doing`` comes next."""
+        if self._pace is None:
+            return
+        with self._lock:
+            self._doing, self._done = doing, self._done + 1
+            if self._progress is not None:
+                self._draw()
+        self.tick()
+
+    def tick(self) -> None:
+        """Show how far it is, where that was last shown some seconds ago; any thread may call."""
+        if self._pace is None:
+            return
+        with self._lock, suppress(OSError):
+            if self._pace is None or self._pace.elapsed - self._told < _EVERY_S:
+                return
+            self._told = self._pace.elapsed
+            if self._progress is not None:
+                self._draw()
+            else:
+                print(f"busbar: {self._far()}", file=sys.stderr, flush=True)
+
+    def _far(self) -> str:
+        """Where the sweep stands, in words."""
+        assert self._pace is not None
+        remaining = self._pace.remaining()
+        left = "" if remaining is None else f", about {duration(remaining)} left"
+        passed = duration(self._pace.elapsed)
+        return f"{self._done} of {self._of} done, {passed} passed{left}: {self._doing}"
+
+    def _draw(self) -> None:
+        assert self._progress is not None and self._task is not None and self._pace is not None
+        remaining = self._pace.remaining()
+        left = "" if remaining is None else f"  about {duration(remaining)} left"
+        self._progress.update(
+            self._task, completed=self._done, description=self._doing + left, refresh=True
+        )
+
+    def close(self) -> None:
+        """Take the progress display away."""
+        with self._lock:
+            self._pace = None
+            if self._progress is not None:
+                self._progress.stop()
+                self._progress = None

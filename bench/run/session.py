@@ -1,0 +1,341 @@
+"""A sweep on one rank: tables, rows, records, closing report. All ranks run the same code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count as forever
+
+import numpy as np
+
+from bench.run.catalogue import Auto, Chosen, Job
+from bench.run.ceiling import Ceilings
+from bench.run.corewait import noted
+from bench.run.environment import describe, place
+from bench.run.groups import Group
+from bench.run.keeping import Keeper
+from bench.run.measure import Timing
+from bench.run.memory import Room
+from bench.run.pace import Pace, limits
+from bench.run.rows import Bench, Case
+from bench.run.sampler import Gauges
+from bench.run.screen import Screen
+from bench.run.watch import Watch
+from bench.run.work import Row, rows
+from busbar.errors import Unsupported
+from busbar.host import busbar_version
+from collectives.execution.transport import Transport
+from collectives.execution.world import World
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.ops import op
+from reports.exports.nccl_table import Banner, footer, header, row
+from reports.records.cores import Load
+from reports.records.gpus import warnings
+from reports.records.record import WORKSHARING, Result, Sample
+from reports.tables.summary import summary
+
+__all__ = ["Session"]
+
+
+class Session:
+    """Everything one run needs on one rank. Raises Unsupported where the options do not fit it."""
+
+    def __init__(
+        self,
+        world: World,
+        transport: Transport,
+        baseline: Transport,
+        library: str,
+        jobs: Sequence[Job],
+        signals: bool,
+        crowd: Load | None = None,
+        group: Group | None = None,
+    ) -> None:
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several this is."""
+        self._group, self._crowd = group, crowd
+        self._world, self._jobs = world, jobs
+        self._transport, self._baseline = transport, baseline
+        self._spec, self._options = jobs[0].spec, jobs[0].options
+        options = self._options
+        self._screen = Screen(world.rank) if group is None else group.screen
+        self._results: list[Result] = []
+        self._status = 0
+        self._keeper = Keeper(world, self._screen, options)
+        places = world.gather(place(world, transport))
+        self._people = [
+            (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
+        ]
+        self._slots = [
+            (p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]
+        ]
+        self._library = library
+        # Only rank 0 writes records.
+        self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
+        if group is not None:
+            self._environment["group"] = group.facts
+        self._watch = Watch(world, options.timeout, self.stop, signals, self._screen.tick)
+        rules = Timing(
+            options.warmup,
+            options.iterations,
+            options.budget,
+            options.timing,
+            options.across,
+            options.per_rank,
+        )
+        self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._gauges = Gauges(
+            world,
+            transport,
+            energy=options.energy,
+            rest=options.energy or options.iterations is None,
+        )
+        room = Room(world, transport, 1.0 if group is None else group.part)
+        self._pace = self._planned(room)
+        self._bench = Bench(
+            world,
+            transport,
+            baseline,
+            rules,
+            self._watch,
+            check=options.check,
+            room=room,
+            ceilings=self._ceilings,
+            gauges=self._gauges,
+            pace=self._pace,
+        )
+
+    def _planned(self, room: Room) -> Pace:
+        """What the rows may take of time; only rank 0's decides, and only rank 0 works it out."""
+        seen, options = room.seen(), self._options
+        found = limits(self._jobs, self._world.size, seen) if self._world.rank == 0 else []
+        return Pace(found * max(1, options.cycles), bounded=options.iterations is None)
+
+    # -- the sweep
+
+    def run(self) -> int:
+        """The whole run; gives the exit status."""
+        options = self._options
+        lines = sum(
+            len(chosen) * sum(1 for _ in rows(spec, options, self._world.size))
+            for spec, options, chosen, _ in self._jobs
+        )
+        cycles = range(options.cycles) if options.cycles else forever()
+        self._screen.start(lines * len(options.placements) * max(1, options.cycles), self._pace)
+        try:
+            # In place a sum grows from one iteration to the next; only the proof's result counts.
+            with np.errstate(all="ignore"):
+                for _ in cycles:
+                    for job in self._jobs:
+                        self._spec, self._options = job.spec, job.options
+                        for chosen in job.chosen:
+                            self._table(chosen)
+        finally:
+            self._screen.close()
+            self._watch.close()
+            self._gauges.close()
+        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+            self._screen.note(f"busbar: {why}")
+        self._keeper.say(self._closing())
+        self._keeper.close()
+        for why in self._cautions():
+            self._screen.note(f"busbar: {why}")
+        return 1 if self._keeper.failed else self._status
+
+    def _banner(self, chosen: Auto | Chosen) -> Banner:
+        options = self._options
+        factor = options.step is None
+        return Banner(
+            program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
+            version=f"busbar version {busbar_version()} {self._library}",
+            minimum=min(options.sizes),
+            maximum=max(options.sizes),
+            step=int(options.factor or 2) if options.step is None else options.step,
+            factor=factor,
+            warmup=options.warmup,
+            iterations=options.iterations,
+            check=options.check,
+            devices=self._people,
+            slots=self._slots,
+            group=0 if self._group is None else self._group.number,
+        )
+
+    def _through(self, chosen: Auto | Chosen) -> str:
+        """The name of the transport that carries an algorithm."""
+        return self._baseline.name if chosen.library else self._transport.name
+
+    def _table(self, chosen: Auto | Chosen) -> None:
+        options = self._options
+        banner = self._banner(chosen)
+        self._keeper.say([f"# {remark}" for remark in self._remarks()])
+        self._keeper.say(header(banner, options.per_iteration, options.limit == "column"))
+        first = len(self._results)
+        for result in self._rows(chosen):
+            self._results.append(result)
+            self._keeper.keep(result)
+            self._keeper.say(self._shown(result))
+        lines = self._results[first:]
+        self._keeper.say(footer(lines, banner.program, options.statistic))
+
+    def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
+        for line in rows(self._spec, self._options, self._world.size):
+            self._watch.row()
+            if self._group is not None:
+                self._group.together()
+            yield self._row(chosen, line)
+
+    def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
+        options, spec = self._options, self._spec
+        chosen = wanted.at(line.size)
+        operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
+        schedule = chosen.schedule(line.root)
+        case = Case(
+            spec,
+            schedule,
+            dtype(line.dtype),
+            operation,
+            line.elements,
+            line.root,
+            worksharing=not (chosen.scheduled or chosen.library),
+        )
+        halves: dict[str, Sample] = {}
+        said: dict[str, dict[str, object]] = {}
+        waits: dict[str, list[float]] = {}
+        for placement in options.placements:
+            self._pace.begin()
+            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
+            halves[placement] = self._half(case, placement, chosen)
+            said[placement] = self._said(chosen)
+            if halves[placement].times and (shares := self._waits()):
+                waits[placement] = shares
+        return Result(
+            collective=spec.name,
+            algorithm=wanted.label,
+            transport=self._through(chosen),
+            ranks=self._world.size,
+            size=line.size,
+            count=line.count,
+            dtype=line.dtype,
+            op=line.op,
+            root=line.shown_root,
+            bus_factor=spec.bus_factor(self._world.size),
+            alg_factor=spec.alg_factor(self._world.size),
+            out=halves.get("out"),
+            in_place=halves.get("in"),
+            parameters=_parameters(wanted, chosen, said),
+            environment=self._environment,
+            schedule=chosen.digest(line.root),
+            gpus=self._gauges.taken(),
+            core_wait=waits,
+            ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
+            worksharing=chosen.label == WORKSHARING,
+        )
+
+    def _said(self, chosen: Chosen) -> dict[str, object]:
+        """What the transport says of the placement that it has just run: what a library chose."""
+        through = self._baseline if chosen.library else self._transport
+        return dict(getattr(through, "said", {}))
+
+    def _waits(self) -> list[float]:
+        """Each rank's share of waiting for a core in the last placement; empty where it is no news."""
+        crowded = self._crowd is not None and self._crowd.per_core > 1
+        shares = [round(share, 3) for share in self._bench.core_waits]
+        return shares if noted(shares) and not crowded else []
+
+    def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
+        try:
+            sample, wrong = self._bench.sample(case, placement == "in")
+        except Unsupported as error:  # this type on this library, say: the same on every rank
+            return Sample(skipped=str(error))
+        if wrong:
+            self._status = 1
+            self._screen.note(f"{chosen.label}: wrong result: {wrong}")
+        if case.schedule is not None and sample.times:
+            self._compare(chosen, case, sample)
+        return sample
+
+    def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
+        """What was counted while running must be what the schedule says."""
+        sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
+        if (sample.sent, sample.received) != (sent, received):
+            self._status = 1
+            self._screen.note(
+                f"{chosen.label}: counted {sample.sent} bytes out and {sample.received} in on the"
+                f" busiest rank, but the schedule says {sent} and {received}"
+            )
+
+    # -- reporting
+
+    def _remarks(self) -> list[str]:
+        """What must be known to read a table: which group it is, who shares cores, of the transport."""
+        group, crowd = self._group, self._crowd
+        found = [] if group is None else [group.title]
+        if crowd is not None and crowd.per_core > 1:
+            found.append(crowd.remark(self._world.size if group is None else group.every))
+        return found + list(getattr(self._transport, "remarks", ()))
+
+    def _shown(self, result: Result) -> list[str]:
+        options = self._options
+        column = options.limit == "column"
+        lines = [row(result, options.statistic, options.per_iteration, column)]
+        reasons = {
+            s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
+        }
+        for placement, sample in (("out-of-place", result.out), ("in-place", result.in_place)):
+            if sample is not None and sample.skipped in reasons:
+                both = result.out == result.in_place
+                what = "" if both else f"{placement} "
+                lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
+                reasons.pop(sample.skipped)
+        for placement, said in result.parameters.get("said", {}).items():
+            words = "  ".join(f"{name} {value}" for name, value in said.items())
+            lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
+        lines += [
+            f"# {'in-place' if placement == 'in' else 'out-of-place'}: waited for a core: {noted(shares)}"
+            for placement, shares in result.core_wait.items()
+        ]
+        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
+        return lines
+
+    def _closing(self) -> list[str]:
+        width = 80
+        with contextlib.suppress(OSError):
+            width = max(width, os.get_terminal_size().columns)
+        return [
+            line
+            for name in dict.fromkeys(result.collective for result in self._results)
+            for line in summary(
+                [r for r in self._results if r.collective == name], self._options.statistic, width
+            )
+        ]
+
+    def _cautions(self) -> list[str]:
+        """What makes figures of the closing table less sure than they look; rank 0 says it."""
+        if self._world.rank != 0:
+            return []
+        from reports.analysis.cautions import (
+            in_brief,  # not before the first row, and on one rank only
+        )
+
+        return in_brief(self._results)
+
+    def stop(self, reason: str, status: int) -> None:
+        """End the run from outside, with the report so far. Called by the watching thread."""
+        self._screen.close()
+        self._keeper.say([f"# ended early: {reason}", *self._closing()])
+        self._keeper.close()
+        self._screen.note(f"busbar: {reason}")
+        self._world.abort(status)
+        os._exit(status)
+
+
+def _parameters(
+    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
+
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    """
+    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    heard = {placement: dict(one) for placement, one in said.items() if one}
+    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

@@ -1,0 +1,248 @@
+"""Something enqueued on a stream that fires again and again, timed by events behind a gate.
+
+Before the clock the operation is bound once for each of several sets of buffers, which take turns
+so that no firing finds its operands in the cache, as nccl-tests shifts its buffers. A captured
+graph replays all of a firing with one launch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.handles import Graph
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.transport import Counted
+from collectives.schedule.moves import Buffer
+
+__all__ = ["TURNS", "DeviceBuffers", "StreamAction", "rotated", "turns"]
+
+Call = Callable[[], Any]
+DeviceBuffers = Mapping[Buffer, DeviceArray]
+TURNS = 16
+# A stream takes about a thousand launches before enqueueing blocks, which it must not behind a gate.
+_LAUNCHES = 512
+
+
+def turns(nbytes: int, cache: int) -> int:
+    """Sets of buffers that together are twice the cache, but at most TURNS."""
+    return max(1, min(TURNS, -(-2 * cache // nbytes))) if nbytes and cache else 1
+
+
+def rotated(device: Device, buffers: DeviceBuffers, sets: int) -> list[dict[Buffer, DeviceArray]]:
+    """The buffers and copies of them, content included; what shares memory does so in each set."""
+    found = [dict(buffers)]
+    for _ in range(1, sets):
+        found.append(_copied(device, buffers))
+    return found
+
+
+def _copied(device: Device, buffers: DeviceBuffers) -> dict[Buffer, DeviceArray]:
+    result: dict[Buffer, DeviceArray] = {}
+    for block in _blocks(buffers):
+        low = min(array.address for _, array in block)
+        high = max(array.address + array.nbytes for _, array in block)
+        # Aligned within 256 bytes as the original is.
+        lead = low % 256
+        memory = device.allocate(lead + high - low)
+        memory[lead:] = device.wrap(low, high - low, block).host()
+        for buffer, array in block:
+            start = lead + array.address - low
+            result[buffer] = memory[start : start + array.nbytes].view(array.dtype)
+    return result
+
+
+def _blocks(buffers: DeviceBuffers) -> list[list[tuple[Buffer, DeviceArray]]]:
+    """Buffers that overlap, together."""
+    blocks: list[list[tuple[Buffer, DeviceArray]]] = []
+    end = -1
+    for item in sorted(buffers.items(), key=lambda item: (item[1].address, -item[1].nbytes)):
+        start, stop = item[1].address, item[1].address + item[1].nbytes
+        if blocks and start < end:
+            blocks[-1].append(item)
+        else:
+            blocks.append([item])
+        end = max(end, stop)
+    return blocks
+
+
+class StreamAction(Counted):
+    """See `collectives.execution.transport.Action` for the methods.
+
+    ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
+    caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
+    streams meet, before each timed firing. ``graph``: replay captured graphs from the second
+    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing, ``refused`` with the
+    reason where a graph was wanted and cannot be had.
+    """
+
+    divides = True  # an average is divided here, on the device
+
+    def __init__(
+        self,
+        lane: Lane,
+        bound: Sequence[list[Call]],
+        bytes_: tuple[int, int],
+        *,
+        meet: list[Call],
+        graph: bool,
+        held: object = None,
+        connected: Callable[[StreamAction], None] = lambda action: None,
+        refused: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        super().__init__(*bytes_)
+        self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
+        self._graph = graph
+        self._connected, self._refused = connected, refused
+        self._graphs: list[Graph] | None = None
+        self._launches = 0
+        self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
+
+    def __call__(self) -> None:
+        """Fire once, and wait. The first firing is never a replay: libraries connect in it."""
+        if self._fired:
+            self._ready()
+        start = time.perf_counter()
+        self._lane.enqueue(self._firing(0))
+        self._lane.wait()
+        if self._fired:  # what connecting took says nothing of later firings
+            self._each = time.perf_counter() - start
+        self._fired += 1
+        if self._fired == 1:
+            self._connected(self)
+
+    def _ready(self) -> None:
+        """Capture the graphs, once; every rank comes here at the same firing.
+
+        Whether a firing is replayed is the same on all ranks, as NCCL's documentation asks: where
+        one cannot capture none does.
+        """
+        if self._launches:
+            return
+        # Capturing may wait for the device, where nobody may be waiting for another rank then.
+        self._lane.world.barrier()
+        problem, graphs = "", list[Graph]()
+        try:
+            if self._graph:
+                graphs = [self._lane.capture(calls) for calls in self._bound]
+        except RuntimeError as error:  # CUDA's and NCCL's errors both are
+            problem = f"rank {self._lane.world.rank} cannot capture: {error}"
+        everyone = self._lane.world.gather([problem, max(map(len, self._bound))])
+        problems = [one for one, _ in everyone if one]
+        if self._graph and not problems:
+            self._graphs = graphs
+        if problems:
+            self._refused(problems[0])
+        # All ranks enqueue as many firings at a time as the one with most to launch can; a graph
+        # holds as much of the queue as what it was captured from.
+        self._launches = max(1, *(most for _, most in everyone))
+
+    def _firing(self, i: int) -> list[Call]:
+        """The calls that enqueue firing number i."""
+        turn = i % len(self._bound)
+        if self._graphs is None:
+            return self._bound[turn]
+        graph, stream = self._graphs[turn], self._lane.stream
+        return [lambda: graph.launch(stream)]
+
+    def _begun(self) -> None:
+        """Connections, modules, memory and graphs come before a closed gate, or wait for it.
+
+        And how long to wait for many firings is known by one that did not connect.
+        """
+        while self._fired < 2:
+            self()
+
+    def times(self, n: int, loop: bool) -> list[float]:
+        """Fire n times; seconds of each by events, or of all of them as one number when ``loop``.
+
+        Each firing begins when all ranks' streams have met; all are enqueued before the first may
+        begin. With ``loop`` they go back to back.
+        """
+        self._begun()
+        if not loop:
+            batch = max(1, _LAUNCHES // (self._launches + len(self._meet) + 2))
+            found: list[float] = []
+            for start in range(0, n, batch):
+                found += self._batch(range(start, min(n, start + batch)))
+            return found
+        return [self._back_to_back(n)]
+
+    def _batch(self, firings: range) -> list[float]:
+        lane = self._lane
+        lane.close_gate()
+        events = []
+        for i in firings:
+            lane.enqueue(self._meet)
+            begin = lane.event()
+            lane.enqueue(self._firing(i))
+            events.append((begin, lane.event()))
+        self._go(len(firings))
+        return [lane.device.elapsed(begin, end) for begin, end in events]
+
+    def _back_to_back(self, n: int) -> float:
+        """Seconds from the first firing's start to the last one's end.
+
+        Only the first firings are enqueued behind the gate: a stream holds so many and no more.
+        """
+        lane = self._lane
+        held = min(n, max(1, _LAUNCHES // (self._launches + 1)))
+        lane.close_gate()
+        lane.enqueue(self._meet)
+        begin = lane.event()
+        for i in range(held):
+            lane.enqueue(self._firing(i))
+        if held == n:
+            end = lane.event()
+            self._go(n)
+            return lane.device.elapsed(begin, end)
+        lane.world.barrier()
+        lane.open_gate()
+        for i in range(held, n):
+            lane.enqueue(self._firing(i))
+        end = lane.event()
+        lane.wait(n * self._each)
+        self._fired += n
+        return lane.device.elapsed(begin, end)
+
+    def _go(self, n: int) -> None:
+        """All ranks have enqueued: open the gates, and wait."""
+        self._lane.world.barrier()
+        self._lane.open_gate()
+        self._lane.wait(n * self._each)
+        self._fired += n
+
+    def overhead(self, n: int = 20) -> dict[str, float]:
+        """Seconds a firing, enqueued while it runs: ``eager``, and ``graph`` where one is captured.
+
+        What a program pays that has no gate: this is where a graph shows. Ranks that are threads
+        enqueue in turns, for they have one interpreter: ``eager`` grows with their number.
+        """
+        self._begun()
+        graphs, found = self._graphs, {}
+        for name, these in (("eager", None), ("graph", graphs)):
+            if name == "graph" and graphs is None:
+                continue
+            self._graphs = these
+            found[name] = self._unheld(n)
+        self._graphs = graphs
+        return found
+
+    def _unheld(self, n: int) -> float:
+        lane = self._lane
+        lane.world.barrier()
+        lane.enqueue(self._meet)
+        begin = lane.event()
+        for i in range(n):
+            lane.enqueue(self._firing(i))
+        end = lane.event()
+        lane.wait(n * self._each)
+        self._fired += n
+        return lane.device.elapsed(begin, end) / n
+
+    def close(self) -> None:
+        """See `Action.close`: graphs and buffers go."""
+        self._graphs, self._bound, self._held = None, [], None

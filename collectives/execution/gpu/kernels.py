@@ -1,0 +1,159 @@
+"""The kernels that plans enqueue between messages: add what arrived, divide, hold a stream back.
+
+And one for whoever judges results: count the elements that differ from what they should be.
+
+CUDA C++ without any header, so that NVRTC needs no toolkit beside it; 16-bit and 8-bit floats are
+converted by PTX instructions or by their bits. Sums of several sources are carried in the wider
+type and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.compile import cuda_source
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.handles import Kernel
+from collectives.schedule.ops import Op
+
+__all__ = ["FEWEST_FLOAT8", "SOURCES", "TYPES", "Kernels", "options", "source"]
+
+Call = Callable[[], Any]
+SOURCES = 8  # what one pass adds at most
+FEWEST_FLOAT8 = (8, 9)  # the first compute capability that converts 8-bit floats
+_THREADS = 512
+_BLOCKS_PER_SM = 4
+# NumPy's name: storage type, type that is calculated in, and the number of the conversion below.
+TYPES = {
+    "int8": ("signed char", "int", 0),
+    "uint8": ("unsigned char", "unsigned", 0),
+    "int32": ("int", "int", 0),
+    "uint32": ("unsigned", "unsigned", 0),
+    "int64": ("long long", "long long", 0),
+    "uint64": ("unsigned long long", "unsigned long long", 0),
+    "float32": ("float", "float", 0),
+    "float64": ("double", "double", 0),
+    "float16": ("unsigned short", "float", 1),
+    "bfloat16": ("unsigned short", "float", 2),
+    "float8_e4m3fn": ("unsigned char", "float", 3),
+    "float8_e5m2": ("unsigned char", "float", 4),
+}
+_OPS = {"sum": 0, "prod": 1, "min": 2, "max": 3, "avg": 0}
+
+
+def source() -> str:
+    """The CUDA C++ of all kernels; `options` fix the type and the operation."""
+    return cuda_source("between.cu")
+
+
+def options(dtype: np.dtype[Any], op: Op | None) -> tuple[str, ...]:
+    """The compiler's options for a type (by NumPy's name) and an operation.
+
+    Raises Unsupported for a type that there are no kernels for.
+    """
+    if dtype.name not in TYPES:
+        raise Unsupported(f"no kernels for {dtype.name}; there are: {', '.join(TYPES)}")
+    stored, worked, form = TYPES[dtype.name]
+    signed = 0 if dtype.kind != "i" else 2 if dtype.itemsize == 8 else 1
+    operation = 0 if op is None else _OPS[op.name]
+    return (
+        "-std=c++14",
+        f"-DSTORED={stored}",
+        f"-DWORKED={worked}",
+        f"-DFORMAT={form}",
+        f"-DSIGNED={signed}",
+        f"-DOPERATION={operation}",
+    )
+
+
+class Kernels:
+    """The compiled kernels of one device, each compiled when first asked for."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._blocks = _BLOCKS_PER_SM * device.multiprocessors
+        self._found: dict[tuple[str, ...], dict[str, Kernel]] = {}
+
+    def _of(self, dtype: np.dtype[Any], op: Op | None) -> dict[str, Kernel]:
+        key = options(dtype, op)
+        if dtype.name.startswith("float8") and self._device.capability < FEWEST_FLOAT8:
+            raise Unsupported(
+                f"{self._device.name} (compute capability {_dotted(self._device.capability)}) cannot"
+                f" add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
+            )
+        if key not in self._found:
+            names = ("reduce", "divide", "differ", "gate")
+            self._found[key] = self._device.compile(source(), names, key)
+        return self._found[key]
+
+    def _grid(self, elements: int) -> tuple[int]:
+        return (max(1, min(self._blocks, -(-elements // _THREADS))),)
+
+    def reduce(
+        self, out: DeviceArray, first: DeviceArray, sources: list[DeviceArray], op: Op | None
+    ) -> list[Call]:
+        """Calls that make ``out`` the join of ``first`` and all sources, 8 of them in one pass."""
+        kernel = self._of(out.dtype, op)["reduce"]
+        calls: list[Call] = []
+        for i in range(0, len(sources), SOURCES):
+            some = [array.address for array in sources[i : i + SOURCES]]
+            operand = first if i == 0 else out
+            head = _head([out.address, operand.address, *some], out.itemsize)
+            wide = head is not None and out.size > head
+            args = (
+                out.address,
+                operand.address,
+                *some,
+                *[0] * (SOURCES - len(some)),
+                len(some),
+                out.size,
+                head or 0,
+                int(wide),
+            )
+            packs = out.size * out.itemsize // 16 if wide else out.size
+            calls.append(_launch(kernel, self._grid(packs), args))
+        return calls
+
+    def divide(self, out: DeviceArray, by: int) -> Call:
+        """A call that divides every element."""
+        kernel = self._of(out.dtype, None)["divide"]
+        return _launch(kernel, self._grid(out.size), (out.address, by, out.size))
+
+    def differ(self, array: DeviceArray, tile: DeviceArray, count: DeviceArray) -> Call:
+        """A call that adds to ``count``, one uint64, the elements that are not a repeated tile's.
+
+        Bit by bit: two NaN are the same, 0 and -0 are not.
+        """
+        kernel = self._of(array.dtype, None)["differ"]
+        args = array.address, tile.address, array.size, tile.size, count.address
+        return _launch(kernel, self._grid(array.size), args)
+
+    def gate(self, word: int, number: int, limit: float, late: int) -> None:
+        """Enqueue a gate on the current stream; ``limit``: seconds that it holds at most.
+
+        ``word`` and ``late`` are addresses of pinned words; a gate whose time is over sets ``late``.
+        """
+        kernel = self._of(np.dtype(np.uint8), None)["gate"]
+        kernel((1,), (1,), (word, np.uint32(number), int(limit * 1e9), late))
+
+
+def _launch(kernel: Kernel, grid: tuple[int], args: tuple[Any, ...]) -> Call:
+    return lambda: kernel(grid, (_THREADS,), args)
+
+
+def _head(addresses: list[int], itemsize: int) -> int | None:
+    """Elements before the first 16-byte border where all addresses have theirs alike, else None."""
+    offsets = {address % 16 for address in addresses}
+    if len(offsets) > 1:
+        return None
+    bytes_before = -offsets.pop() % 16
+    return bytes_before // itemsize if bytes_before % itemsize == 0 else None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))

@@ -1,0 +1,164 @@
+"""A rank's stream: what is enqueued there, held back, timed, waited for and given up.
+
+Nothing here knows what the work is. Waiting polls, so that a library's asynchronous error, another
+rank's failure and the deadline are all noticed while the GPU is at work; between polls it sleeps, for
+ranks that are threads share one interpreter, and a rank that has still to launch needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import RankFailure
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.handles import Event, Graph
+from collectives.execution.gpu.kernels import Kernels
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.world import World
+
+__all__ = ["Lane"]
+
+Call = Callable[[], Any]
+# How long ranks that gave up wait for the others to say that they did, too.
+GRACE_S = 2.0
+_NAP_S = 50e-6  # between two polls; no time that is told depends on it
+_PATIENCE = 3  # times as long as expected is late
+
+
+class Lane:
+    """One rank's stream on its device; made by the thread that uses it, on all ranks together.
+
+    ``check`` raises when the library has failed on this rank; ``give_up`` ends what the library
+    has under way, so that nobody hangs. ``deadline``: seconds that a wait may take.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        world: World,
+        *,
+        check: Call = lambda: None,
+        give_up: Call = lambda: None,
+        deadline: float = 60.0,
+    ) -> None:
+        device.use()
+        self.device, self.world, self.deadline = device, world, deadline
+        self.kernels = Kernels(device)
+        self.stream = device.stream()
+        self._check, self._give_up = check, give_up
+        words = device.pinned(8).view(np.uint32)
+        words[:] = 0
+        # Ranks that are threads wait at one word: who opens first opens for all at once.
+        self._word = words[:1]
+        if isinstance(world, InprocWorld):
+            self._word = cast("NDArray[np.uint32]", world.exchange(self._word)[0])
+        self._expired = words[1:]
+        self._gates = 0
+        # The gate's own code is run once now: what comes first on a device may wait for all of it.
+        self.close_gate()
+        self.open_gate()
+        self.wait()
+
+    def enqueue(self, calls: list[Call]) -> None:
+        """Carry calls out with our stream as the current one."""
+        with self.stream:
+            for call in calls:
+                call()
+
+    def capture(self, calls: list[Call]) -> Graph:
+        """The calls as a graph, uploaded by nothing yet."""
+        return self.device.capture(self.stream, lambda: self.enqueue(calls))
+
+    def event(self) -> Event:
+        """An event at this point of the stream."""
+        event = self.device.event()
+        event.record(self.stream)
+        return event
+
+    def close_gate(self) -> None:
+        """What is enqueued from now on waits until `open_gate`; all ranks close alike."""
+        self._gates += 1
+        word, late = self._word.ctypes.data, self._expired.ctypes.data
+        with self.stream:
+            self.kernels.gate(word, self._gates, self.deadline, late)
+
+    def open_gate(self) -> None:
+        """Let all that was held back go on."""
+        if self._word[0] < self._gates:  # another thread may be further already
+            self._word[0] = self._gates
+
+    def wait(self, expected: float = 0.0) -> None:
+        """Return when all work is done; ``expected``: seconds that it may take by what is known.
+
+        Raises RankFailure, with everything given up, when CUDA or the library reports an error,
+        another rank has failed, the deadline passes, or a gate did not wait to be opened.
+        """
+        start = time.monotonic()
+        while True:
+            try:
+                if self.device.idle(self.stream):
+                    break
+                self._check()
+            except RuntimeError as error:  # CUDA's and NCCL's errors both are
+                self.fail(str(error))
+            self._listen()
+            waited = time.monotonic() - start
+            if waited > self.deadline + _PATIENCE * expected:
+                self._late()
+            time.sleep(_NAP_S)
+        if self._expired[0]:
+            self._expired[0] = 0
+            self.fail(
+                f"a gate opened by itself after {self.deadline:g} s, before all ranks had enqueued:"
+                " what was timed behind it is void"
+            )
+
+    def fail(self, reason: str) -> NoReturn:
+        """Tell the other ranks, give up, and raise RankFailure with this rank's name."""
+        self.world.alarm({"failed": reason})
+        self._let_go()
+        raise RankFailure(f"rank {self.world.rank}: {reason}")
+
+    def _listen(self) -> None:
+        """End when another rank has said that it failed."""
+        for rank, said in self.world.alarms():
+            self._heard(rank, said)
+
+    def _heard(self, rank: int, said: Any) -> None:
+        if "failed" in said:
+            self._let_go()
+            raise RankFailure(
+                f"rank {self.world.rank} stopped because rank {rank} failed: {said['failed']}"
+            )
+        # Another rank gives up waiting; this one has had its deadline's time as good as it.
+        self._late({rank})
+
+    def _late(self, heard: set[int] | None = None) -> NoReturn:
+        """The deadline has passed: find out who does not even wait, and name them."""
+        world, waiting = self.world, {self.world.rank} | (heard or set())
+        world.alarm({"late": True})
+        stop = time.monotonic() + GRACE_S
+        while len(waiting) < world.size and time.monotonic() < stop:
+            for rank, said in world.alarms():
+                if "failed" in said:
+                    self._heard(rank, said)
+                waiting.add(rank)
+            time.sleep(_NAP_S)
+        self._let_go()
+        missing = [rank for rank in range(world.size) if rank not in waiting]
+        whom = ", ".join(map(str, missing))
+        who = (
+            f"for rank{'s' if len(missing) > 1 else ''} {whom}, which did not arrive"
+            if missing
+            else "while all ranks were inside; the exchange itself hangs"
+        )
+        raise RankFailure(f"rank {world.rank} waited {self.deadline:g} s {who}")
+
+    def _let_go(self) -> None:
+        self.open_gate()
+        self._give_up()

@@ -1,0 +1,162 @@
+"""One rank's program as calls that carry it out: exchanges of messages, then a kernel a slot.
+
+How messages travel is a port's business: NCCL's groups, or MPI's requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from collectives.execution.gpu.action import DeviceBuffers
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+__all__ = ["Port", "bind", "staging_bytes"]
+
+Call = Callable[[], Any]
+_ALIGN = 256
+
+
+def staging_bytes(program: Program, itemsize: int) -> int:
+    """Bytes that messages wait in before they are added or may be written, of the fullest step."""
+    steps = [
+        sum(_room(r.span.size * itemsize) for r in step.receives if _waits(r))
+        for step in program.steps
+    ]
+    return max(steps, default=0)
+
+
+def _waits(receive: Receive) -> bool:
+    return receive.other is not None or receive.late
+
+
+def _room(nbytes: int) -> int:
+    """A message's share of the staging: from any place within 16 bytes, so twice a border."""
+    return -(-nbytes // _ALIGN) * _ALIGN + _ALIGN
+
+
+class Port(Protocol):
+    """How the messages of one rank travel."""
+
+    lane: Lane
+
+    def send(self, view: DeviceArray, peer: int) -> Any:
+        """A message to another rank, prepared."""
+        ...
+
+    def receive(self, view: DeviceArray, peer: int) -> Any:
+        """A message from another rank, prepared."""
+        ...
+
+    def exchange(self, messages: list[Any]) -> Call:
+        """A call that moves prepared messages at once; those between a pair in their order."""
+        ...
+
+
+@dataclass
+class _Join:
+    """What becomes of one slot: ``first`` joined with all messages, in one pass."""
+
+    span: Span
+    first: Span | None
+    messages: list[DeviceArray]
+
+
+class _Binder:
+    """Makes a program's calls on one set of buffers."""
+
+    def __init__(
+        self, port: Port, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
+    ) -> None:
+        self._port, self._buffers, self._room, self._op = port, buffers, room, op
+        self._lane = port.lane
+
+    def view(self, span: Span) -> DeviceArray:
+        return self._buffers[span.buffer][span.start : span.stop]
+
+    def local(self, move: Local) -> list[Call]:
+        target, source = self.view(move.span), self.view(move.source)
+        if move.reduce:
+            return self._lane.kernels.reduce(target, target, [source], self._op)
+        return [self.copy(target, source)]
+
+    def copy(self, target: DeviceArray, source: DeviceArray) -> Call:
+        at, come, n = target.address, source.address, target.nbytes
+        return partial(self._lane.device.copy, at, come, n, self._lane.stream)
+
+    def step(self, step: ProgramStep) -> list[Call]:
+        calls = [call for move in step.before for call in self.local(move)]
+        port = self._port
+        messages = [port.send(self.view(send.span), send.peer) for send in step.sends]
+        landed = self._landings(step.receives)
+        for receive, into in zip(step.receives, landed, strict=True):
+            messages.append(port.receive(into, receive.peer))
+        if messages:
+            calls.append(port.exchange(messages))
+        for join in _joins(step.receives, landed):
+            calls += self._join(join)
+        return calls + [call for move in step.after for call in self.local(move)]
+
+    def _landings(self, receives: list[Receive]) -> list[DeviceArray]:
+        """Where each message lands: in its place, or in the staging, as its place is aligned."""
+        found: list[DeviceArray] = []
+        at = 0
+        for receive in receives:
+            target = self.view(receive.span)
+            if _waits(receive):
+                start = at + target.address % 16
+                at += _room(target.nbytes)
+                target = self._room[start : start + target.nbytes].view(target.dtype)
+            found.append(target)
+        return found
+
+    def _join(self, join: _Join) -> list[Call]:
+        target = self.view(join.span)
+        if join.first is None:
+            return [self.copy(target, join.messages[0])]
+        return self._lane.kernels.reduce(target, self.view(join.first), join.messages, self._op)
+
+
+def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
+    """What is done with the messages that were put aside; those for one slot together.
+
+    A message joins an earlier one's pass when its slot is the same and nothing between them touches
+    that slot, so that the order of writes stays what the program says.
+    """
+    found: list[_Join] = []
+    for receive, message in zip(receives, landed, strict=True):
+        if not _waits(receive):
+            continue
+        same = [i for i, join in enumerate(found) if _meet(join.span, receive.span)]
+        last = found[same[-1]] if same else None
+        adds = receive.other == receive.span
+        if last is not None and adds and last.span == receive.span and last.first is not None:
+            last.messages.append(message)
+        else:
+            found.append(_Join(receive.span, receive.other, [message]))
+    return found
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return a.buffer == b.buffer and a.start < b.stop and b.start < a.stop
+
+
+def bind(
+    port: Port, program: Program, buffers: DeviceBuffers, room: DeviceArray, op: Op | None
+) -> list[Call]:
+    """The calls that carry a program out once; ``room`` is its staging.
+
+    Raises Unsupported where the device cannot add the type.
+    """
+    binder = _Binder(port, buffers, room, op)
+    calls = [call for step in program.steps for call in binder.step(step)]
+    target = buffers[Buffer.OUT]
+    if op is not None and op.mean and target.size:
+        calls.append(port.lane.kernels.divide(target, port.lane.world.size))
+    return calls

@@ -1,0 +1,113 @@
+"""Threads of one process: a message is a view of the sender's buffer, read by the receiver.
+
+The plainest implementation of a program there is; the others are compared with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.program import Local, Program, ProgramStep, Span
+from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
+from collectives.schedule.ops import Op
+
+__all__ = ["InprocTransport"]
+
+
+class InprocTransport(Transport):
+    """See `Transport` for the methods."""
+
+    name = "inproc"
+
+    def __init__(self, world: InprocWorld) -> None:
+        self._world = world
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Plain host memory."""
+        return np.empty(nbytes, np.uint8)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """The late receives of the step that has most of them."""
+        return program.late() * itemsize
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`."""
+        return _InprocAction(self._world, program, buffers, op)
+
+    def library(self, call: LibraryCall) -> Action:
+        """There is no library among threads: raises Unsupported."""
+        raise Unsupported("the inproc transport has no library collective to compare with")
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock."""
+        return time.perf_counter
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _InprocAction:
+    """A program over views and queues; see `Action` for the methods."""
+
+    def __init__(
+        self, world: InprocWorld, program: Program, buffers: Buffers, op: Op | None
+    ) -> None:
+        self._world, self._program, self._buffers = world, program, buffers
+        self._add = np.add if op is None else op.ufunc
+        self.sent = self.received = 0
+
+    def __call__(self) -> None:
+        for step in self._program.steps:
+            self._step(step)
+
+    def _view(self, span: Span) -> Array:
+        return self._buffers[span.buffer][span.start : span.stop]
+
+    def _local(self, move: Local) -> None:
+        target, source = self._view(move.span), self._view(move.source)
+        if move.reduce:
+            self._add(target, source, out=target)
+        else:
+            np.copyto(target, source)
+
+    def _step(self, step: ProgramStep) -> None:
+        me, data, acks = self._world.rank, self._world.shared.data, self._world.shared.acks
+        for move in step.before:
+            self._local(move)
+        for send in step.sends:
+            view = self._view(send.span)
+            data.put(me, send.peer, view)
+            self.sent += view.nbytes
+        late: list[tuple[Array, Array | None, Array]] = []
+        for receive in step.receives:
+            message = cast(Array, data.get(receive.peer, me, me))
+            self.received += message.nbytes
+            target = self._view(receive.span)
+            other = None if receive.other is None else self._view(receive.other)
+            if receive.late:
+                late.append((target, other, message.copy()))
+            else:
+                self._apply(target, other, message)
+            acks.put(me, receive.peer, None)
+        for send in step.sends:
+            acks.get(send.peer, me, me)
+        for target, other, message in late:
+            self._apply(target, other, message)
+        for move in step.after:
+            self._local(move)
+
+    def _apply(self, target: Array, other: Array | None, message: Array) -> None:
+        if other is None:
+            np.copyto(target, message)
+        else:
+            self._add(other, message, out=target)
+
+    def close(self) -> None:
+        """Nothing is held."""

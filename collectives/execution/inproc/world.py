@@ -1,0 +1,219 @@
+"""Ranks as threads of one process: for tests, for machines without MPI, and for a first look."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import BusbarError, RankFailure, Unavailable
+from collectives.execution.world import How, Json
+
+__all__ = ["InprocWorld", "Mailbox", "run"]
+
+T = TypeVar("T")
+_ABORT = object()
+
+
+class Mailbox:
+    """Queues between the pairs of ranks that exchange anything, which an abort unblocks."""
+
+    def __init__(self, size: int, deadline: float) -> None:
+        self.size, self.deadline = size, deadline
+        self._queues: dict[int, SimpleQueue[object]] = {}
+        self.failed = threading.Event()
+
+    def _queue(self, src: int, dst: int) -> SimpleQueue[object]:
+        """The queue of an ordered pair, made by the first of the two that asks for it."""
+        key = src * self.size + dst
+        found = self._queues.get(key)
+        return self._queues.setdefault(key, SimpleQueue()) if found is None else found
+
+    def put(self, src: int, dst: int, item: object) -> None:
+        """Leave an item from one rank for another."""
+        self._queue(src, dst).put(item)
+
+    def get(self, src: int, dst: int, rank: int) -> object:
+        """Take the next item; RankFailure after the deadline or an abort. ``rank`` is the taker."""
+        queue = self._queue(src, dst)
+        if self.failed.is_set():  # a queue that was made since then has no word of it
+            queue.put(_ABORT)
+        try:
+            item = queue.get(timeout=self.deadline)
+        except Empty:
+            peer = src if rank == dst else dst
+            raise RankFailure(
+                f"rank {rank} waited {self.deadline:g} s for rank {peer}, which did not arrive"
+            ) from None
+        if item is _ABORT:
+            raise RankFailure(f"rank {rank} stopped because another rank failed")
+        return item
+
+    def abort(self) -> None:
+        """Unblock everyone."""
+        self.failed.set()
+        for queue in list(self._queues.values()):
+            queue.put(_ABORT)
+
+
+class InprocWorld:
+    """One rank's view of a world of threads; see `World` for the methods."""
+
+    name = "inproc"
+
+    def __init__(self, rank: int, shared: _Shared) -> None:
+        self.rank, self.size = rank, shared.size
+        self.shared = shared
+        self.nodes: Sequence[int] = (0,) * shared.size
+
+    def exchange(self, value: object) -> list[object]:
+        """Every rank's object itself: a thread may keep alive what another holds."""
+        shared = self.shared
+        shared.board[self.rank] = value
+        self.barrier()
+        everyone = list(shared.board)
+        self.barrier()
+        return everyone
+
+    def broadcast(self, value: Json, root: int = 0) -> Json:
+        """See `World.broadcast`."""
+        return json.loads(str(self.exchange(json.dumps(value))[root]))
+
+    def gather(self, value: Json) -> list[Json]:
+        """See `World.gather`."""
+        return [json.loads(str(text)) for text in self.exchange(json.dumps(value))]
+
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """See `World.combine`."""
+        stack = np.stack([np.asarray(v) for v in self.exchange(values.copy())])
+        if how == "rank0":
+            return np.asarray(stack[0])
+        if how == "avg":
+            return np.asarray(stack.mean(axis=0))
+        return np.asarray(stack.min(axis=0) if how == "min" else stack.max(axis=0))
+
+    def barrier(self) -> None:
+        """See `World.barrier`; RankFailure when the deadline passes or another rank failed."""
+        try:
+            self.shared.barrier.wait(self.shared.deadline)
+        except threading.BrokenBarrierError:
+            raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
+
+    def alarm(self, value: Json) -> None:
+        """See `World.alarm`."""
+        for rank, queue in enumerate(self.shared.alarms):
+            if rank != self.rank:
+                queue.put((self.rank, json.dumps(value)))
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """See `World.alarms`."""
+        found: list[tuple[int, Json]] = []
+        with suppress(Empty):
+            while True:
+                rank, text = self.shared.alarms[self.rank].get_nowait()
+                found.append((rank, json.loads(text)))
+        return found
+
+    def once(self, make: Callable[[], T]) -> T:
+        """See `World.once`; what rank 0 raises, all raise."""
+        made: list[T] = []
+        error: BusbarError | None = None
+        if self.rank == 0:
+            try:
+                made.append(make())
+            except BusbarError as refused:
+                error = refused
+        everyone = cast("list[tuple[list[T], BusbarError | None]]", self.exchange((made, error)))
+        found, refusal = everyone[0]
+        if refusal is not None:
+            raise refusal
+        return found[0]
+
+    def split(self, color: int, key: int) -> InprocWorld:
+        """See `World.split`."""
+        everyone = self.gather([color, key])
+        mine = sorted((k, rank) for rank, (c, k) in enumerate(everyone) if c == color)
+        first = mine[0][1]
+        shared = self.shared
+        # Made by the group's first rank, found by the others.
+        made = _Shared(len(mine), shared.deadline, shared) if self.rank == first else None
+        group = self.exchange(made)[first]
+        assert isinstance(group, _Shared)
+        return InprocWorld([rank for _, rank in mine].index(self.rank), group)
+
+    def abort(self, status: int) -> None:
+        """See `World.abort`: the other threads end at their next exchange."""
+        self.shared.abort()
+
+
+class _Shared:
+    """What the threads have in common."""
+
+    def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
+        self.size, self.deadline = size, deadline
+        self.board: list[object] = [None] * size
+        self.barrier = threading.Barrier(size)
+        self.data = Mailbox(size, deadline)
+        self.acks = Mailbox(size, deadline)
+        self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
+        self.parent = parent
+        self.groups: list[_Shared] = []
+        if parent is not None:
+            parent.groups.append(self)
+
+    def abort(self) -> None:
+        """End what everyone waits in, groups included."""
+        self.barrier.abort()
+        self.data.abort()
+        self.acks.abort()
+        for group in self.groups:
+            group.abort()
+
+
+def run(size: int, body: Callable[[InprocWorld], T], *, deadline: float = 60.0) -> list[T]:
+    """Run ``body(world)`` on ``size`` ranks; rank 0 is the calling thread. Gives all results.
+
+    ``deadline``: seconds that any rank waits for another. The first rank's error ends the others
+    and is raised here.
+    """
+    shared = _Shared(size, deadline)
+    results: dict[int, T] = {}
+    errors: dict[int, BaseException] = {}
+
+    def play(rank: int) -> None:
+        try:
+            results[rank] = body(InprocWorld(rank, shared))
+        except BaseException as error:  # noqa: BLE001  (carried to the caller below)
+            errors[rank] = error
+            shared.abort()
+
+    threads = [threading.Thread(target=play, args=(rank,), daemon=True) for rank in range(1, size)]
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError:
+        shared.abort()
+        started = 1 + sum(thread.ident is not None for thread in threads)
+        raise Unavailable(f"only {started} of {size} ranks could be started as threads") from None
+    play(0)
+    for thread in threads:
+        thread.join(deadline)
+    if errors:
+        raise _first_cause(errors)
+    return [results[rank] for rank in range(size)]
+
+
+def _first_cause(errors: dict[int, BaseException]) -> BaseException:
+    """The error that the others merely follow from."""
+    causes = [e for e in errors.values() if not isinstance(e, RankFailure)]
+    if causes:
+        return causes[0]
+    late = [e for e in errors.values() if "did not arrive" in str(e)]
+    found = (late or list(errors.values()))[0]
+    return found if isinstance(found, BusbarError) else RankFailure(str(found))

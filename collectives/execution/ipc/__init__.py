@@ -1,0 +1,1 @@
+"""GPUs of one host in each other's memory."""

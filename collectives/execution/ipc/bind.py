@@ -1,0 +1,209 @@
+"""One rank's program bound to all ranks' GPU memory: addresses, the plan's table, its launches.
+
+What `collectives.execution.ipc.transport` prepares; collective, like all binding of shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.ipc.fire import Call, program, steps
+from collectives.execution.ipc.table import PACK, Stage, control_bytes, table, teams
+from collectives.execution.program import Program
+from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.worksharing import ends, shared_out
+from collectives.execution.transport import Buffers, LibraryCall
+from collectives.execution.world import Json
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+if TYPE_CHECKING:
+    from collectives.execution.ipc.transport import IpcTransport
+
+__all__ = ["Binding"]
+
+# The key of a buffer without elements.
+EMPTY = -2
+
+
+class Binding:
+    """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
+
+    def __init__(self, transport: IpcTransport, dtype: np.dtype[Any]) -> None:
+        self._transport, self._dtype = transport, dtype
+        self._at: list[dict[int, int]] = []
+        self.kept: list[object] = []
+        self.calls: list[Call] = []
+
+    @classmethod
+    def plan(
+        cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
+    ) -> Binding:
+        """A rank's program, of all ranks together. An average's division is the last call."""
+
+        def found(everyone: list[Json]) -> Flow:
+            return flow(ordered(everyone), transport.world.size)
+
+        return cls._bound(transport, buffers, op, lambda places: encode(program, places), found)
+
+    @classmethod
+    def worksharing(cls, transport: IpcTransport, call: LibraryCall) -> tuple[Binding, Flow]:
+        """A collective whose work belongs to no rank, and who does what of it."""
+        buffers, dealt = call.buffers, list[Flow]()
+
+        def found(everyone: list[Json]) -> Flow:
+            itemsize = buffers[Buffer.OUT].dtype.itemsize
+            dealt.append(shared_out(call, everyone, itemsize))
+            return dealt[0]
+
+        bound = cls._bound(transport, buffers, call.op, ends, found)
+        return bound, dealt[0]
+
+    @classmethod
+    def _bound(
+        cls,
+        transport: IpcTransport,
+        buffers: Mapping[Buffer, Any],
+        op: Op | None,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        made: Callable[[list[Json]], Flow],
+    ) -> Binding:
+        """``tell``: what other ranks must know, from where the buffers lie; ``made``: what all do."""
+        transport.device.use()
+        bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
+        bound.kept.append(dict(buffers))
+        transport.memory.unmap()
+        everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
+        # All ranks are here, and what they closed before is closed.
+        transport.memory.forget()
+        bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
+        found = made([one["told"] for one in everyone])
+        bound.calls = bound._build(found, op, transport.executor)
+        if op is not None and op.mean and buffers[Buffer.OUT].size:
+            out: Any = buffers[Buffer.OUT]
+            bound.calls.append(transport.lane.kernels.divide(out, world.size))
+        # What was allocated and loaded for it may have waited for the device: nobody fires before.
+        world.barrier()
+        return bound
+
+    @classmethod
+    def meeting(cls, transport: IpcTransport, dtype: np.dtype[Any], op: Op | None) -> Binding:
+        """Where no rank's stream goes on before all have come; by the kernels of a type.
+
+        One launch of one block, with nothing between entering and leaving.
+        """
+        bound, world = cls(transport, dtype), transport.world
+        ranks = range(world.size)
+        exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
+        none = Flow(((),) * world.size, exits, (0,) * world.size, True, ())
+        bound.calls = bound._build(none, op, "program") if world.size > 1 else []
+        world.barrier()
+        return bound
+
+    def _describe(
+        self,
+        tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
+        buffers: Mapping[Buffer, Any],
+    ) -> tuple[Json, set[int]]:
+        """What other ranks must know, and the keys of the allocations that it names."""
+        memory, size = self._transport.memory, self._dtype.itemsize
+        places: dict[Buffer, tuple[int, int]] = {}
+        for buffer, array in buffers.items():
+            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
+            if offset % size:
+                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
+            places[buffer] = key, offset // size
+        shared = self._transport.shared
+        keys = {key for key, _ in places.values()} - {EMPTY}
+        segments = {key: memory.describe(key, shared) for key in keys}
+        return {"told": tell(places), "segments": segments}, keys
+
+    def _map(self, rank: int, segments: Mapping[str, Json]) -> dict[int, int]:
+        """Where a rank's allocations lie here."""
+        memory, found = self._transport.memory, {}
+        for key, where in segments.items():
+            if rank == self._transport.world.rank:
+                found[int(key)] = memory.own(int(key))
+            else:
+                found[int(key)], held = memory.attach(rank, int(key), where)
+                self.kept.append(held)
+        return found
+
+    def _build(self, found: Flow, op: Op | None, executor: str) -> list[Call]:
+        """The calls that enqueue one firing."""
+        transport, size = self._transport, self._dtype.itemsize
+        world, rank = transport.world, transport.world.rank
+        works, whole = found.works[rank], executor == "program"
+        chunk = transport.variant.chunk
+        nteams = teams(found, size, transport.most_teams, chunk) if whole else 1
+        control = self._zeroed(control_bytes(world.size, nteams))
+        stage = Stage.of(works, found.slots[rank], nteams, size, chunk)
+        staged = transport.allocate(stage.nbytes)
+        to = transport.addresses(self._exchange(control), self._address)
+        words = table(found, rank, nteams, stage, to, staged.address, transport.deadline)
+        plan = self._written(words)
+        self.kept += [control, staged, plan]
+        kernels = transport.kernels(self._dtype, op)
+        if whole:
+            return program(kernels, plan, nteams)
+        copy = self._copy(staged.address, stage) if executor == "engine" else _never
+        grid = _grid(works, size, kernels.threads, transport.most_teams)
+        return steps(kernels, plan, works, grid, copy)
+
+    def _zeroed(self, nbytes: int) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(nbytes)
+        array[:] = 0
+        return array
+
+    def _exchange(self, control: DeviceArray) -> list[int]:
+        """Where every rank's words lie here."""
+        transport = self._transport
+        key, _ = transport.memory.locate(control)
+        mine = {key: transport.memory.describe(key, transport.shared)}
+        everyone = transport.gather(mine, {key}, self.kept)
+        return [next(iter(self._map(rank, one).values())) for rank, one in enumerate(everyone)]
+
+    def _written(self, words: NDArray[np.uint64]) -> DeviceArray:
+        array: DeviceArray = self._transport.memory.allocate(words.nbytes)
+        array.view(np.uint64)[:] = words
+        return array
+
+    def _copy(self, staged: int, stage: Stage) -> Callable[[Work], list[Call]]:
+        """How the copy engines carry a plain copy out, whole."""
+        transport, size = self._transport, self._dtype.itemsize
+        device, stream, me = transport.device, transport.lane.stream, transport.world.rank
+
+        def at(place: Place) -> tuple[int, int]:
+            if place.segment == STAGE:
+                return staged + stage.begins[place.start], transport.gpus[me]
+            return self._address(place), transport.gpus[place.rank]
+
+        def copy(work: Work) -> list[Call]:
+            if len(work.sources) > 1:
+                return []
+            source = at(work.sources[0])
+            moves = [(*at(place), *source, work.size * size, stream) for place in work.targets]
+            return [lambda move=move: device.copy_peer(*move) for move in moves]  # type: ignore[misc]
+
+        return copy
+
+    def _address(self, place: Place) -> int:
+        return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize
+
+
+def _grid(works: tuple[Work, ...], itemsize: int, threads: int, most: int) -> int:
+    """Blocks for a pass in a launch of its own: as many as the largest needs."""
+    largest = max((work.size for work in works), default=1)
+    return max(1, min(most, largest * itemsize // (PACK * threads)))
+
+
+def _never(work: Work) -> list[Call]:
+    """No pass goes to the copy engines."""
+    return []

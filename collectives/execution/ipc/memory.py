@@ -1,0 +1,137 @@
+"""GPU memory that all ranks of a node reach: their own allocations, and peers' mapped by CUDA IPC.
+
+Ranks that are threads of one process use each other's addresses as they are; a handle cannot be
+opened in the process that made it. Knows nothing of schedules.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakValueDictionary, finalize
+
+from busbar.errors import Unavailable, Unsupported
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import Device
+
+__all__ = ["Memory"]
+
+# An IPC handle stands for a whole allocation; the driver shares a page of this size among smaller
+# ones, so whoever opened the handle of one would map its neighbours with it.
+PAGE = 2 << 20
+_INSTEAD = "use --transport nccl"
+
+
+class _Token:
+    """What keeps memory alive: every view of an array refers to it."""
+
+
+class Memory:
+    """What one rank has allocated on its GPU, and what it has opened of others."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._own: dict[int, tuple[int, int]] = {}
+        self._tokens: WeakValueDictionary[int, _Token] = WeakValueDictionary()
+        self._attached: WeakValueDictionary[tuple[int, int], _Token] = WeakValueDictionary()
+        self._at: dict[tuple[int, int], int] = {}
+        self._shown: set[int] = set()
+        self._retired: list[object] = []
+        self._unmapped: list[int] = []
+        self._count = 0
+
+    def allocate(self, nbytes: int) -> DeviceArray:
+        """An allocation of its own. Raises Unavailable when the device has too little left.
+
+        Once described to another process it is given back only by `forget`, for others may map it
+        a little longer than this rank keeps it.
+        """
+        room = -(-max(nbytes, 1) // PAGE) * PAGE
+        array = self._device.allocate(room)
+        key, self._count = self._count, self._count + 1
+        token = self._tokens[key] = _Token()
+        self._own[key] = (array.address, room)
+        finalize(token, self._release, key, array).atexit = False
+        return self._device.wrap(array.address, nbytes, token)
+
+    def _release(self, key: int, array: DeviceArray) -> None:
+        # In whichever thread lets go last: of ranks that are threads any may hold it.
+        del self._own[key]
+        if key in self._shown:
+            self._retired.append(array)
+
+    def unmap(self) -> None:
+        """Give back what this rank maps of others and nobody holds; before they `forget` it."""
+        while self._unmapped:
+            self._device.ipc_close(self._unmapped.pop())
+
+    def forget(self) -> None:
+        """Let go of what other ranks mapped; once all of them have called `unmap`."""
+        self._retired.clear()
+
+    def locate(self, array: DeviceArray) -> tuple[int, int]:
+        """The allocation that an array lies in, and its offset there in bytes.
+
+        Raises Unavailable when the array is not in memory of this transport.
+        """
+        at = getattr(array, "address", None)
+        # A copy, for other threads let go of allocations of this rank meanwhile.
+        for key, (start, size) in self._own.copy().items():
+            if at is not None and start <= at and at + array.nbytes <= start + size:
+                return key, at - start
+        raise Unavailable(
+            "a buffer does not lie in memory that the ipc transport allocated;"
+            " take it from the transport's allocate()"
+        )
+
+    def own(self, key: int) -> int:
+        """Where an allocation of this rank begins."""
+        return self._own[key][0]
+
+    def keeper(self, key: int) -> object:
+        """What keeps an allocation of this rank alive, for other threads of this process."""
+        return self._tokens[key]
+
+    def describe(self, key: int, shared: bool) -> dict[str, Any]:
+        """How another rank finds an allocation, as JSON; ``shared``: from another process too."""
+        address, size = self._own[key]
+        found = {"pid": os.getpid(), "gpu": self._device.index, "at": address, "nbytes": size}
+        if not shared:
+            return found
+        self._shown.add(key)
+        return {**found, "handle": self._device.ipc_handle(address).hex()}
+
+    def attach(self, rank: int, key: int, found: Mapping[str, Any]) -> tuple[int, object]:
+        """Where another rank's allocation lies here, and what keeps it mapped (see `keeper`, too).
+
+        Raises Unavailable where it cannot be mapped, with the remedy.
+        """
+        if int(found["pid"]) == os.getpid():
+            self._reach(rank, int(found["gpu"]))
+            return int(found["at"]), None
+        token = self._attached.get((rank, key))
+        if token is None:
+            address = self._open(rank, bytes.fromhex(str(found["handle"])))
+            token = _Token()
+            self._attached[rank, key], self._at[rank, key] = token, address
+            # Closing may wait for the device, as freeing does: it has its time too.
+            finalize(token, self._unmapped.append, address).atexit = False
+        return self._at[rank, key], token
+
+    def _reach(self, rank: int, gpu: int) -> None:
+        try:
+            self._device.reach(gpu)
+        except Unsupported as error:
+            raise Unavailable(f"rank {rank}'s memory: {error}; {_INSTEAD}") from None
+
+    def _open(self, rank: int, handle: bytes) -> int:
+        try:
+            return self._device.ipc_open(handle)
+        except Exception as error:
+            if type(error).__name__ != "CUDARuntimeError":
+                raise
+            raise Unavailable(
+                f"cannot map the GPU memory of rank {rank} ({error}); every rank must see all GPUs"
+                f" (CUDA_VISIBLE_DEVICES) in one IPC namespace, with peer access; {_INSTEAD}"
+            ) from None

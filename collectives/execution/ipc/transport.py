@@ -1,0 +1,292 @@
+"""GPUs of one host in each other's memory: the GPU twin of `shm`, with our own kernels.
+
+`collectives.execution.shm` works out who waits for whom; the passes run in the CUDA executor
+(``native/cuda``), which reads and writes every rank's buffers where they lie and waits for words
+in memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from collectives.execution.gpu.action import StreamAction
+from collectives.execution.gpu.copy_rate import ceiling
+from collectives.execution.gpu.device import Device
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.ipc.bind import Binding
+from collectives.execution.ipc.fire import EXECUTORS, Watch, WatchedLane, program, steps
+from collectives.execution.ipc.kernels import PLAIN, Kernels, Variant, compile_kernels
+from collectives.execution.ipc.memory import PAGE, Memory
+from collectives.execution.ipc.table import STATUS, WORD, Addresses, Stage, control_bytes, table
+from collectives.execution.program import Program
+from collectives.execution.shm.flow import flow
+from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.worksharing import traffic
+from collectives.execution.transport import Action, Buffers, LibraryCall, Transport
+from collectives.execution.world import Json, World
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op, op
+
+__all__ = ["IpcTransport"]
+
+Call = Callable[[], object]
+# Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
+MOST_RANKS = 64
+
+
+class IpcTransport(Transport):
+    """See `Transport` for the methods; `prepare` is called by all ranks together.
+
+    ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.execution.ipc.fire`). ``graph``: fire
+    captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
+    ``variant``: how the executor is compiled. Memory is allocated while no rank fires.
+    Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
+    not stand behind the one that waits for it. Raises Unsupported when the ranks are on
+    several nodes, Unavailable when a rank cannot map another's memory.
+    """
+
+    name = "ipc"
+    shares_memory = True
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        *,
+        executor: str = "program",
+        graph: bool = True,
+        deadline: float = 60.0,
+        variant: Variant = PLAIN,
+    ) -> None:
+        if executor not in EXECUTORS:
+            raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
+        if len(set(world.nodes)) > 1:
+            raise Unsupported(
+                f"the ipc transport serves one node, not {len(set(world.nodes))};"
+                " use --transport nccl"
+            )
+        if world.size > MOST_RANKS:
+            raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
+        self.world, self.device, self.deadline = world, device, deadline
+        self.executor, self.graph, self.variant = executor, graph, variant
+        device.use()
+        # What a record says of the run: gathered here, since only one rank writes records.
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        self.facts: dict[str, Json] = {
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "graph": graph,
+            "cold": False,
+        }
+        self.remarks = [
+            "ipc: every firing is on the same buffers; what fits the L2 cache is measured there"
+        ]
+        self.memory = Memory(device)
+        self._kernels: dict[tuple[str, str], Kernels] = {}
+        # A word a rank, whether it is gone, and one that this rank's first failure claims.
+        self._life = self.memory.allocate(WORD * (world.size + 1))
+        self._life[:] = 0
+        self._status = device.pinned(WORD * len(STATUS)).view(np.uint64)
+        self._status[:] = 0
+        device.synchronize()
+        everyone = world.gather(self._introduce())
+        self.gpus = _numbered(device, self.facts["uuids"])
+        self.shared = len({one["pid"] for one in everyone}) > 1
+        self.most_teams = min(_resident(everyone, one["uuid"], variant.blocks) for one in everyone)
+        self._watch = Watch(
+            world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
+        )
+        self.lane = WatchedLane(device, world, self._watch, deadline)
+        self._tell, self._held = self._introduced()
+        self._closed = False
+        # Of the type and operation that most plans have, so that this compiles nothing more.
+        self._meeting = Binding.meeting(self, np.dtype(np.float32), op("sum"))
+        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
+            self.ceiling = partial(ceiling, self.lane, self.meet)
+
+    def _introduced(self) -> tuple[list[int], list[object]]:
+        """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
+        world, tell, held = self.world, [0] * self.world.size, list[object]()
+        key, _ = self.memory.locate(self._life)
+        everyone = self.gather(self.memory.describe(key, self.shared), {key}, held)
+        for rank, where in enumerate(everyone):
+            if rank != world.rank:
+                at, kept = self.memory.attach(rank, key, where)
+                tell[rank] = at + WORD * world.rank
+                held.append(kept)
+        return tell, held
+
+    def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
+        """Every rank's value; ``kept`` gains what keeps the allocations that all of them name alive.
+
+        Of other processes' memory that is the mapping itself.
+        """
+        if not self.shared and isinstance(self.world, InprocWorld):
+            kept.append(self.world.exchange([self.memory.keeper(key) for key in keys]))
+        return self.world.gather(value)
+
+    def _introduce(self) -> Json:
+        return {
+            "pid": os.getpid(),
+            "uuid": self.device_uuid,
+            "multiprocessors": self.device.multiprocessors,
+        }
+
+    def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
+        """What a plan of this rank refers to; ``words``: of the plan, on every rank."""
+        life = self._life.address
+        claim = life + WORD * self.world.size
+        return Addresses(words, self._tell, life, claim, int(self._status.ctypes.data), place)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory of this rank's GPU that all ranks of the node reach: a `DeviceArray`."""
+        if not nbytes:
+            return self.device.wrap(0, 0, None)
+        return self.memory.allocate(nbytes)
+
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.memory.unmap()
+        self.world.barrier()  # what other ranks mapped they have given back
+        self.memory.forget()
+        self.device.sweep()
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Late messages that are put aside, a plan's words, and what rounding to pages adds."""
+        return program.late() * itemsize + 6 * PAGE
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`. All ranks call this together; an average is divided here."""
+        bound = Binding.plan(self, program, buffers, op)
+        itemsize = buffers[Buffer.OUT].dtype.itemsize
+        moved = program.sent() * itemsize, program.received() * itemsize
+        return StreamAction(
+            self.lane, [bound.calls], moved, meet=self.meet, graph=self.graph, held=bound.kept
+        )
+
+    def worksharing(self, call: LibraryCall) -> Action:
+        """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
+        bound, found = Binding.worksharing(self, call)
+        itemsize = call.buffers[Buffer.OUT].dtype.itemsize
+        out, into = (n * itemsize for n in traffic(found, self.world.rank))
+        return StreamAction(
+            self.lane, [bound.calls], (out, into), meet=self.meet, graph=self.graph, held=bound.kept
+        )
+
+    @property
+    def meet(self) -> list[Call]:
+        """Calls after which no rank's stream goes on before all have come here."""
+        return self._meeting.calls
+
+    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
+        """The executor for a type and an operation, compiled and warm when first asked for."""
+        key = dtype.name, "" if op is None else op.ufunc.__name__
+        if key not in self._kernels:
+            made = self._kernels[key] = compile_kernels(self.device, dtype, op, self.variant)
+            self._warm(made, dtype)
+            if made.threads < self.variant.threads:
+                self.remarks.append(
+                    f"ipc: {dtype.name}: blocks of {made.threads} threads, not"
+                    f" {self.variant.threads}: no {self.variant.blocks} of those are resident at once"
+                )
+        return self._kernels[key]
+
+    def _warm(self, kernels: Kernels, dtype: np.dtype[Any]) -> None:
+        """Launch every kernel once with nothing to do.
+
+        A kernel's first launch may have to load it, which waits for the device to be idle: it never
+        would be while another rank's kernel waits for this one.
+        """
+        control = self.allocate(control_bytes(1, 1))
+        control[:] = 0
+        alone = replace(self.addresses([control.address], _nowhere), tell=[0])
+        none = Stage.of((), 0, 1, dtype.itemsize)
+        words = table(flow([], 1), 0, 1, none, alone, 0, self.deadline)
+        plan = self.allocate(words.nbytes)
+        plan.view(np.uint64)[:] = words
+        nothing = (np.uint64(plan.address), np.uint64(0))
+        self.lane.enqueue(
+            [
+                *program(kernels, plan, 1),
+                *steps(kernels, plan, (), 1, lambda work: []),
+                lambda: kernels.move((1,), (kernels.threads,), nothing),
+                self.lane.kernels.divide(control[:0].view(dtype), 1),
+            ]
+        )
+        self.lane.wait()
+
+    def library(self, call: LibraryCall) -> Action:
+        """There is no library here: raises Unsupported."""
+        raise Unsupported(
+            "the ipc transport has no library collective to compare with; NCCL's is had through"
+            " the nccl transport"
+        )
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock; plans time themselves by events (`times`)."""
+        return time.perf_counter
+
+    def split(self, group: World) -> IpcTransport:
+        """A transport for the ranks of a group, whose world is given. All ranks call this."""
+        given: dict[str, Any] = {"executor": self.executor, "variant": self.variant}
+        return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline, **given)
+
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give."""
+        return f"GPU {self.device_busid}", self.device.memory()[0]
+
+    @property
+    def library_version(self) -> str:
+        """What carries the bytes."""
+        return "our own CUDA kernels over peer memory"
+
+    def give_up(self) -> None:
+        """Let every wait of this rank on the GPU end, so that nobody hangs."""
+        self._watch.stop()
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one end with an error.
+
+        Every rank says so in the memory of all others, so none ends before all have closed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.lane.stream.synchronize()
+        left = np.ones(1, np.uint64)
+        for at in filter(None, self._tell):
+            self.device.wrap(at, WORD, None).view(np.uint64)[:] = left
+        self._watch.close()
+        self._held.clear()
+        self._meeting.kept.clear()
+        self.memory.unmap()
+        self.device.sweep()
+
+
+def _nowhere(place: Place) -> int:
+    raise AssertionError(f"a plan of nothing names {place}")
+
+
+def _resident(everyone: list[Json], uuid: str, blocks: int) -> int:
+    """Blocks that every rank on a GPU can have resident at once; ``blocks`` a multiprocessor."""
+    ranks = [one for one in everyone if one["uuid"] == uuid]
+    room = blocks * min(int(one["multiprocessors"]) for one in ranks)
+    if room < len(ranks):
+        raise Unsupported(f"{len(ranks)} ranks on one GPU that has room for {room} blocks")
+    return room // len(ranks)
+
+
+def _numbered(device: Device, uuids: list[str]) -> list[int]:
+    """This process's number of each rank's GPU; -1 for one that it does not see."""
+    count = int(device.xp.cuda.runtime.getDeviceCount())
+    mine = {Device(device.xp, i).uuid: i for i in range(count)}
+    return [mine.get(uuid, -1) for uuid in uuids]

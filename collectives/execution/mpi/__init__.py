@@ -1,0 +1,1 @@
+"""MPI: between hosts' memories, and between GPU buffers."""

@@ -1,0 +1,244 @@
+"""MPI between GPU buffers: handed to an MPI that takes device memory, or staged through the host.
+
+Messages are persistent requests, as in the host's transport; additions are kernels. MPI knows
+nothing of streams, so every exchange waits for what was enqueued before it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.program import bind, staging_bytes
+from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.program import Program
+from collectives.execution.transport import Counted, LibraryCall, Transport
+from collectives.execution.world import Json
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+__all__ = ["MpiDeviceTransport", "takes_device_memory"]
+
+Call = Callable[[], Any]
+_TAGS = 32768  # MPI promises tags below this
+
+
+def takes_device_memory(mpi: Any) -> bool:
+    """Whether the MPI library says that it takes device memory.
+
+    Open MPI and MPICH both have MPIX_Query_cuda_support for that; a library without it does not.
+    """
+    try:
+        query = ctypes.CDLL(mpi.__file__).MPIX_Query_cuda_support
+    except (OSError, AttributeError):
+        return False
+    return bool(query())
+
+
+class _Message(NamedTuple):
+    """A request, and what it is copied from before, or to after, where it is staged."""
+
+    request: Any
+    before: Call | None
+    after: Call | None
+
+
+class MpiDeviceTransport(Transport):
+    """See `Transport` for the methods. Made by the thread that uses it.
+
+    ``aware``: hand device memory to MPI; else messages pass through pinned host memory.
+    """
+
+    name = "mpi"
+
+    def __init__(
+        self, world: MpiWorld, device: Device, *, aware: bool, deadline: float = 60.0
+    ) -> None:
+        self.world, self.device, self.aware = world, device, aware
+        self.lane = Lane(device, world, deadline=deadline)
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        self.facts: dict[str, Json] = {
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "buffers": "device" if aware else "staged through pinned host memory",
+        }
+        self.remarks = (
+            ["device memory is handed to MPI, which says that it takes it"]
+            if aware
+            else ["this MPI does not take device memory: messages go through pinned host memory"]
+        )
+        self._requests: list[Any] = []
+        self._tags: Counter[tuple[bool, int]] = Counter()
+        self._moved = [0, 0]
+
+    # -- what a transport offers
+
+    def allocate(self, nbytes: int) -> Any:
+        """A `DeviceArray` of bytes."""
+        return self.device.allocate(nbytes)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Device memory in which arriving messages wait to be added."""
+        return staging_bytes(program, itemsize)
+
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give."""
+        return f"GPU {self.device.bus_id}", self.device.memory()[0]
+
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.device.sweep()
+
+    def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
+        """See `Transport.prepare`."""
+        itemsize = next(iter(buffers.values())).itemsize
+        self._requests, self._moved = [], [0, 0]
+        room = self.device.allocate(staging_bytes(program, itemsize))
+        calls = bind(self, program, buffers, room, op)
+        return _DeviceAction(self.lane, calls, self._requests, self._moved, (buffers, room))
+
+    def library(self, call: LibraryCall) -> _DeviceAction:
+        """MPI's own collective on device memory, or between copies to and from the host."""
+        buffers, op = call.buffers, call.op
+        given, before, after = dict(buffers), list[Call](), list[Call]()
+        plain = None if op is None else Op(op.name, op.ufunc)
+        if not self.aware:
+            given, before, after = self._mirrored(buffers)
+        calls = library_calls(self.world, replace(call, buffers=given, op=plain), copy=self._copy)
+        target = buffers[Buffer.OUT]
+        if op is not None and op.mean and target.size:
+            after.append(self.lane.kernels.divide(target, self.world.size))
+        wait = [self.lane.wait] if before else []
+        return _DeviceAction(
+            self.lane, [*before, *wait, *calls, *after], [], [0, 0], (buffers, given)
+        )
+
+    def _mirrored(self, buffers: Any) -> tuple[dict[Buffer, Any], list[Call], list[Call]]:
+        """Host memory for ``in`` and ``out``, aliased as they are, and the copies there and back."""
+        low = min(a.address for a in buffers.values())
+        high = max(a.address + a.nbytes for a in buffers.values())
+        apart = sum(a.nbytes for a in buffers.values()) <= high - low
+        host: dict[Buffer, Any] = {}
+        shared = None if apart else self.device.pinned(high - low)
+        before, after = list[Call](), list[Call]()
+        for buffer, array in buffers.items():
+            start = array.address - low
+            own = (
+                self.device.pinned(array.nbytes)
+                if shared is None
+                else shared[start : start + array.nbytes]
+            )
+            host[buffer] = own.view(array.dtype)
+            before.append(self._enqueue(own.ctypes.data, array.address, array.nbytes))
+            after.append(self._enqueue(array.address, own.ctypes.data, array.nbytes))
+        return host, before, after
+
+    def _enqueue(self, target: int, source: int, nbytes: int) -> Call:
+        device, stream = self.device, self.lane.stream
+        if not nbytes:
+            return lambda: None
+        return lambda: device.copy(target, source, nbytes, stream)
+
+    def _copy(self, target: Any, source: Any) -> None:
+        """A copy inside a rank, in whichever memory the library works on."""
+        if isinstance(target, DeviceArray):
+            self.device.copy(target.address, source.address, target.nbytes, self.lane.stream)
+            self.lane.wait()
+        else:
+            np.copyto(target, source)
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock."""
+        return time.perf_counter
+
+    def close(self) -> None:
+        """Give back what was let go of."""
+        self.device.sweep()
+
+    # -- a port
+
+    def send(self, view: DeviceArray, peer: int) -> _Message:
+        """See `collectives.execution.gpu.program.Port`."""
+        self._moved[0] += view.nbytes
+        memory, host = self._memory(view)
+        request = self.world.comm.Send_init([memory, self.world.mpi.BYTE], peer, self._tag(1, peer))
+        before = None if host is None else self._enqueue(host, view.address, view.nbytes)
+        return self._kept(_Message(request, before, None))
+
+    def receive(self, view: DeviceArray, peer: int) -> _Message:
+        """See `collectives.execution.gpu.program.Port`."""
+        self._moved[1] += view.nbytes
+        memory, host = self._memory(view)
+        request = self.world.comm.Recv_init([memory, self.world.mpi.BYTE], peer, self._tag(0, peer))
+        after = None if host is None else self._enqueue(view.address, host, view.nbytes)
+        return self._kept(_Message(request, None, after))
+
+    def _kept(self, message: _Message) -> _Message:
+        self._requests.append(message.request)
+        return message
+
+    def _tag(self, sends: int, peer: int) -> int:
+        """Both ends number the messages between them alike: requests may start in any order."""
+        self._tags[bool(sends), peer] += 1
+        return self._tags[bool(sends), peer] % _TAGS
+
+    def _memory(self, view: DeviceArray) -> tuple[Any, int | None]:
+        """What MPI is handed, and its address where that is host memory."""
+        if self.aware:
+            return view.view(np.uint8), None
+        staged: NDArray[np.uint8] = self.device.pinned(view.nbytes)
+        return staged, int(staged.ctypes.data)
+
+    def exchange(self, messages: list[_Message]) -> Call:
+        """See `collectives.execution.gpu.program.Port`."""
+        self._tags.clear()
+        before = [m.before for m in messages if m.before is not None]
+        after = [m.after for m in messages if m.after is not None]
+        requests = [m.request for m in messages]
+        start, wait = self.world.mpi.Prequest.Startall, self.world.mpi.Request.Waitall
+
+        def go() -> None:
+            for copy in before:
+                copy()
+            self.lane.wait()
+            start(requests)
+            wait(requests)
+            for copy in after:
+                copy()
+
+        return go
+
+
+class _DeviceAction(Counted):
+    """A flat list of calls that enqueue or exchange; see `Action` for the methods."""
+
+    divides = True  # an average is divided on the device
+
+    def __init__(
+        self, lane: Lane, calls: list[Call], requests: list[Any], moved: list[int], held: object
+    ) -> None:
+        super().__init__(*moved)
+        self._lane, self._calls, self._requests, self._held = lane, calls, requests, held
+
+    def __call__(self) -> None:
+        self._fired += 1
+        self._lane.enqueue(self._calls)
+        self._lane.wait()
+
+    def close(self) -> None:
+        """Free the persistent requests."""
+        for request in self._requests:
+            request.Free()
+        self._requests, self._calls, self._held = [], [], None

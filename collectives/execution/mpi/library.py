@@ -1,0 +1,162 @@
+"""MPI's own collectives as calls without arguments: the baseline of every table.
+
+In place ``in`` and ``out`` share memory as the specification says; MPI is told with MPI_IN_PLACE.
+MPI_Bcast has one buffer only: out of place the root's copy from ``in`` to ``out`` belongs to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.transport import Array, LibraryCall
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import scale
+
+__all__ = ["library_calls"]
+
+Call = Callable[[], Any]
+
+
+class _Binding:
+    """What the calls are made of: communicator, typed buffers, operation, root."""
+
+    def __init__(
+        self,
+        world: MpiWorld,
+        call: LibraryCall,
+        copy: Callable[[Any, Any], None],
+    ) -> None:
+        spec, op, root = call.spec, call.op, call.root
+        self.copy = copy
+        self.world, self.mpi, self.comm = world, world.mpi, world.comm
+        self.source, self.target = call.buffers[Buffer.IN], call.buffers[Buffer.OUT]
+        self.root, self.in_place, self.elements = root, call.in_place, call.elements
+        self.layout = Layout(spec, world.size, spec.parts(world.size), root)
+        array = self.target if self.target.size else self.source
+        self.kind, self.width = world.type_of(array.dtype), 1
+        if self.kind is None and op is None:
+            # Moving needs no arithmetic, so MPI may take the elements for bytes.
+            self.kind, self.width = self.mpi.BYTE, array.itemsize
+            self.source, self.target = self.source.view(np.uint8), self.target.view(np.uint8)
+        if self.kind is None:
+            raise Unsupported(f"MPI has no type for {array.dtype.name}, so no library row")
+        named = {"prod": self.mpi.PROD, "min": self.mpi.MIN, "max": self.mpi.MAX}
+        self.op = None if op is None else named.get(op.name, self.mpi.SUM)
+
+    def typed(self, array: Array) -> list[Any]:
+        return [array, self.kind]
+
+    @property
+    def is_root(self) -> bool:
+        return bool(self.world.rank == self.root)
+
+    def send(self) -> Any:
+        return self.mpi.IN_PLACE if self.in_place else self.typed(self.source)
+
+
+def _allreduce(b: _Binding) -> list[Call]:
+    return [partial(b.comm.Allreduce, b.send(), b.typed(b.target), b.op)]
+
+
+def _reduce(b: _Binding) -> list[Call]:
+    if not b.is_root:
+        return [partial(b.comm.Reduce, b.typed(b.source), None, b.op, b.root)]
+    return [partial(b.comm.Reduce, b.send(), b.typed(b.target), b.op, b.root)]
+
+
+def _broadcast(b: _Binding) -> list[Call]:
+    call = partial(b.comm.Bcast, b.typed(b.target), b.root)
+    if b.is_root and not b.in_place:
+        return [partial(b.copy, b.target, b.source), call]
+    return [call]
+
+
+def _allgather(b: _Binding) -> list[Call]:
+    return [partial(b.comm.Allgather, b.send(), b.typed(b.target))]
+
+
+def _reduce_scatter(b: _Binding) -> list[Call]:
+    if b.in_place:
+        # MPI leaves the result at the vector's start; nccl-tests wants it at the rank's own part.
+        call = partial(b.comm.Reduce_scatter_block, b.mpi.IN_PLACE, b.typed(b.source), b.op)
+        start = b.source[: len(b.target)]
+        return [call, partial(b.copy, b.target, start)] if b.world.rank else [call]
+    return [partial(b.comm.Reduce_scatter_block, b.typed(b.source), b.typed(b.target), b.op)]
+
+
+def _gather(b: _Binding) -> list[Call]:
+    if not b.is_root:
+        return [partial(b.comm.Gather, b.typed(b.source), None, b.root)]
+    return [partial(b.comm.Gather, b.send(), b.typed(b.target), b.root)]
+
+
+def _scatter(b: _Binding) -> list[Call]:
+    if not b.is_root:
+        return [partial(b.comm.Scatter, None, b.typed(b.target), b.root)]
+    own = b.mpi.IN_PLACE if b.in_place else b.typed(b.target)
+    return [partial(b.comm.Scatter, b.typed(b.source), own, b.root)]
+
+
+def _alltoall(b: _Binding) -> list[Call]:
+    return [partial(b.comm.Alltoall, b.typed(b.source), b.typed(b.target))]
+
+
+def _alltoallv(b: _Binding) -> list[Call]:
+    def described(array: Array, buffer: Buffer) -> list[Any]:
+        edges = b.layout.bounds(b.world.rank, buffer, b.elements) * b.width
+        return [array, (np.diff(edges).tolist(), edges[:-1].tolist()), b.kind]
+
+    send, receive = described(b.source, Buffer.IN), described(b.target, Buffer.OUT)
+    return [partial(b.comm.Alltoallv, send, receive)]
+
+
+def _barrier(b: _Binding) -> list[Call]:
+    return [b.comm.Barrier]
+
+
+def _sendrecv(b: _Binding) -> list[Call]:
+    goes_to, came_from = b.layout.spec.partners(b.world.size, b.world.rank)
+    return [
+        partial(b.comm.Sendrecv, b.typed(b.source), goes_to, 0, b.typed(b.target), came_from, 0)
+    ]
+
+
+_CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
+    "allreduce": _allreduce,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "allgather": _allgather,
+    "hypercube": _allgather,
+    "reduce_scatter": _reduce_scatter,
+    "gather": _gather,
+    "scatter": _scatter,
+    "alltoall": _alltoall,
+    "alltoallv": _alltoallv,
+    "barrier": _barrier,
+    "sendrecv": _sendrecv,
+    "sendrecv_pairs": _sendrecv,
+}
+
+
+def library_calls(
+    world: MpiWorld, call: LibraryCall, *, copy: Callable[[Any, Any], None] = np.copyto
+) -> list[Call]:
+    """The calls that carry a collective out once; ``copy`` copies inside a rank.
+
+    Raises Unsupported where MPI has none.
+    """
+    if call.spec.name not in _CALLS:
+        raise Unsupported(f"MPI has no collective {call.spec.name}, so no library row")
+    binding = _Binding(world, call, copy)
+    calls = _CALLS[call.spec.name](binding)
+    if call.op is not None and call.op.mean and binding.target.size:
+        # MPI has no average: its sum, and our division, as a user would have to do it.
+        calls.append(partial(scale, binding.target, world.size))
+    return calls

@@ -1,0 +1,222 @@
+"""Two-sided MPI: persistent requests, made and bound before anything is timed.
+
+A message that the receiver adds is cut into segments when it is long, on both sides alike: a
+segment is still in cache when it is added, and the next one arrives meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
+from collectives.execution.transport import Action, Array, Buffers, Counted, LibraryCall, Transport
+from collectives.schedule.ops import Op
+
+__all__ = ["MpiTransport"]
+
+Call = Callable[[], Any]
+# Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
+SEGMENT_BYTES = 512 * 1024
+_TAGS = 32768  # MPI promises tags below this
+
+
+class MpiTransport(Transport):
+    """See `Transport` for the methods."""
+
+    name = "mpi"
+
+    def __init__(self, world: MpiWorld, segment: int = SEGMENT_BYTES) -> None:
+        self._world, self._segment = world, segment
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Plain host memory."""
+        return np.empty(nbytes, np.uint8)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Bytes that arriving messages wait in before they are added."""
+        return sum(
+            min(2 * self._segment, r.span.size * itemsize) if not r.late else r.span.size * itemsize
+            for step in program.steps
+            for r in step.receives
+            if r.other is not None
+        )
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`."""
+        return _Binder(self._world, self._segment, buffers, op).action(program)
+
+    def library(self, call: LibraryCall) -> Action:
+        """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
+        return _Calls(library_calls(self._world, call), [], 0, 0)
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock."""
+        return time.perf_counter
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Calls(Counted):
+    """A flat list of calls without arguments; see `Action` for the methods."""
+
+    def __init__(self, calls: list[Call], requests: list[Any], sent: int, received: int) -> None:
+        super().__init__(sent, received)
+        self._calls, self._requests = calls, requests
+
+    def __call__(self) -> None:
+        self._fired += 1
+        for call in self._calls:
+            call()
+
+    def close(self) -> None:
+        """Free the persistent requests."""
+        for request in self._requests:
+            request.Free()
+        self._requests, self._calls = [], []
+
+
+class _Binder:
+    """Turns a program into calls: requests made, views sliced, staging taken."""
+
+    def __init__(self, world: MpiWorld, segment: int, buffers: Buffers, op: Op | None) -> None:
+        self._mpi, self._comm = world.mpi, world.comm
+        self._segment, self._buffers = segment, buffers
+        self._add = np.add if op is None else op.ufunc
+        self._requests: list[Any] = []
+        self._sent = self._received = 0
+        # Both ends number the pieces between them alike, step by step: MPI may start the requests
+        # of a list in any order, and a stream posts its later pieces late.
+        self._tags: Counter[tuple[str, int]] = Counter()
+
+    def action(self, program: Program) -> Action:
+        calls: list[Call] = []
+        for step in program.steps:
+            calls += self._step(step)
+        return _Calls(calls, self._requests, self._sent, self._received)
+
+    def _view(self, span: Span) -> Array:
+        return self._buffers[span.buffer][span.start : span.stop]
+
+    def _local(self, move: Local) -> Call:
+        target, source = self._view(move.span), self._view(move.source)
+        if move.reduce:
+            return partial(self._add, target, source, target)
+        return partial(np.copyto, target, source)
+
+    def _cut(self, view: Array, reduce: bool) -> list[Array]:
+        """The pieces that a message travels in; both ends cut alike."""
+        step = max(1, self._segment // view.itemsize)
+        if not reduce or len(view) <= step:
+            return [view]
+        return [view[i : i + step] for i in range(0, len(view), step)]
+
+    def _tag(self, way: str, peer: int) -> int:
+        self._tags[way, peer] += 1
+        return self._tags[way, peer] % _TAGS
+
+    def _send(self, view: Array, peer: int) -> Any:
+        self._sent += view.nbytes
+        tag = self._tag("to", peer)
+        request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
+        self._requests.append(request)
+        return request
+
+    def _receive(self, view: Array, peer: int) -> Any:
+        self._received += view.nbytes
+        tag = self._tag("from", peer)
+        request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
+        self._requests.append(request)
+        return request
+
+    def _step(self, step: ProgramStep) -> list[Call]:
+        self._tags.clear()
+        first: list[Any] = []  # receives that can all be posted at the step's start
+        adds: list[Call] = []  # what is done when everything has arrived
+        streams: list[_Stream] = []
+        for receive in step.receives:
+            view = self._view(receive.span)
+            if receive.other is None:
+                target = view
+                if receive.late:
+                    target = np.empty_like(view)
+                    adds.append(partial(np.copyto, view, target))
+                first.append(self._receive(target, receive.peer))
+            elif not receive.late and view.nbytes > self._segment:
+                streams.append(self._stream(receive, view))
+            else:
+                staging = np.empty_like(view)
+                pieces = self._cut(staging, True)
+                first += [self._receive(piece, receive.peer) for piece in pieces]
+                adds.append(partial(self._add, self._view(receive.other), staging, view))
+        sends = [
+            self._send(piece, send.peer)
+            for send in step.sends
+            for piece in self._cut(self._view(send.span), send.reduce)
+        ]
+        calls = [self._local(move) for move in step.before]
+        calls += self._exchange(first, sends, adds, streams)
+        return calls + [self._local(move) for move in step.after]
+
+    def _exchange(
+        self, first: list[Any], sends: list[Any], adds: list[Call], streams: list[_Stream]
+    ) -> list[Call]:
+        start, wait = self._mpi.Prequest.Startall, self._mpi.Request.Waitall
+        everything = first + sends
+        if not streams:
+            if len(everything) == 2:
+                a, b = everything
+                return [a.Start, b.Start, a.Wait, b.Wait, *adds]
+            return (
+                [partial(start, everything), partial(wait, everything), *adds]
+                if everything
+                else adds
+            )
+        # Streams are drained one after the other: two additions into one slot keep their order,
+        # and the first may be the one that brings in the rank's own share.
+        calls: list[Call] = [partial(start, everything)] if everything else []
+        calls += [stream.run for stream in streams]
+        return [*calls, *([partial(wait, everything)] if everything else []), *adds]
+
+    def _stream(self, receive: Receive, view: Array) -> _Stream:
+        assert receive.other is not None
+        targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
+        staging = [np.empty_like(targets[0]) for _ in range(2)]
+        pieces = [staging[i % 2][: len(t)] for i, t in enumerate(targets)]
+        requests = [self._receive(piece, receive.peer) for piece in pieces]
+        adds: list[Call] = [
+            partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
+        ]
+        return _Stream(requests, adds)
+
+
+class _Stream:
+    """A long message that is added segment by segment as it arrives, through two buffers."""
+
+    def __init__(self, requests: list[Any], adds: list[Call]) -> None:
+        self._first = requests[:2]
+        starts: list[Call] = [r.Start for r in requests[2:]] + [_nothing, _nothing]
+        waits = [request.Wait for request in requests]
+        self._pieces = list(zip(waits, adds, starts, strict=True))
+
+    def run(self) -> None:
+        """Receive and add all of it."""
+        for request in self._first:
+            request.Start()
+        for wait, add, start_next in self._pieces:
+            wait()
+            add()
+            start_next()
+
+
+def _nothing() -> None:
+    """After the last segments no buffer waits to be filled."""

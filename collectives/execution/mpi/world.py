@@ -1,0 +1,136 @@
+"""The world of MPI_COMM_WORLD."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.mpi import library_version, load_mpi
+from collectives.execution.world import How, Json
+
+__all__ = ["MpiWorld"]
+
+T = TypeVar("T")
+_READ_S = 0.3  # what a launcher is given to read a rank's last words
+
+
+class MpiWorld:
+    """See `World` for the methods. Raises Unavailable where there is no MPI."""
+
+    name = "mpi"
+
+    def __init__(self, comm: Any = None) -> None:
+        """``comm``: the ranks that belong to it; MPI_COMM_WORLD where it is left out."""
+        self.mpi = load_mpi()
+        whole = self.mpi.COMM_WORLD if comm is None else comm
+        # Our own communicators: nothing that a caller sends can meet our messages, nor can late
+        # status messages meet data.
+        self.comm, self.side = whole.Dup(), whole.Dup()
+        self._alarm, self._told = whole.Dup(), list[Any]()
+        self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
+        self.nodes: Sequence[int] = self._find_nodes()
+
+    def _find_nodes(self) -> tuple[int, ...]:
+        local = self.comm.Split_type(self.mpi.COMM_TYPE_SHARED)
+        leader = np.array([self.rank], np.int64)
+        local.Bcast(leader, root=0)
+        local.Free()
+        leaders = np.empty(self.size, np.int64)
+        self.comm.Allgather(leader, leaders)
+        order = {int(x): i for i, x in enumerate(dict.fromkeys(leaders.tolist()))}
+        return tuple(order[int(x)] for x in leaders)
+
+    def broadcast(self, value: Json, root: int = 0) -> Json:
+        """See `World.broadcast`."""
+        text = json.dumps(value).encode() if self.rank == root else b""
+        size = np.array([len(text)], np.int64)
+        self.comm.Bcast(size, root=root)
+        data = bytearray(text) if self.rank == root else bytearray(int(size[0]))
+        self.comm.Bcast([data, self.mpi.BYTE], root=root)
+        return json.loads(data.decode())
+
+    def gather(self, value: Json) -> list[Json]:
+        """See `World.gather`."""
+        mine = json.dumps(value).encode()
+        sizes = np.empty(self.size, np.int64)
+        self.comm.Allgather(np.array([len(mine)], np.int64), sizes)
+        data = bytearray(int(sizes.sum()))
+        counts = sizes.tolist()
+        self.comm.Allgatherv([mine, self.mpi.BYTE], [data, counts, None, self.mpi.BYTE])
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        return [json.loads(data[a:b].decode()) for a, b in pairwise(edges)]
+
+    def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
+        """See `World.combine`."""
+        result: NDArray[np.float64] = np.array(values)
+        if how == "rank0":
+            self.comm.Bcast(result, root=0)
+            return result
+        op = {"avg": self.mpi.SUM, "min": self.mpi.MIN, "max": self.mpi.MAX}[how]
+        self.comm.Allreduce(values, result, op)
+        if how == "avg":
+            result /= self.size
+        return result
+
+    def barrier(self) -> None:
+        """See `World.barrier`."""
+        self.comm.Barrier()
+
+    def alarm(self, value: Json) -> None:
+        """See `World.alarm`."""
+        data = json.dumps(value).encode()
+        others = (rank for rank in range(self.size) if rank != self.rank)
+        self._told += [self._alarm.Isend([data, self.mpi.BYTE], rank) for rank in others]
+
+    def alarms(self) -> list[tuple[int, Json]]:
+        """See `World.alarms`."""
+        found: list[tuple[int, Json]] = []
+        status = self.mpi.Status()
+        while self._alarm.Iprobe(status=status):
+            data, rank = bytearray(status.Get_count(self.mpi.BYTE)), int(status.Get_source())
+            self._alarm.Recv([data, self.mpi.BYTE], source=rank)
+            found.append((rank, json.loads(data.decode())))
+        return found
+
+    def once(self, make: Callable[[], T]) -> T:
+        """See `World.once`: every rank is a process of its own."""
+        return make()
+
+    def split(self, color: int, key: int) -> MpiWorld:
+        """See `World.split`."""
+        return MpiWorld(self.comm.Split(color, key))
+
+    def abort(self, status: int) -> None:
+        """See `World.abort`."""
+        # A launcher throws away what it has not read yet when it is told of an abort.
+        time.sleep(_READ_S)
+        self.mpi.COMM_WORLD.Abort(status)
+
+    def library(self) -> str:
+        """The MPI library's name and version, in one line."""
+        return library_version(self.mpi)
+
+    def threaded(self) -> bool:
+        """Whether another thread may send while this one waits."""
+        return bool(self.mpi.Query_thread() == self.mpi.THREAD_MULTIPLE)
+
+    def type_of(self, dtype: np.dtype[Any]) -> Any | None:
+        """The MPI datatype of a NumPy type, or None where MPI has none (half, bfloat16)."""
+        names = {
+            "int8": "INT8_T",
+            "uint8": "UINT8_T",
+            "int32": "INT32_T",
+            "uint32": "UINT32_T",
+            "int64": "INT64_T",
+            "uint64": "UINT64_T",
+            "float32": "FLOAT",
+            "float64": "DOUBLE",
+        }
+        name = names.get(dtype.name)
+        return None if name is None else getattr(self.mpi, name)

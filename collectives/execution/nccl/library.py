@@ -1,0 +1,177 @@
+"""NCCL's own collectives as calls that enqueue them: the baseline of a table of GPU plans.
+
+What NCCL has no call for in CuPy (all-to-all, gather, scatter, send-receive) is one group of sends
+and receives, as NCCL's documentation composes them and nccl-tests measures them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.transport import LibraryCall
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+if TYPE_CHECKING:
+    from collectives.execution.nccl.transport import NcclTransport
+
+__all__ = ["FLOAT8_SINCE", "OPS", "TYPES", "library_calls"]
+
+Call = Callable[[], Any]
+# ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
+TYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 11,
+}
+OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
+
+
+class _Binding:
+    """What the calls are made of: communicator, stream, typed buffers, operation, root."""
+
+    def __init__(self, transport: NcclTransport, call: LibraryCall) -> None:
+        spec, buffers, op, root = call.spec, call.buffers, call.op, call.root
+        self.transport, self.comm = transport, transport.comm
+        self.stream, self.root, self.elements = transport.lane.stream.ptr, root, call.elements
+        self.rank, self.size = transport.world.rank, transport.world.size
+        self.source, self.target = buffers[Buffer.IN], buffers[Buffer.OUT]
+        self.layout = Layout(spec, self.size, spec.parts(self.size), root)
+        self.kind = _kind(transport, (self.target if self.target.size else self.source).dtype, op)
+        self.op = 0 if op is None else OPS[op.name]
+
+    def pieces(self, buffer: Buffer) -> list[DeviceArray]:
+        """A buffer's parts, in their order."""
+        edges = self.layout.bounds(self.rank, buffer, self.elements).tolist()
+        array = self.source if buffer is Buffer.IN else self.target
+        return [array[a:b] for a, b in pairwise(edges)]
+
+    def exchange(
+        self, sends: list[tuple[DeviceArray, int]], receives: list[tuple[DeviceArray, int]]
+    ) -> list[Call]:
+        """One group; what a rank has for itself NCCL copies, as nccl-tests lets it."""
+        port = self.transport
+        calls = [port.send(array, peer) for array, peer in sends if array.size]
+        calls += [port.receive(array, peer) for array, peer in receives if array.size]
+        return [port.exchange(calls)] if calls else []
+
+
+def _kind(transport: NcclTransport, dtype: np.dtype[Any], op: Op | None) -> int:
+    """NCCL's number of a type. Raises Unsupported where this NCCL or GPU does not add it."""
+    if dtype.name not in TYPES:
+        raise Unsupported(f"NCCL has no type for {dtype.name}, so no library row")
+    if op is not None and dtype.name.startswith("float8"):
+        version, capability = int(transport.nccl.get_version()), transport.device.capability
+        if version < FLOAT8_SINCE or capability < _FLOAT8_CAPABILITY:
+            raise Unsupported(
+                f"NCCL adds {dtype.name} since 2.24 and on compute capability 9.0; here are"
+                f" {transport.library_version} and {capability[0]}.{capability[1]}"
+            )
+    return TYPES[dtype.name]
+
+
+def _allreduce(b: _Binding) -> list[Call]:
+    where = (b.source.address, b.target.address, b.target.size)
+    return [partial(b.comm.allReduce, *where, b.kind, b.op, b.stream)]
+
+
+def _reduce(b: _Binding) -> list[Call]:
+    where = (b.source.address, b.target.address, b.source.size)
+    return [partial(b.comm.reduce, *where, b.kind, b.op, b.root, b.stream)]
+
+
+def _broadcast(b: _Binding) -> list[Call]:
+    where = (b.source.address, b.target.address, b.target.size)
+    return [partial(b.comm.broadcast, *where, b.kind, b.root, b.stream)]
+
+
+def _allgather(b: _Binding) -> list[Call]:
+    where = (b.source.address, b.target.address, b.source.size)
+    return [partial(b.comm.allGather, *where, b.kind, b.stream)]
+
+
+def _reduce_scatter(b: _Binding) -> list[Call]:
+    where = (b.source.address, b.target.address, b.target.size)
+    return [partial(b.comm.reduceScatter, *where, b.kind, b.op, b.stream)]
+
+
+def _gather(b: _Binding) -> list[Call]:
+    parts = b.pieces(Buffer.OUT) if b.rank == b.root else []
+    receives = [(part, peer) for peer, part in enumerate(parts)]
+    return b.exchange(*_without_self(b, [(b.source, b.root)], receives))
+
+
+def _scatter(b: _Binding) -> list[Call]:
+    parts = b.pieces(Buffer.IN) if b.rank == b.root else []
+    sends = [(part, peer) for peer, part in enumerate(parts)]
+    return b.exchange(*_without_self(b, sends, [(b.target, b.root)]))
+
+
+Pairs = list[tuple[DeviceArray, int]]
+
+
+def _without_self(b: _Binding, sends: Pairs, receives: Pairs) -> tuple[Pairs, Pairs]:
+    """In place a rank's part is where it belongs already: nothing is sent from it to itself."""
+    mine = [array.address for pairs in (sends, receives) for array, peer in pairs if peer == b.rank]
+    if len(mine) == 2 and mine[0] == mine[1]:
+        sends, receives = (
+            [pair for pair in pairs if pair[1] != b.rank] for pairs in (sends, receives)
+        )
+    return sends, receives
+
+
+def _alltoall(b: _Binding) -> list[Call]:
+    sends = [(part, peer) for peer, part in enumerate(b.pieces(Buffer.IN))]
+    receives = [(part, peer) for peer, part in enumerate(b.pieces(Buffer.OUT))]
+    return b.exchange(sends, receives)
+
+
+def _barrier(b: _Binding) -> list[Call]:
+    return b.transport.meet
+
+
+def _sendrecv(b: _Binding) -> list[Call]:
+    goes_to, came_from = b.layout.spec.partners(b.size, b.rank)
+    return b.exchange([(b.source, goes_to)], [(b.target, came_from)])
+
+
+_CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
+    "allreduce": _allreduce,
+    "reduce": _reduce,
+    "broadcast": _broadcast,
+    "allgather": _allgather,
+    "hypercube": _allgather,
+    "reduce_scatter": _reduce_scatter,
+    "gather": _gather,
+    "scatter": _scatter,
+    "alltoall": _alltoall,
+    "alltoallv": _alltoall,
+    "barrier": _barrier,
+    "sendrecv": _sendrecv,
+    "sendrecv_pairs": _sendrecv,
+}
+
+
+def library_calls(transport: NcclTransport, call: LibraryCall) -> list[Call]:
+    """The calls that carry a collective out once. Raises Unsupported where NCCL has none."""
+    if call.spec.name not in _CALLS:
+        raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
+    return _CALLS[call.spec.name](_Binding(transport, call))

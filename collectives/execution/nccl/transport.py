@@ -1,0 +1,282 @@
+"""NCCL between GPUs: any schedule through grouped send and recv, and NCCL's own collectives.
+
+The modules ``cupy`` (inside the device) and ``cupy.cuda.nccl`` are given from outside. A step is
+one group of messages and one kernel for each slot that gains something, all on the rank's stream;
+the whole plan is captured once as a CUDA graph where that works.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
+from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.copy_rate import ceiling
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.lane import Lane
+from collectives.execution.gpu.load import version_text
+from collectives.execution.gpu.program import bind, staging_bytes
+from collectives.execution.nccl.join import grouped, join
+from collectives.execution.nccl.library import library_calls
+from collectives.execution.nccl.memory import buffer_bytes
+from collectives.execution.nccl.said import Log, NoLog
+from collectives.execution.program import Program
+from collectives.execution.transport import LibraryCall, Transport
+from collectives.execution.world import Json, World
+from collectives.schedule.ops import Op
+
+__all__ = ["NcclTransport"]
+
+Call = Callable[[], Any]
+BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
+_MEET_BYTES = 4
+
+
+class NcclTransport(Transport):
+    """See `Transport` for the methods; all ranks call `prepare` and `library` together.
+
+    Made by the thread that uses it. ``graph``: replay plans from captured graphs. ``cold``: let
+    sets of buffers take turns, so that no firing finds its operands in the L2 cache. ``compare``:
+    measure also what graph and eager firings take without a gate. ``log``: where NCCL says
+    what it chose. Raises Unavailable when a communicator cannot be made.
+    """
+
+    name = "nccl"
+    # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact.
+    average_ulps = 2
+
+    def __init__(
+        self,
+        world: World,
+        device: Device,
+        nccl: Any,
+        *,
+        graph: bool = True,
+        cold: bool = True,
+        compare: bool = False,
+        deadline: float = 60.0,
+        log: Log | NoLog | None = None,
+        communicator: Any = None,
+    ) -> None:
+        """``communicator``: one that is there already, split from another."""
+        self.world, self.device, self.nccl = world, device, nccl
+        self._graph, self._cold, self._compare = graph, cold, compare
+        self._log = log or NoLog()
+        self.said: dict[str, Json] = {}
+        self.remarks: list[str] = []
+        self._actions: WeakSet[StreamAction] = WeakSet()
+        device.use()
+        # What a record says of the run: gathered here, since only one rank writes records.
+        self.device_uuid, self.device_busid = device.uuid, device.bus_id
+        self.device_index, self.device_name = device.index, device.name
+        self.facts: dict[str, Json] = {
+            "nccl": version_text(int(nccl.get_version())),
+            **device.versions(),
+            "uuids": world.gather(device.uuid),
+            "graph": graph,
+            "cold": cold,
+        }
+        self.comm = communicator
+        if communicator is None:
+            self.comm = join(world, nccl, device.bus_id)
+        self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
+        self._word = device.allocate(_MEET_BYTES)
+        self._word[:] = 0
+        # Whoever still loads or allocates may wait for the device: all have before any rank fires.
+        world.barrier()
+        # The first meeting connects the ranks; later ones may stand behind a closed gate.
+        self.lane.enqueue(self.meet)
+        self.lane.wait()
+        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
+            self.ceiling = partial(ceiling, self.lane, self.meet)
+
+    @property
+    def meet(self) -> list[Call]:
+        """Calls after which no rank's stream goes on before all have come here."""
+        at, stream = self._word.address, self.lane.stream.ptr
+        return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
+
+    def send(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.execution.gpu.program.Port`; a message is bytes, whatever its elements."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
+
+    def receive(self, view: DeviceArray, peer: int) -> Call:
+        """See `collectives.execution.gpu.program.Port`."""
+        stream = self.lane.stream.ptr
+        return partial(self.comm.recv, view.address, view.nbytes, BYTES, peer, stream)
+
+    def exchange(self, messages: list[Call]) -> Call:
+        """See `collectives.execution.gpu.program.Port`: one group."""
+        return partial(self._group, messages)
+
+    def _group(self, messages: list[Call]) -> None:
+        with grouped(self.nccl):
+            for message in messages:
+                message()
+
+    # -- what a transport offers
+
+    def allocate(self, nbytes: int) -> Any:
+        """A `DeviceArray` of bytes, in an allocation of its own."""
+        return self.device.allocate(nbytes)
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Room for what arrives to be added, and for the sets of buffers that take turns."""
+        own = sum(program.elements.values()) * itemsize
+        return staging_bytes(program, itemsize) + self.rotation(own)
+
+    def _turns(self, nbytes: int) -> int:
+        return turns(nbytes, self.device.cache_bytes) if self._cold else 1
+
+    def prepare(self, program: Program, buffers: Any, op: Op | None) -> StreamAction:
+        """See `Transport.prepare`."""
+        itemsize = next(iter(buffers.values())).itemsize
+        room = self.device.allocate(staging_bytes(program, itemsize))
+        sets = self._sets(buffers)
+        bound = [bind(self, program, each, room, op) for each in sets]
+        sent, received = program.sent() * itemsize, program.received() * itemsize
+        return self._action(bound, (sent, received), (sets, room), "")
+
+    def library(self, call: LibraryCall) -> StreamAction:
+        """NCCL's own collective, or the composition of sends that stands for it.
+
+        Raises Unsupported where NCCL has no such type.
+        """
+        sets = self._sets(call.buffers)
+        bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
+        return self._action(bound, (0, 0), sets, call.spec.name)
+
+    def rotation(self, nbytes: int) -> int:
+        """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
+        return (self._turns(nbytes) - 1) * (nbytes + 3 * 256)
+
+    def _sets(self, buffers: DeviceBuffers) -> list[DeviceBuffers]:
+        # All ranks take the same number of turns, whatever each one's own bytes.
+        own = sum(array.nbytes for array in buffers.values())
+        most = max(self.world.gather(own))
+        return [*rotated(self.device, buffers, self._turns(most))]
+
+    def _action(
+        self, bound: list[Any], moved: tuple[int, int], held: object, library: str
+    ) -> StreamAction:
+        self.said = {}
+        self._log.skip()
+        # No reference from the action to itself: its memory goes when it is closed, and not when the
+        # collector of cycles comes by.
+        action = StreamAction(
+            self.lane,
+            bound,
+            moved,
+            meet=self.meet,
+            graph=self._graph,
+            held=held,
+            connected=partial(self._connected, library),
+            refused=self._refused,
+        )
+        self._actions.add(action)
+        # What was allocated and loaded for it may have waited for the device: nobody fires before.
+        self.world.barrier()
+        return action
+
+    def _connected(self, library: str, action: StreamAction) -> None:
+        """After the first firing: what NCCL chose, and what graphs are worth, where that was asked."""
+        if library:
+            self.said |= self._log.chosen()
+        if self._compare:
+            found = action.overhead()
+            self.said |= {f"{name}_us": round(each * 1e6, 3) for name, each in found.items()}
+
+    def _refused(self, why: str) -> None:
+        """No graph, although one was wanted: the row and its record say so."""
+        self.said["eager"] = why
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock, for budgets; plans are timed by events."""
+        return time.perf_counter
+
+    def trim(self) -> None:
+        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        self.device.sweep()
+
+    # -- groups
+
+    def split(self, group: World) -> NcclTransport:
+        """A transport for the ranks of a group, whose world is given. All ranks call this.
+
+        By ncclCommSplit where CuPy has it, else by a unique id for each group.
+        """
+        made = None
+        if hasattr(self.comm, "commSplit"):
+            # A group is known by the first of its ranks.
+            color = group.broadcast(self.world.rank)
+            made = self.comm.commSplit(color, group.rank)
+        part = NcclTransport(
+            group,
+            self.device,
+            self.nccl,
+            graph=self._graph,
+            cold=self._cold,
+            compare=self._compare,
+            deadline=self.lane.deadline,
+            log=self._log,
+            communicator=made,
+        )
+        part.remarks = self.remarks
+        return part
+
+    # -- what a record says of it
+
+    @property
+    def library_version(self) -> str:
+        """The library that carries the bytes: ``NCCL 2.32.3``."""
+        return f"NCCL {version_text(int(self.nccl.get_version()))}"
+
+    def room(self) -> tuple[str, int]:
+        """The GPU that memory comes from, and the bytes that it can still give to buffers.
+
+        What NCCL will yet take for its own is set aside.
+        """
+        device = self.device
+        here = self.facts["uuids"].count(self.device_uuid)
+        free = device.memory()[0] - here * buffer_bytes(self.world.size, os.environ)
+        return f"GPU {device.bus_id}", max(0, free)
+
+    # -- the end
+
+    def _check(self) -> None:
+        if self.comm is not None:
+            self.comm.check_async_error()
+
+    def _left(self) -> Any:
+        """The communicator, which is this transport's no more; NCCL waits for graphs to go first."""
+        for action in list(self._actions):
+            action.close()
+        comm, self.comm = self.comm, None
+        return comm
+
+    def give_up(self) -> None:
+        """Abort the communicator: kernels that wait for another rank end."""
+        comm = self._left()
+        if comm is not None:
+            with suppress(RuntimeError):
+                comm.abort()
+        self._log.close()
+
+    def close(self) -> None:
+        """Destroy the communicator; what was prepared here is closed."""
+        if self.comm is not None:
+            self.lane.wait()
+        comm = self._left()
+        if comm is not None:
+            comm.destroy()
+        self._word = self.device.wrap(0, 0, None)
+        self.device.sweep()
+        self._log.close()

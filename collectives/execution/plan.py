@@ -1,0 +1,105 @@
+"""A schedule bound to one rank's buffers on one transport; everything is built before the clock."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import cast
+
+from collectives.execution.lower import lower
+from collectives.execution.program import Program
+from collectives.execution.transport import Action, Array, Buffers, Transport
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op, scale
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+
+__all__ = ["Plan", "memory"]
+
+
+def memory(program: Program, transport: Transport, itemsize: int, in_place: bool) -> int:
+    """Bytes that a plan needs on its rank: buffers, scratch and the transport's staging."""
+    own = program.elements[Buffer.IN], program.elements[Buffer.OUT]
+    buffers = max(own) if in_place else sum(own)
+    return (buffers + program.elements[Buffer.SCRATCH]) * itemsize + transport.staging(
+        program, itemsize
+    )
+
+
+class Plan:
+    """Fire with ``plan()``; a context manager that frees what it took.
+
+    ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
+    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``action``: what the
+    transport made of it.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        spec: Collective,
+        transport: Transport,
+        rank: int,
+        source: Array,
+        target: Array,
+        op: Op | None,
+        elements: Elements,
+        *,
+        root: int = 0,
+        in_place: bool = False,
+    ) -> None:
+        layout = Layout.of(schedule, spec, root)
+        program = lower(schedule, layout, rank, elements, in_place=in_place)
+        dtype = target.dtype if target.size else source.dtype
+        raw = transport.allocate(program.elements[Buffer.SCRATCH] * dtype.itemsize)
+        buffers: Buffers = {
+            Buffer.IN: source,
+            Buffer.OUT: target,
+            Buffer.SCRATCH: raw.view(dtype),
+        }
+        self.program = program
+        self._target, self._nranks = target, schedule.nranks
+        self.action: Action = transport.prepare(program, buffers, op)
+        # Where the transport divides an average itself, on a GPU say, nothing is left to do here.
+        divided = getattr(self.action, "divides", False)
+        self._mean = op is not None and op.mean and not divided
+
+    def __call__(self) -> None:
+        """Carry the collective out once."""
+        self.action()
+        if self._mean:
+            scale(self._target, self._nranks)
+
+    def times(self, n: int, loop: bool) -> list[float] | None:
+        """Fire n times timed by the transport itself, so that Python takes no part.
+
+        Seconds of each firing, begun together; of all of them as one number when ``loop``. None
+        where the transport cannot, and where an average still has to be divided here.
+        """
+        timed = getattr(self.action, "times", None)
+        return None if timed is None or self._mean else cast("list[float]", timed(n, loop))
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent so far, as the transport counted them."""
+        return self.action.sent
+
+    @property
+    def received(self) -> int:
+        """Bytes received so far, as the transport counted them."""
+        return self.action.received
+
+    def close(self) -> None:
+        """Free requests, staging and scratch."""
+        self.action.close()
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

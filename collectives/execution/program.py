@@ -1,0 +1,99 @@
+"""One rank's part of a schedule, lowered from chunks to elements, with needless copies gone.
+
+A program is what transports execute: per step the messages that this rank sends, those that it
+receives and what becomes of them, and copies inside the rank. It names buffers and element
+ranges only; it knows neither the algorithm nor how bytes travel.
+
+`collectives.execution.lower` makes programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from collectives.schedule.moves import Buffer
+
+__all__ = ["Local", "Program", "ProgramStep", "Receive", "Send", "Span"]
+
+
+class Span(NamedTuple):
+    """Elements ``start`` to ``stop`` of one of the rank's buffers."""
+
+    buffer: Buffer
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        """Elements in the span."""
+        return self.stop - self.start
+
+
+class Send(NamedTuple):
+    """A message to ``peer``; ``reduce`` says that the peer adds it."""
+
+    peer: int
+    span: Span
+    reduce: bool
+
+
+class Receive(NamedTuple):
+    """A message from ``peer``.
+
+    With ``other``, ``span`` becomes ``other`` + message (``other`` is ``span`` itself where the
+    schedule's own slot is the operand); without, it becomes the message. ``late``: the span is
+    also read by this step's sends, so it may change only after they have left.
+    """
+
+    peer: int
+    span: Span
+    other: Span | None
+    late: bool
+
+
+class Local(NamedTuple):
+    """Inside the rank: ``span`` becomes ``source``, or gains it when ``reduce``."""
+
+    span: Span
+    source: Span
+    reduce: bool
+
+
+@dataclass
+class ProgramStep:
+    """One step of one rank: ``before``, then all messages at once, then ``after``.
+
+    ``number`` is the schedule's own count of steps, the same for all ranks.
+    """
+
+    number: int = 0
+    before: list[Local] = field(default_factory=list)
+    sends: list[Send] = field(default_factory=list)
+    receives: list[Receive] = field(default_factory=list)
+    after: list[Local] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.before or self.sends or self.receives or self.after)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One rank's steps and the elements that each of its buffers must have."""
+
+    rank: int
+    steps: tuple[ProgramStep, ...]
+    elements: dict[Buffer, int]
+
+    def sent(self) -> int:
+        """Elements that this rank sends."""
+        return sum(send.span.size for step in self.steps for send in step.sends)
+
+    def received(self) -> int:
+        """Elements that this rank receives."""
+        return sum(receive.span.size for step in self.steps for receive in step.receives)
+
+    def late(self) -> int:
+        """Elements that arrive late (see `Receive`) in the step that has most of them."""
+        steps = [sum(r.span.size for r in step.receives if r.late) for step in self.steps]
+        return max(steps, default=0)

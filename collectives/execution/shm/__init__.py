@@ -1,0 +1,1 @@
+"""One node's ranks over memory that all of them map."""

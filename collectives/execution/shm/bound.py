@@ -1,0 +1,241 @@
+"""What the shm transport binds to shared buffers, and a rank's program bound so."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from busbar.errors import Unsupported
+from collectives.execution.program import Program
+from collectives.execution.shm.fast import Shape, direct, eager, mail_bytes, window
+from collectives.execution.shm.flow import Flow, Work, flow
+from collectives.execution.shm.lines import plan_bytes, traffic, words
+from collectives.execution.shm.memory import Memory
+from collectives.execution.shm.reference import Lives, Reference
+from collectives.execution.shm.stores import Maker, Past, with_best_stores
+from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.windows import Windows
+from collectives.execution.transport import Array, Buffers
+from collectives.execution.world import Json, World
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import Op
+
+__all__ = ["Bound", "BoundProgram", "Built", "Host"]
+
+T = TypeVar("T")
+EMPTY = -2
+"""The segment number of a buffer without elements."""
+
+
+class FiredPlan(Protocol):
+    """What carries a plan out: the extension's, or `Reference`."""
+
+    def fire(self) -> None: ...
+    def each(self, n: int) -> list[float]: ...
+    def loop(self, n: int) -> float: ...
+
+
+class Host(Protocol):
+    """What a bound program needs of its transport: `collectives.execution.shm.transport.ShmTransport`."""
+
+    world: World
+    core: ModuleType | None
+    memory: Memory | Windows
+    watch: Any
+    lives: Lives
+    cores: int
+    turns: bool
+    known_stores: dict[Hashable, Past]
+
+    def common(self, nbytes: int) -> Array: ...  # noqa: D102
+    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array: ...  # noqa: D102
+    def guarded(self, action: Callable[[], T]) -> T: ...  # noqa: D102
+
+
+class Built(NamedTuple):
+    """A plan, and what has to stay mapped for it: its lines, and its staging."""
+
+    plan: FiredPlan
+    shared: Array
+    stage: Array | None
+
+
+class Bound(ABC):
+    """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
+
+    A subclass says what a rank tells the others, and how a plan comes of what all have told.
+    ``segments``: of every rank, what is mapped here of it. ``counts``: what all have moved so far.
+    """
+
+    def __init__(self, transport: Host, buffers: Buffers) -> None:
+        self.transport, world = transport, transport.world
+        # Also where this rank's part is empty: all ranks must come to the same plan.
+        self.dtype = buffers[Buffer.OUT].dtype
+        found = self._where(buffers)
+        segments = {
+            key: transport.memory.describe(key) for key, _ in found.values() if key != EMPTY
+        }
+        everyone = world.gather({"told": self._told(found), "segments": segments})
+        self.segments = [
+            {int(key): self._map(rank, int(key), where) for key, where in one["segments"].items()}
+            for rank, one in enumerate(everyone)
+        ]
+        self._built = self._build([one["told"] for one in everyone])
+        world.barrier()
+        counts = traffic(self._built.shared, world.size)
+        # What was moved to find the best stores does not count.
+        self.counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
+        world.barrier()
+
+    @abstractmethod
+    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        """What all ranks must know of this one, whose buffers lie at these segments and elements."""
+
+    @abstractmethod
+    def _build(self, everyone: list[Json]) -> Built:
+        """The plan, from what all ranks told."""
+
+    def _where(self, buffers: Buffers) -> dict[Buffer, tuple[int, int]]:
+        """The segment of each buffer, and the element there at which it begins."""
+        memory, size = self.transport.memory, self.dtype.itemsize
+        found: dict[Buffer, tuple[int, int]] = {}
+        for buffer, array in buffers.items():
+            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
+            if offset % size:
+                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
+            found[buffer] = key, offset // size
+        return found
+
+    def in_numpy(self, found: Flow, op: Op | None, cores: int) -> Built:
+        """A plan carried out in NumPy."""
+        transport = self.transport
+        shared = transport.common(plan_bytes(transport.world.size))
+        plan = Reference(
+            found,
+            self.rank,
+            self._find,
+            words(shared),
+            transport.lives,
+            op,
+            self.dtype,
+            window(found, cores, self.dtype.itemsize),
+            transport.world.barrier,
+            traffic(shared, transport.world.size),
+        )
+        return Built(plan, shared, None)
+
+    def with_best_stores(
+        self,
+        found: Flow,
+        able: Callable[[Work], set[Place]],
+        build: Callable[[int, Flow, Callable[[Work], set[Place]]], tuple[Any, Array | None]],
+    ) -> Built:
+        """The plan with the stores that take it least time.
+
+        ``build(lines, flow, past)``: a plan with its words at an address, and its staging.
+        """
+        transport = self.transport
+
+        def made(some: Flow, past: Past) -> Built:
+            shared = transport.common(plan_bytes(transport.world.size))
+            at = int(shared.ctypes.data)
+            plan, stage = build(at, some, lambda work: past.of(work, able(work)))
+            return Built(plan, shared, stage)
+
+        def timed(built: Built, n: int) -> list[float]:
+            return transport.guarded(lambda: built.plan.each(n))
+
+        maker = Maker(able, self._find, made, timed)
+        known = transport.known_stores
+        itemsize = self.dtype.itemsize
+        return with_best_stores(found, itemsize, transport.cores, transport.world, known, maker)
+
+    def _map(self, rank: int, key: int, where: Mapping[str, int]) -> Array:
+        if rank == self.rank:
+            return self.transport.memory.own(key)
+        return self.transport.attach(rank, key, where)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted them."""
+        return self.counts.out(self.rank) - self._before[0]
+
+    @property
+    def received(self) -> int:
+        """Bytes that came into this rank's memory, or that it loaded from elsewhere."""
+        return self.counts.into(self.rank) - self._before[1]
+
+    def __call__(self) -> None:
+        """See `Action.__call__`. Raises RankFailure when another rank is lost."""
+        self.transport.guarded(self._built.plan.fire)
+
+    def times(self, n: int, loop: bool) -> list[float] | None:
+        """Fire n times; seconds of each (begun together), or of the loop as one number.
+
+        In the native executor the interpreter takes no part in what is timed.
+        """
+        plan = self._built.plan
+        timed = plan.loop if loop else plan.each
+        found = self.transport.guarded(lambda: timed(n))
+        return [found] if isinstance(found, float) else found
+
+    def close(self) -> None:
+        """See `Action.close`: lets go of all mappings."""
+        del self._built, self.segments, self.counts
+
+    # -- what `fast` asks for
+
+    @property
+    def rank(self) -> int:
+        """The rank whose plan this is."""
+        return self.transport.world.rank
+
+    def _find(self, place: Place) -> Array:
+        segment = self.segments[place.rank][place.segment]
+        whole = len(segment) // self.dtype.itemsize * self.dtype.itemsize
+        return segment[:whole].view(self.dtype)[place.start :]
+
+    def address(self, place: Place) -> int:
+        """Where a place lies in this process."""
+        segment = self.segments[place.rank][place.segment]
+        return int(segment.ctypes.data) + place.start * self.dtype.itemsize
+
+
+class BoundProgram(Bound):
+    """A rank's program: every pass is done by a rank whose move it is."""
+
+    def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
+        self._program, self._op = program, op
+        super().__init__(transport, buffers)
+
+    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        return encode(self._program, places)
+
+    def _build(self, everyone: list[Json]) -> Built:
+        transport, op, nranks = self.transport, self._op, len(everyone)
+        shape = Shape.of(everyone, self.dtype.itemsize, transport.cores)
+        core, watch = transport.core, transport.watch
+        if core is not None and shape.eager:
+            lines = plan_bytes(nranks)
+            shared = transport.common(lines + mail_bytes(everyone, shape))
+            at = int(shared.ctypes.data)
+            return Built(
+                eager(core, watch, at, self, everyone, shape, op, at + lines), shared, None
+            )
+        found = flow(ordered(everyone), nranks)
+        if core is None:
+            return self.in_numpy(found, op, shape.cores)
+        # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
+        # is still in a cache when the other comes to it.
+        turns = nranks > shape.cores and found.crossing
+
+        def able(work: Work) -> set[Place]:
+            return {*work.targets} - {*work.sources} if turns else work.cold
+
+        return self.with_best_stores(
+            found,
+            able,
+            lambda at, some, past: direct(core, watch, at, self, some, shape, op, past),
+        )

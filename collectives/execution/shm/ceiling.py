@@ -1,0 +1,90 @@
+"""The most that this host's memory gives these ranks at these sizes: what shm is judged against.
+
+All ranks sweep their own buffers at once, each done when all are, as in a collective. The
+definition and its reasons: docs/measuring-limit.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.execution.world import World
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+
+__all__ = ["Ceiling", "Least", "least", "probe"]
+
+
+@dataclass(frozen=True)
+class Least:
+    """Bytes that all ranks together must read and write at the least, whatever the algorithm.
+
+    ``together``: what is written lies where it was read (an all-reduce in place).
+    """
+
+    reads: int
+    writes: int
+    together: bool
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """Bytes per second of all ranks together, each the best of cached and streaming stores.
+
+    ``copy`` and ``update`` count a byte that is read and written once: from one buffer to
+    another, and in its place.
+    """
+
+    read: float
+    write: float
+    copy: float
+    update: float
+
+    def seconds(self, bytes_: Least) -> float:
+        """The least time for so many bytes: as much as possible copied, the rest read or written."""
+        both = min(bytes_.reads, bytes_.writes)
+        paired = both / (self.update if bytes_.together else self.copy)
+        return paired + (bytes_.reads - both) / self.read + (bytes_.writes - both) / self.write
+
+
+def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> Least:
+    """What a collective must read and write: every input once, every output once.
+
+    In place, an output that is the rank's own input unchanged (its part of an all-gather) is
+    neither read for its sake nor written.
+    """
+    reads = writes = 0
+    for rank in range(layout.nranks):
+        ins = layout.elements(rank, Buffer.IN, elements)
+        outs = layout.elements(rank, Buffer.OUT, elements)
+        if in_place and not layout.spec.reduces:
+            outs -= min(ins, outs)
+        reads, writes = reads + ins * itemsize, writes + outs * itemsize
+    return Least(reads, writes, in_place and layout.spec.reduces)
+
+
+Sweep = Callable[[str, bool], "list[float]"]
+"""``sweep(kind, stream)``: seconds of this rank for each of a few sweeps."""
+
+
+def probe(sweep: Sweep, world: World, nbytes: int) -> Ceiling:
+    """Rates from sweeps over ``nbytes`` on every rank; medians, as of what is compared with them.
+
+    Sweeps that took more than twice the least are left out: something else had the core. All ranks
+    call this together.
+    """
+
+    def best(kind: str, *streams: bool) -> float:
+        slowest = [world.combine(np.array(sweep(kind, stream)), "max") for stream in streams]
+        calm = [times[times <= 2 * times.min()] for times in slowest]
+        return world.size * nbytes / min(float(np.median(times)) for times in calm)
+
+    return Ceiling(
+        best("read", False),
+        best("write", False, True),
+        best("copy", False, True),
+        best("update", False),
+    )

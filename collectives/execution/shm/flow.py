@@ -1,0 +1,291 @@
+"""What may overlap: from an ordered list of tasks to who must wait for whom, and nothing more.
+
+Tasks in their order would be right. Two that touch the same elements, one of them writing, keep
+that order; all others may run at once. Every rank does its own tasks in order, so a rank waits
+for the *number* of tasks that another has done. Entering and leaving a firing are part of the
+same reckoning: a rank's memory may be touched once it has entered, and it leaves when nobody
+touches its memory any more. There is no barrier, and firings may follow each other directly.
+
+Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who loads
+it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put). Two moves
+are one pass only within one rank and one step (docs/measuring.md, "Who does a move").
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from collectives.execution.shm.tasks import Place, Task
+
+__all__ = ["ENTRY", "STAGE", "Flow", "Work", "flow", "mark_cold"]
+
+STAGE = -1
+"""The segment number of a rank's private staging; a place's start is its slot then."""
+ENTRY = -1
+"""The task number that stands for a rank having entered the firing."""
+
+_MOST_PIECES = 100_000
+
+
+@dataclass(eq=False)
+class Work:
+    """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
+
+    ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
+    in a firing, so that they need no place in a cache. ``stage``: above that of every pass of
+    another rank that it waits for; stage s of window w is done in round w + s.
+    """
+
+    rank: int
+    size: int
+    targets: list[Place]
+    sources: list[Place]
+    waits: list[tuple[int, int]] = field(default_factory=list)
+    published: bool = False
+    cold: set[Place] = field(default_factory=set)
+    stage: int = 0
+
+    @property
+    def places(self) -> list[Place]:
+        """Its targets and sources."""
+        return [*self.targets, *self.sources]
+
+    @property
+    def moved(self) -> int:
+        """Elements that the pass reads and writes."""
+        return self.size * len(self.places)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Every rank's work in order, whom each waits for before it leaves, and staging slots.
+
+    ``aligned``: every pass covers equal pieces, element for element, so that the whole may be
+    carried out window by window. ``order``: all ranks' work in an order in which one could do it.
+    """
+
+    works: tuple[tuple[Work, ...], ...]
+    exits: tuple[tuple[tuple[int, int], ...], ...]
+    slots: tuple[int, ...]
+    aligned: bool
+    order: tuple[Work, ...]
+
+    @property
+    def crossing(self) -> bool:
+        """Whether any pass waits for a pass of another rank."""
+        return any(task != ENTRY for ranks in self.works for w in ranks for _, task in w.waits)
+
+    @property
+    def depth(self) -> int:
+        """The highest stage of any pass."""
+        return max((work.stage for works in self.works for work in works), default=0)
+
+    def resized(self, size: Callable[[int], int]) -> Flow:
+        """The same with passes of other sizes, where they begin now."""
+        other = {id(w): replace(w, size=size(w.size)) for w in self.order}
+        works = tuple(tuple(other[id(w)] for w in mine) for mine in self.works)
+        return replace(self, works=works, order=tuple(other[id(w)] for w in self.order))
+
+
+class _Edges:
+    """Where pieces begin and end, per rank and segment."""
+
+    def __init__(self, tasks: Iterable[Task]) -> None:
+        self.found: dict[tuple[int, int], set[int]] = defaultdict(set)
+        for task in tasks:
+            for place in (*task.targets, *task.sources):
+                self.found[place[:2]] |= {place.start, place.start + task.size}
+        self.sort()
+
+    def sort(self) -> None:
+        self.sorted = {key: sorted(edges) for key, edges in self.found.items()}
+        self.count = sum(map(len, self.sorted.values()))
+
+    def inside(self, place: Place, size: int) -> list[int]:
+        """Edges strictly inside a place, counted from its start."""
+        edges = self.sorted[place[:2]]
+        low, high = bisect_right(edges, place.start), bisect_left(edges, place.start + size)
+        return [edge - place.start for edge in edges[low:high]]
+
+
+def _cut(tasks: list[Task]) -> tuple[list[Task], _Edges, bool]:
+    """Tasks cut until all places of all tasks are whole pieces; False when that is too many."""
+    edges = _Edges(tasks)
+    while edges.count < _MOST_PIECES:
+        before = edges.count
+        for task in tasks:
+            places = (*task.targets, *task.sources)
+            for offset in {o for p in places for o in edges.inside(p, task.size)}:
+                for p in places:
+                    edges.found[p[:2]].add(p.start + offset)
+        edges.sort()
+        if edges.count == before:
+            return [piece for task in tasks for piece in _pieces(task, edges)], edges, True
+    return tasks, edges, False
+
+
+def _pieces(task: Task, edges: _Edges) -> Iterable[Task]:
+    offsets = [0, *edges.inside(task.targets[0], task.size), task.size]
+    for a, b in pairwise(offsets):
+        yield task.shifted(a, b - a)
+
+
+_When = tuple[int, int]
+_Entry = tuple[_When, Work]
+
+
+def _works(tasks: list[Task], nranks: int) -> tuple[list[_Entry], list[int]]:
+    """Tasks as passes in order; late ones become two, over a staging slot of their step."""
+    entries: list[_Entry] = []
+    slots = [0] * nranks
+    used: dict[tuple[int, int], int] = defaultdict(int)
+    for task in tasks:
+        if not task.late:
+            entries.append(
+                (task.when, Work(task.rank, task.size, list(task.targets), list(task.sources)))
+            )
+            continue
+        step = task.when[0]
+        slot = used[task.rank, step]
+        used[task.rank, step] += 1
+        slots[task.rank] = max(slots[task.rank], slot + 1)
+        stage = Place(task.rank, STAGE, slot)
+        own, messages = list(task.sources[: task.other]), list(task.sources[task.other :])
+        entries.append(((step, 1), Work(task.rank, task.size, [stage], messages)))
+        entries.append((task.when, Work(task.rank, task.size, list(task.targets), [*own, stage])))
+    return sorted(entries, key=lambda entry: entry[0]), slots
+
+
+def _put(entries: list[_Entry], nranks: int) -> list[Work]:
+    """The passes, plain messages stored by their senders (put) where that keeps nobody busier.
+
+    As `_works` gives them, receivers load every message (get). Those of one step from one place
+    become one pass of their sender.
+    """
+    got = [work for _, work in entries]
+    put: list[Work] = []
+    sends: dict[tuple[_When, Place, int], Work] = {}
+    for when, work in entries:
+        source, target = work.sources[0], work.targets[0]
+        message = len(work.sources) == 1 and STAGE not in (source.segment, target.segment)
+        if not message or source.rank == work.rank:
+            put.append(work)
+            continue
+        key = when, source, work.size
+        if key in sends:
+            sends[key].targets.append(target)
+            continue
+        sends[key] = Work(source.rank, work.size, [target], [source])
+        put.append(sends[key])
+    return put if _busiest(put, nranks) <= _busiest(got, nranks) else got
+
+
+def _busiest(works: list[Work], nranks: int) -> int:
+    moved = [0] * nranks
+    for work in works:
+        moved[work.rank] += work.moved
+    return max(moved, default=0)
+
+
+class _Order:
+    """Finds what each pass must wait for; atoms are whole pieces, or what edges cut places into."""
+
+    def __init__(self, nranks: int, edges: _Edges, aligned: bool) -> None:
+        self.nranks, self.edges, self.aligned = nranks, edges, aligned
+        self.writer: dict[Place, tuple[int, int]] = {}
+        self.readers: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+        # What each rank knows others to have done, now and after each of its passes.
+        self.known = [[ENTRY - 1] * nranks for _ in range(nranks)]
+        self.history: list[list[list[int]]] = [[] for _ in range(nranks)]
+        self.last = [[ENTRY - 1] * nranks for _ in range(nranks)]
+
+    def atoms(self, place: Place, size: int) -> list[Place]:
+        if place.segment == STAGE:
+            return []
+        if self.aligned:
+            return [place]
+        return [place._replace(start=place.start + o) for o in (0, *self.edges.inside(place, size))]
+
+    def learn(self, rank: int, needs: dict[int, int]) -> list[tuple[int, int]]:
+        """The waits that are left of what a rank needs, given what it knows already."""
+        known, waits = self.known[rank], []
+        for peer, task in sorted(needs.items(), key=lambda need: -need[1]):
+            if peer == rank or known[peer] >= task:
+                continue
+            waits.append((peer, task))
+            known[peer] = task
+            if task != ENTRY:
+                for other, had in enumerate(self.history[peer][task]):
+                    known[other] = max(known[other], had)
+        return waits
+
+    def add(self, work: Work) -> None:
+        needs: dict[int, int] = {}
+
+        def need(rank: int, task: int) -> None:
+            needs[rank] = max(task, needs.get(rank, ENTRY))
+
+        me = (work.rank, len(self.history[work.rank]))
+        reads = [a for p in work.sources for a in self.atoms(p, work.size)]
+        writes = [a for p in work.targets for a in self.atoms(p, work.size)]
+        for atom in (*reads, *writes):
+            need(*self.writer.get(atom, (atom.rank, ENTRY)))
+            self.last[atom.rank][work.rank] = me[1]
+        for atom in writes:
+            for reader in self.readers[atom]:
+                need(*reader)
+        work.waits = self.learn(work.rank, needs)
+        for atom in reads:
+            self.readers[atom].append(me)
+        for atom in writes:
+            self.writer[atom] = me
+            self.readers[atom] = []
+        self.history[work.rank].append(list(self.known[work.rank]))
+
+    def leave(self, rank: int) -> list[tuple[int, int]]:
+        needs = {p: t for p, t in enumerate(self.last[rank]) if p != rank and t > ENTRY}
+        return self.learn(rank, needs)
+
+
+def mark_cold(works: Sequence[Work]) -> None:
+    """Targets that only this pass touches in a firing: nobody has or needs them in a cache."""
+    touched = Counter(p for work in works for p in {*work.sources, *work.targets})
+    for work in works:
+        private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}
+        work.cold = {t for t in private if touched[t] == 1}
+
+
+def flow(tasks: Sequence[Task], nranks: int) -> Flow:
+    """The work of every rank, in order, with its waits."""
+    pieces, edges, aligned = _cut(list(tasks))
+    entries, slots = _works(pieces, nranks)
+    works = _put(entries, nranks)
+    if aligned:
+        mark_cold(works)
+    order = _Order(nranks, edges, aligned)
+    for work in works:
+        order.add(work)
+    exits = tuple(tuple(order.leave(rank)) for rank in range(nranks))
+    ranks = tuple(tuple(w for w in works if w.rank == rank) for rank in range(nranks))
+    waited = {
+        wait for source in (*(w.waits for w in works), *exits) for wait in source if wait[1] >= 0
+    }
+    for rank, mine in enumerate(ranks):
+        for number, work in enumerate(mine):
+            work.published = (rank, number) in waited
+    if not any(slots):  # what is put aside in one window must be gone before the next
+        _set_stages(works, nranks)
+    return Flow(ranks, exits, tuple(slots), aligned, tuple(works))
+
+
+def _set_stages(works: list[Work], nranks: int) -> None:
+    stages: list[list[int]] = [[] for _ in range(nranks)]
+    for work in works:
+        mine = stages[work.rank]
+        after = [stages[peer][task] + 1 for peer, task in work.waits if task != ENTRY]
+        work.stage = max([mine[-1] if mine else 0, *after])
+        mine.append(work.stage)

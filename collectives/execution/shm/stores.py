@@ -1,0 +1,138 @@
+"""Ordinary or non-temporal stores: a plan's own passes are timed with each choice.
+
+Non-temporal ones spare the reading of a line before it is written, and lose what would have stayed
+in a cache; which weighs more differs by machine, size, ranks and passes (docs/shared-memory.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from collectives.execution.shm.flow import STAGE, Flow, Work
+from collectives.execution.shm.tasks import Place
+from collectives.execution.transport import Array
+from collectives.execution.world import World
+
+__all__ = ["Maker", "Past", "with_best_stores"]
+
+T = TypeVar("T")
+# What a firing moves for every core: with less, stores past the caches are not tried; more than
+# this is not carried out to try them.
+LEAST_BYTES_PER_CORE = 1 << 20
+# Less would fit third-level caches of hundreds of MiB, where ordinary stores look better than they
+# are for what does not fit.
+MOST_BYTES_PER_CORE = 256 << 20
+# More of them are taken where that needs at most so much of the time: what comes next finds less of
+# the result in a cache then.
+_GAIN = 0.95
+_ROUNDS = 2
+# With less of a rank's own among its targets, `Past.OTHERS` is as good as `Past.ALL`.
+_OWN_SHARE = 0.2
+
+
+class Past(Enum):
+    """Which targets are stored past the caches: none, those on other ranks, or all that may be."""
+
+    NONE = 0
+    OTHERS = 1
+    ALL = 2
+
+    def of(self, work: Work, able: set[Place]) -> set[Place]:
+        """Those of a pass, of the targets for which it may be."""
+        if self is Past.NONE:
+            return set()
+        return {p for p in able if self is Past.ALL or p.rank != work.rank}
+
+
+@dataclass(frozen=True)
+class Maker(Generic[T]):
+    """How a rank comes to a plan of type T.
+
+    ``able(work)``: targets of a pass by which nothing is lost when they are stored past the caches.
+    ``find(place)``: this rank's memory from there on. ``build(flow, past)``: the plan, and
+    ``timed(plan, n)`` its seconds of n firings.
+    """
+
+    able: Callable[[Work], set[Place]]
+    find: Callable[[Place], Array]
+    build: Callable[[Flow, Past], T]
+    timed: Callable[[T, int], list[float]]
+
+
+def with_best_stores(
+    found: Flow, itemsize: int, cores: int, world: World, known: dict[Hashable, Past], to: Maker[T]
+) -> T:
+    """The plan of ``found`` with the stores that take it least time, the same for all ranks.
+
+    What was found is kept in ``known``. The ranks' own memory is worked on, and is afterwards what it
+    was. All ranks call this together, and with the same in ``known``.
+    """
+    nbytes = sum(work.moved for work in found.order) * itemsize
+    choices = _choices(found, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]
+    if len(choices) == 1:
+        return to.build(found, choices[0])
+    key = _key(found, itemsize)
+    if key in known:
+        return to.build(found, known[key])
+    share = min(1.0, MOST_BYTES_PER_CORE * cores / nbytes)
+    some = found.resized(lambda n: max(min(n, 1), int(n * share))) if share < 1 else found
+    mine = (
+        to.find(place)[: work.size]
+        for work in some.order
+        for place in work.targets
+        if place.rank == world.rank and place.segment != STAGE
+    )
+    kept = [(memory, memory.copy()) for memory in mine]
+    try:
+        plans = {past: to.build(some, past) for past in choices}
+        n = _firings(nbytes * share)
+        rounds = [
+            [_seconds(world, to.timed(plan, n)) for plan in plans.values()] for _ in range(_ROUNDS)
+        ]
+    finally:
+        for memory, before in kept:
+            memory[:] = before
+    best, least = Past.NONE, np.inf
+    for past, seconds in zip(plans, np.min(rounds, axis=0), strict=True):
+        if seconds < _GAIN * least:
+            best, least = past, seconds
+    known[key] = best
+    return to.build(found, best) if share < 1 else plans[best]
+
+
+def _choices(found: Flow, able: Callable[[Work], set[Place]]) -> list[Past]:
+    """What makes a plan that differs from the others."""
+    sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
+    total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
+    if not total:
+        return [Past.NONE]
+    return [past for past in Past if past is not Past.OTHERS or _OWN_SHARE * total <= own < total]
+
+
+def _key(found: Flow, itemsize: int) -> Hashable:
+    """What a firing moves where, whatever memory it is in."""
+
+    def where(places: list[Place]) -> Hashable:
+        return tuple((place.rank, place.start) for place in places)
+
+    passes = ((w.rank, w.size, where(w.targets), where(w.sources)) for w in found.order)
+    return itemsize, tuple(passes)
+
+
+def _firings(nbytes: float) -> int:
+    """How many firings tell what one takes in the long run.
+
+    Small memory comes into a third-level cache bit by bit, in 20 and more passes.
+    """
+    return int(max(3, min(200, (512 << 20) / nbytes)))
+
+
+def _seconds(world: World, mine: list[float]) -> float:
+    """The median of what the slowest rank took, once the caches have settled."""
+    slowest = world.combine(np.array(mine), "max")
+    return float(np.median(slowest[len(mine) // 2 :]))

@@ -1,0 +1,227 @@
+"""One host's ranks in one memory: buffers that every rank maps, read and written where they lie.
+
+`collectives.execution.shm` works out who waits for whom; the passes run in the native extension, or in
+NumPy. There is no message anywhere: the sender's buffer is the message.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping
+from types import ModuleType
+from typing import TypeVar, cast
+from weakref import WeakValueDictionary, finalize
+
+import numpy as np
+from numpy.typing import NDArray
+
+import native
+from busbar.errors import RankFailure, Unavailable, Unsupported
+from collectives.execution.program import Program
+from collectives.execution.shm.bind import cores_of, turn_group
+from collectives.execution.shm.bound import BoundProgram
+from collectives.execution.shm.ceiling import Ceiling, probe
+from collectives.execution.shm.lines import LINE, plan_bytes, words
+from collectives.execution.shm.memory import Segment
+from collectives.execution.shm.reference import Lives
+from collectives.execution.shm.sharing import sharing
+from collectives.execution.shm.stores import Past
+from collectives.execution.shm.worksharing import WorkSharing
+from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
+from collectives.execution.world import World
+from collectives.schedule.ops import Op
+
+__all__ = ["ShmTransport", "why_not"]
+
+T = TypeVar("T")
+_DIED, _LATE = 1, 3
+# Buffers that begin at the same place of their huge pages share the sets of every cache and the banks
+# of memory at every offset: a pass over those of 16 ranks then evicts what it has just fetched. Each
+# begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290 KiB.
+_COLOUR_BYTES = 4608
+_COLOURS = 64
+EXECUTORS = ("auto", "native", "numpy")
+
+
+def why_not() -> str:
+    """Why plans would run in NumPy here; empty where the native extension carries them out."""
+    return native.why_not()
+
+
+class ShmTransport(Transport):
+    """See `Transport` for the methods; `prepare` is called by all ranks together.
+
+    ``executor`` is ``native``, ``numpy``, or ``auto`` for native where it is available.
+    ``memory`` is ``memfd``, ``windows`` (MPI-3), or ``auto`` for windows where memfd fails.
+    ``deadline``: seconds that a rank waits for another before it gives up. Raises Unsupported when
+    the ranks are on several nodes, Unavailable when memory cannot be shared.
+    """
+
+    name = "shm"
+    shares_memory = True
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        executor: str = "auto",
+        memory: str = "auto",
+        deadline: float = 60.0,
+    ) -> None:
+        if executor not in EXECUTORS:
+            raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
+        if len(set(world.nodes)) > 1:
+            raise Unsupported(
+                f"the shm transport serves one node, not {len(set(world.nodes))};"
+                " use --transport mpi"
+            )
+        core = None if executor == "numpy" else native.load()
+        if executor == "native" and core is None:
+            raise Unavailable(native.why_not())
+        self.world, self.deadline = world, deadline
+        self.core: ModuleType | None = core
+        self.memory = sharing(world, core, memory)
+        self._allocated = 0
+        self.known_stores: dict[Hashable, Past] = {}
+        self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
+        mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": turn_group()}
+        everyone = world.gather(mine)
+        self.pids = [int(one["pid"]) for one in everyone]
+        self.cores = cores_of([one["cpus"] for one in everyone])
+        crowded = world.size > self.cores
+        # Whether ranks that share cores pass them on: a yield lets another go on.
+        self.turns = crowded and len({one["group"] for one in everyone}) == 1
+        self._life = self.common(world.size * LINE)
+        self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
+        # Also when the interpreter ends: whoever ends without leaving counts as dead.
+        self._leave = finalize(self, _leave, words(self._life), world.rank)
+        self.watch = core and core.Watch(
+            world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
+        )
+
+    @property
+    def executor(self) -> str:
+        """What carries plans out: ``native`` or ``numpy``."""
+        return "native" if self.core else "numpy"
+
+    def common(self, nbytes: int) -> Array:
+        """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
+        first = self.world.rank == 0
+        mine = None
+        if first or self.memory.collective:
+            mine = self.memory.allocate(nbytes if first else 0)
+        found = self.world.broadcast(mine and self.memory.describe(mine.key))
+        array = mine.array if mine and first else self.memory.attach(found)
+        self.world.barrier()
+        return array
+
+    def attach(self, rank: int, key: int, found: Mapping[str, int]) -> Array:
+        """Another rank's segment, mapped here once for all who use it."""
+        array = self._attached.get((rank, key))
+        if array is None:
+            array = self.memory.attach(found)
+            self._attached[rank, key] = array
+        return array
+
+    def allocate(self, nbytes: int) -> NDArray[np.uint8]:
+        """Memory that every rank of the node maps, first touched by this one.
+
+        It begins elsewhere in its pages than that of other ranks, and than the one before.
+        """
+        colour = (2 * self.world.rank + self._allocated % 2) % _COLOURS
+        self._allocated += 1
+        begin = colour * _COLOUR_BYTES
+        segment: Segment = self.memory.allocate(begin + nbytes)
+        return segment.array[begin : begin + nbytes]
+
+    def trim(self) -> None:
+        """Give back what no rank uses any more. All ranks call this together."""
+        self.memory.trim()
+
+    def staging(self, program: Program, itemsize: int) -> int:
+        """Late messages are put aside; at most those of the step that has most of them."""
+        return program.late() * itemsize
+
+    def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
+        """See `Transport.prepare`. All ranks call this together."""
+        return BoundProgram(self, program, buffers, op)
+
+    def worksharing(self, call: LibraryCall) -> Action:
+        """See `Transport.worksharing`. All ranks call this together."""
+        return WorkSharing(self, call)
+
+    def library(self, call: LibraryCall) -> Action:
+        """There is no library here: raises Unsupported."""
+        raise Unsupported(
+            "the shm transport has no library collective to compare with; the MPI library's"
+            " is had through the mpi transport"
+        )
+
+    def ceiling(self, source: Array, target: Array, n: int = 5) -> Ceiling:
+        """What this memory gives these ranks at this size, from n sweeps of each kind.
+
+        ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
+        A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
+        All ranks call this together. Raises Unsupported without the native extension.
+        """
+        if self.core is None:
+            raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
+        shorter = self.world.gather(min(source.nbytes, target.nbytes))
+        nbytes = max(8, max(map(int, shorter)) // 8 * 8)
+        source, target = (
+            array if array.nbytes >= nbytes else self.allocate(nbytes) for array in (source, target)
+        )
+
+        def sweep(kind: str, stream: bool) -> list[float]:
+            return self._sweep(kind, stream, source, target, nbytes, n)
+
+        return probe(sweep, self.world, nbytes)
+
+    def _sweep(
+        self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int
+    ) -> list[float]:
+        """Seconds of this rank for each of n sweeps that all ranks make at once."""
+        core = cast(ModuleType, self.core)
+        lines = self.common(plan_bytes(self.world.size))
+        places = [int(source.ctypes.data), int(target.ctypes.data)]
+        if kind == "update":
+            places[1] = places[0]
+        number = core.SWEEPS.index(kind)
+        plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
+        plan.fire()
+        return cast("list[float]", self.guarded(lambda: plan.each(n)))
+
+    def clock(self) -> Callable[[], float]:
+        """The host's clock."""
+        return time.perf_counter
+
+    def guarded(self, action: Callable[[], T]) -> T:
+        """Run something native; a lost rank becomes RankFailure."""
+        core = self.core
+        if core is None:
+            return action()
+        try:
+            return action()
+        except core.PeerFailure as error:
+            raise self.failure(*error.args) from None
+
+    def failure(self, rank: int, reason: int) -> RankFailure:
+        """What the native executor reports about a rank, as an error."""
+        me = self.world.rank
+        if reason == _LATE:
+            return RankFailure(
+                f"rank {me} waited {self.deadline:g} s for rank {rank}, which did not arrive"
+            )
+        what = "died" if reason == _DIED else "has left"
+        return RankFailure(f"rank {rank} {what} while rank {me} waited in a collective")
+
+    def close(self) -> None:
+        """Leave: ranks that still wait for this one end with an error."""
+        self._leave()
+        self.lives.close()
+        self.memory.close()
+
+
+def _leave(lives: Array, rank: int) -> None:
+    lives[rank] = 1

@@ -1,0 +1,96 @@
+"""Memory that every rank maps through MPI-3 shared windows: where ``/proc`` does not let us.
+
+Taking a window is collective, and so is giving it back: all ranks allocate alike, and what no rank
+looks into any more goes when all of them `trim`. Knows MPI only through the world that is handed in.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unavailable
+from collectives.execution.shm.memory import Segment, gone, outside
+
+__all__ = ["Windows"]
+
+
+class Windows:
+    """See `collectives.execution.shm.memory.Memory` for the methods; ``world`` must be MPI's.
+
+    Raises Unavailable when the world is another.
+    """
+
+    collective = True
+
+    def __init__(self, world: Any) -> None:
+        if not hasattr(world, "comm"):
+            raise Unavailable("shared windows need MPI; use --transport inproc or mpi")
+        self._world = world
+        self._windows: dict[int, Any] = {}
+        self._own: dict[int, weakref.ref[NDArray[np.uint8]]] = {}
+        # How many arrays of this rank look into each window, whose part it is.
+        self._looks: Counter[int] = Counter()
+        self._count = 0
+
+    def _look(self, key: int, rank: int) -> NDArray[np.uint8]:
+        buffer, _ = self._windows[key].Shared_query(rank)
+        array = np.frombuffer(buffer, np.uint8)
+        self._looks[key] += 1
+        weakref.finalize(array, self._looks.subtract, (key,))
+        return array
+
+    def allocate(self, nbytes: int) -> Segment:
+        """Zeroed memory. All ranks call this together."""
+        key, self._count = self._count, self._count + 1
+        win = self._world.mpi.Win
+        self._windows[key] = win.Allocate_shared(max(nbytes, 1), 1, comm=self._world.comm)
+        array = self._look(key, self._world.rank)
+        array[:] = 0
+        self._own[key] = weakref.ref(array)
+        return Segment(key, array)
+
+    def locate(self, array: NDArray[Any]) -> tuple[int, int]:
+        """The segment that an array lies in, and its offset there."""
+        at = int(array.ctypes.data)
+        for key, found in self._own.items():
+            mine = found()
+            if mine is not None:
+                offset = at - int(mine.ctypes.data)
+                if offset >= 0 and offset + array.nbytes <= mine.nbytes:
+                    return key, offset
+        raise outside()
+
+    def own(self, key: int) -> NDArray[np.uint8]:
+        """A segment of this rank, while something else keeps it alive."""
+        array = self._own[key]()
+        if array is None:
+            raise gone(key)
+        return array
+
+    def describe(self, key: int) -> dict[str, int]:
+        """How another rank finds a segment."""
+        return {"rank": self._world.rank, "key": key}
+
+    def attach(self, found: Mapping[str, int]) -> NDArray[np.uint8]:
+        """Another rank's part of a window."""
+        return self._look(int(found["key"]), int(found["rank"]))
+
+    def trim(self) -> None:
+        """Give back the windows that no rank looks into any more. All ranks call this together."""
+        idle = [key for key in self._windows if not self._looks[key]]
+        for key in sorted(set(idle).intersection(*self._world.gather(idle))):
+            self._windows.pop(key).Free()
+            del self._own[key], self._looks[key]
+
+    def close(self) -> None:
+        """Give the windows back. All ranks call this together."""
+        self._own.clear()
+        for window in self._windows.values():
+            window.Free()
+        self._windows.clear()

@@ -1,0 +1,172 @@
+"""A collective as work that belongs to no rank, to see how fast it could be in this memory.
+
+What every part of the collective's vector needs is one pass over all that have it and all that want
+it, whatever rank they belong to: the least that memory can be asked for. The passes are shared out
+equally among all processes, as OpenMP's work-sharing constructs do with the iterations of a loop.
+No schedule is carried out, and no rank does its own; docs/measuring.md says what this is good for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import Unsupported
+from collectives.execution.shm.bound import Bound, Built, Host
+from collectives.execution.shm.fast import Shape, direct, worksharing
+from collectives.execution.shm.flow import ENTRY, Flow, Work, mark_cold
+from collectives.execution.shm.tasks import Place
+from collectives.execution.transport import Array, LibraryCall
+from collectives.execution.world import Json
+from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import scale
+
+__all__ = ["WorkSharing", "ends", "shared_out", "traffic"]
+
+# Ranks that a word of a work-sharing plan can tell apart (`kRankBits` in native/src/plans.cpp).
+MOST_RANKS = 4096
+# Pieces begin at multiples of this, so that no two processes write one pair of cache lines.
+PIECE_BYTES = 4096
+
+Where = Callable[[int, Buffer], tuple[int, int]]
+"""The segment that a rank's ``in`` or ``out`` lies in, and the element there at which it begins."""
+
+
+def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    """What a rank tells the others, of which `shared_out` makes the passes: its ``in`` and ``out``."""
+    return [places[Buffer.IN], places[Buffer.OUT]]
+
+
+def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> Flow:
+    """The passes of a collective, cut and dealt out to as many processes as ranks.
+
+    ``everyone``: what each rank told by `ends`. Every process waits for all ranks to have entered,
+    and leaves when all passes are done.
+    """
+    nranks, spec = len(everyone), call.spec
+    layout = Layout(spec, nranks, spec.parts(nranks), call.root)
+
+    def where(rank: int, buffer: Buffer) -> tuple[int, int]:
+        segment, start = everyone[rank][buffer is Buffer.OUT]
+        return segment, start
+
+    grain = max(1, PIECE_BYTES // itemsize)
+    dealt = _deal(list(_passes(layout, call.elements, where)), nranks, grain)
+    ranks = range(nranks)
+    for rank, works in enumerate(dealt):
+        for number, work in enumerate(works):
+            work.rank, work.published = rank, number == len(works) - 1
+            work.waits = [(peer, ENTRY) for peer in ranks if peer != rank] if not number else []
+    last = [(rank, len(works) - 1 if works else ENTRY) for rank, works in enumerate(dealt)]
+    exits = tuple(tuple(end for end in last if end[0] != rank) for rank in ranks)
+    order = tuple(work for works in dealt for work in works)
+    mark_cold(order)
+    return Flow(tuple(map(tuple, dealt)), exits, (0,) * nranks, True, order)
+
+
+def traffic(found: Flow, rank: int) -> tuple[int, int]:
+    """Elements that leave a rank's memory or that it stores elsewhere, and those the other way."""
+    out = into = 0
+    for work in found.order:
+        mine = work.rank == rank
+        out += work.size * sum(p.rank == rank != work.rank for p in work.sources)
+        into += work.size * sum(p.rank == rank != work.rank for p in work.targets)
+        out += work.size * mine * sum(p.rank != rank for p in work.targets)
+        into += work.size * mine * sum(p.rank != rank for p in work.sources)
+    return out, into
+
+
+def _passes(layout: Layout, elements: Elements, where: Where) -> Iterable[Work]:
+    """One pass for every part that anyone lacks, not yet anybody's."""
+    nparts = layout.spec.parts(layout.nranks)
+    sizes = np.broadcast_to(np.asarray(elements, np.int64), nparts).tolist()
+    found: dict[Buffer, list[list[Place]]] = {}
+    for buffer in (Buffer.IN, Buffer.OUT):
+        places: list[list[Place]] = [[] for _ in range(nparts)]
+        for rank in range(layout.nranks):
+            segment, at = where(rank, buffer)
+            for part in layout.parts(rank, buffer).tolist():
+                places[part].append(Place(rank, segment, at))
+                at += sizes[part]
+        found[buffer] = places
+    for size, sources, targets in zip(sizes, found[Buffer.IN], found[Buffer.OUT], strict=True):
+        wanting = targets if sources[1:] else [p for p in targets if p not in sources]
+        if size and sources and wanting:
+            yield Work(0, size, list(wanting), list(sources))
+
+
+def _deal(passes: list[Work], nranks: int, grain: int) -> list[list[Work]]:
+    """As many lists as ranks, of like work; passes are cut, at multiples of ``grain`` elements."""
+    share = max(sum(work.moved for work in passes) / nranks, 1.0)
+    dealt: list[list[Work]] = [[] for _ in range(nranks)]
+    before = 0
+    for work in passes:
+        each = len(work.places)
+        bounds = ((share * n - before) / each for n in range(1, nranks))
+        inner = {round(bound / grain) * grain for bound in bounds}
+        edges = [0, *sorted(b for b in inner if 0 < b < work.size), work.size]
+        for start, end in pairwise(edges):
+            middle = before + each * (start + end) / 2
+            dealt[min(int(middle / share), nranks - 1)].append(_piece(work, start, end))
+        before += work.moved
+    return dealt
+
+
+def _piece(work: Work, start: int, end: int) -> Work:
+    def moved(places: list[Place]) -> list[Place]:
+        return [place._replace(start=place.start + start) for place in places]
+
+    return Work(work.rank, end - start, moved(work.targets), moved(work.sources))
+
+
+class WorkSharing(Bound):
+    """A collective bound to shared buffers, its work shared among all ranks' processes.
+
+    Where ranks outnumber the cores and a yield passes a core on, whoever has one takes the parts of
+    those who have none. Raises Unsupported for more ranks than a plan can tell apart.
+    """
+
+    def __init__(self, transport: Host, call: LibraryCall) -> None:
+        if transport.world.size > MOST_RANKS:
+            raise Unsupported(f"work sharing serves at most {MOST_RANKS} ranks")
+        self._call = call
+        super().__init__(transport, call.buffers)
+
+    def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+        return ends(places)
+
+    def _build(self, everyone: list[Json]) -> Built:
+        transport, call = self.transport, self._call
+        core, watch = transport.core, transport.watch
+        found = shared_out(call, everyone, self.dtype.itemsize)
+        if core is None:
+            return self.in_numpy(found, call.op, transport.cores)
+        shape = Shape(False, self.dtype.itemsize, transport.cores)
+
+        def build(
+            at: int, some: Flow, past: Callable[[Work], set[Place]]
+        ) -> tuple[Any, Array | None]:
+            if transport.turns:
+                return worksharing(core, watch, at, self, some, call.op, past), None
+            plan, stage = direct(core, watch, at, self, some, shape, call.op, past)
+            return plan, stage
+
+        return self.with_best_stores(found, lambda work: work.cold, build)
+
+    def __call__(self) -> None:
+        """See `Action.__call__`. Raises RankFailure when another rank is lost."""
+        super().__call__()
+        if self._mean:
+            scale(self._call.buffers[Buffer.OUT], self.transport.world.size)
+
+    def times(self, n: int, loop: bool) -> list[float] | None:
+        """See `Bound.times`; None where an average still has to be divided here."""
+        return None if self._mean else super().times(n, loop)
+
+    @property
+    def _mean(self) -> bool:
+        return self._call.op is not None and self._call.op.mean

@@ -1,0 +1,1 @@
+"""Foreign formats: MSCCL XML in and out (read, prove, convert, write); GOAL and Chakra out."""

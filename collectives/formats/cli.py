@@ -1,0 +1,213 @@
+"""The commands of ``python -m collectives`` that deal in files: verify FILE.xml, import, export."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from busbar.arguments import number, whole
+from busbar.errors import ScheduleError, Unsupported
+from busbar.files import write_all
+from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
+from collectives.formats.convert import convert
+from collectives.formats.load import proven
+from collectives.formats.memory import layout
+from collectives.formats.msccl import PROTOCOLS, Algorithm
+from collectives.formats.parse import MOST_GPUS, read
+from collectives.formats.parse import parse as parse_xml
+from collectives.formats.prove import Proof, prove
+from collectives.formats.table import FORMATS, Order
+from collectives.model.sweep import moves_about
+from collectives.schedule.catalogue import build, from_file, parse, spec
+from collectives.schedule.cost import cost
+from collectives.schedule.layout import Layout
+
+__all__ = ["EXPORT", "IMPORT", "describe", "verify"]
+
+# As many as NCCL has.
+_MOST_CHANNELS = 64
+# Messages of a schedule that is written; one of MSCCL's is also proven again.
+_MOST_MOVES: Mapping[str, float] = {"chakra": 4e6, "goal": 4e6, "msccl": 5e5}
+_SAY_EVERY_S = 2.0
+_PLACEMENTS: Mapping[str, bool | None] = {"both": None, "in": True, "out": False}
+
+
+def _import_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE.xml")
+
+
+def _export_options(parser: argparse.ArgumentParser) -> None:
+    option = parser.add_argument
+    option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
+    option("-c", "--collective", help="which collective; a file says itself")
+    option("-n", "--ranks", default=Unsaid("8"), help="rank count (default 8); a file says itself")
+    option("-r", "--root", type=int, default=0, help="the root's rank (default 0)")
+    option("-F", "--format", choices=sorted(FORMATS), default="msccl", help="default msccl")
+    option("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
+    text = "size that goal and chakra state (default 1M)"
+    option("--bytes", type=whole(1, "bytes", MOST_BYTES), default=1 << 20, help=text)
+    option("--placement", choices=_PLACEMENTS, default="both", help="msccl: default both")
+    option("--proto", choices=PROTOCOLS, default="Simple", help="msccl: default Simple")
+    option(
+        "--channels",
+        type=whole(1, "channels", _MOST_CHANNELS),
+        default=1,
+        help="msccl: channels of a pair (default 1)",
+    )
+    text = "goal: cost of an addition (default 0)"
+    option("--ns-per-byte", type=number(0, 1e6, "ns a byte"), default=0.0, help=text)
+
+
+def describe(options: argparse.Namespace) -> None:
+    """Fill in what a FILE.xml in the place of NAME says itself: collective, ranks and root.
+
+    Raises Unsupported where the options say otherwise.
+    """
+    path = Path(options.name)
+    algorithm = read(path)
+    _agreed(options, path, algorithm)
+    options.collective = layout(algorithm).spec.name
+    options.ranks, options.root = str(algorithm.ngpus), algorithm.root
+
+
+def _agreed(options: argparse.Namespace, path: Path, algorithm: Algorithm) -> None:
+    """Raise Unsupported where options ask for something else than the file has."""
+    try:
+        what = layout(algorithm).spec
+    except (ScheduleError, Unsupported) as error:
+        raise Unsupported(f"{path}: {error}") from None
+    asked = options.collective
+    if asked is not None and spec(asked).name != what.name:
+        raise Unsupported(f"{path}: it is for {what.name}, not {asked}")
+    if not isinstance(options.ranks, Unsaid) and algorithm.ngpus not in ranks(options.ranks):
+        raise Unsupported(f"{path}: it is for {algorithm.ngpus} ranks, not {options.ranks}")
+    if what.rooted and options.root not in (0, algorithm.root):
+        raise Unsupported(f"{path}: its root is {algorithm.root}, not {options.root}")
+
+
+def _head(path: Path, algorithm: Algorithm, proof: Proof) -> list[str]:
+    where = proof.layout
+    steps = sum(1 for _ in algorithm.steps())
+    blocks = sum(len(gpu.threadblocks) for gpu in algorithm.gpus)
+    kinds = " and ".join("in place" if p else "out of place" for p in proof.placements)
+    return [
+        f"{path}: {algorithm.name or 'unnamed'}: {where.spec.name} on {algorithm.ngpus} gpus,"
+        f" {algorithm.nchunksperloop} chunks, {blocks} threadblocks, {steps} steps,"
+        f" {algorithm.proto}",
+        f"proven {kinds}: the result is right, free of deadlocks and races",
+        *(f"note: {note}" for note in proof.notes),
+    ]
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Prove the file in the place of NAME; gives the exit status: 0, or 1 for one that is wrong."""
+    path = Path(options.name)
+    try:
+        algorithm, proof = proven(path)
+    except ScheduleError as error:
+        print(f"collectives: {error}", file=sys.stderr)
+        return 1
+    _agreed(options, path, algorithm)
+    print("\n".join(_head(path, algorithm, proof)))
+    return 0
+
+
+def _import(options: argparse.Namespace) -> int:
+    algorithm, proof = proven(options.file)
+    try:
+        schedule = convert(algorithm, proof)
+    except Unsupported as error:
+        raise Unsupported(f"{options.file}: {error}") from None
+    where = proof.layout
+    found = cost(schedule, where.spec)
+    room = max((len(schedule.scratch_chunks(r)) for r in range(schedule.nranks)), default=0)
+    print("\n".join(_head(options.file, algorithm, proof)))
+    print(
+        f"as a schedule: {found.steps} steps with messages, {len(schedule.steps)} in all,"
+        f" {schedule.nchunks} chunks, {room} scratch chunks a rank; proven out of place"
+        + (" and in place" if where.spec.in_place else "")
+    )
+    print(
+        f"in units of the collective's total: {found.total:.4g} moved, a rank sends up to"
+        f" {found.out:.4g}, receives {found.into:.4g}, adds {found.reduced:.4g}"
+    )
+    print(f"run it: python -m bench.{where.spec.name} --ranks {algorithm.ngpus} -A {options.file}")
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    if from_file(options.name):
+        describe(options)
+    elif options.collective is None:
+        raise Unsupported(f"export {options.name}: give its --collective")
+    name, given = parse(options.name)
+    counts = ranks(options.ranks, MOST_GPUS)
+    if len(counts) != 1:
+        raise Unsupported(f"-n {options.ranks}: one rank count is needed")
+    nranks, root = counts[0], options.root
+    what = spec(options.collective)
+    most = _MOST_MOVES[options.format]
+    about = moves_about(what.name, name, nranks)
+    if about > most:
+        raise Unsupported(
+            f"{name} on {nranks} ranks has about {about:.1e} messages; at most {most:.1e} are"
+            f" written as {options.format}"
+        )
+    schedule = build(what.name, name, nranks, root=root, **given)
+    order = Order(
+        schedule,
+        Layout.of(schedule, what, root),
+        options.bytes,
+        _PLACEMENTS[options.placement],
+        options.proto,
+        options.channels,
+        options.ns_per_byte,
+    )
+    files = FORMATS[options.format](order)
+    _put(_checked(files) if options.format == "msccl" else files, options.output)
+    return 0
+
+
+def _checked(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+    """What is written must be proven as it is read back; say what may surprise."""
+    for suffix, text in files:
+        for note in prove(parse_xml(text, "export")).notes:
+            print(f"note: {note}", file=sys.stderr)
+        yield suffix, text
+
+
+def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
+    """Write all files or none, or the one to standard output."""
+    if output is None:
+        _, text = next(files)
+        if next(files, None) is not None:
+            raise Unsupported("several files do not go to standard output; give -o NAME")
+        sys.stdout.write(text.decode())
+        return
+    sizes: dict[Path, int] = {}
+
+    def places() -> Iterator[tuple[Path, bytes]]:
+        said = time.monotonic()
+        for suffix, data in files:
+            path = output.with_name(output.name + suffix)
+            sizes[path] = len(data)
+            yield path, data
+            if time.monotonic() - said > _SAY_EVERY_S:
+                said = time.monotonic()
+                print(f"{len(sizes)} files, {human(sum(sizes.values()))} so far", file=sys.stderr)
+
+    write_all(places())
+    for path, size in sizes.items():
+        print(f"{path}: {size} bytes", file=sys.stderr)
+
+
+# A line of help, what adds the options, and what runs: see `collectives.commands.command.Command`.
+IMPORT = ("prove an MSCCL XML file and make it a schedule", _import_options, _import)
+EXPORT = (
+    "write a schedule as MSCCL XML, GOAL or Chakra execution traces",
+    _export_options,
+    _export,
+)

@@ -1,0 +1,261 @@
+"""From a placed `Schedule` to an MSCCL algorithm.
+
+Every gpu has a threadblock for what it sends to a peer, one for what it receives from a peer, and
+one for moves inside it. What a step of the schedule orders within a gpu becomes dependencies where
+two threadblocks touch one chunk; what the runtime orders anyway is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from busbar.errors import Unsupported
+from collectives.formats.memory import COLLECTIVES, nchunksperloop
+from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, Step, ThreadBlock
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer, Move, Moves, Slot
+from collectives.schedule.schedule import Schedule
+
+__all__ = ["export"]
+
+# One step's chunks; the runtime takes fewer than 72 (MSCCL_MAX_COUNT).
+_MOST_COUNT = 64
+# No limit that a message would reach.
+_MAX_BYTES = 1 << 40
+
+
+class _Key(NamedTuple):
+    """A threadblock: its peers, -1 for none, and its channel."""
+
+    send: int = -1
+    recv: int = -1
+    chan: int = 0
+
+
+class _Done(NamedTuple):
+    """A step that was added: where, and how far every threadblock of the gpu has come by then."""
+
+    key: _Key
+    number: int
+    clock: dict[_Key, int]
+
+
+@dataclass
+class _Block:
+    id: int
+    steps: list[Step] = field(default_factory=list)
+    clock: dict[_Key, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Touched:
+    """Accesses of a chunk since its last write."""
+
+    writer: _Done | None = None
+    readers: list[_Done] = field(default_factory=list)
+
+
+class _Gpu:
+    """One gpu's threadblocks, filled in an order in which they could run."""
+
+    def __init__(self, rank: int, where: Layout, in_place: bool) -> None:
+        self.blocks: dict[_Key, _Block] = {}
+        self.touched: dict[tuple[int, int], _Touched] = {}
+        self.alias: dict[int, int] = {}
+        if in_place:
+            out = {c: i for i, c in enumerate(where.chunks(rank, Buffer.OUT).tolist())}
+            for i, chunk in enumerate(where.chunks(rank, Buffer.IN).tolist()):
+                if chunk in out:
+                    self.alias[i] = out[chunk]
+
+    def chunk(self, buffer: int, at: int) -> tuple[int, int]:
+        """The memory of a chunk: in place one of ``in`` may be one of ``out``."""
+        if buffer == Buffer.IN and at in self.alias:
+            return int(Buffer.OUT), self.alias[at]
+        return buffer, at
+
+    def add(
+        self,
+        key: _Key,
+        kind: str,
+        move: Move,
+        reads: Iterable[tuple[int, int]],
+        writes: Iterable[tuple[int, int]],
+    ) -> None:
+        """Add a step that reads and writes memory, after everything that it conflicts with."""
+        reads, writes = list(reads), list(writes)
+        block = self.blocks.setdefault(key, _Block(len(self.blocks)))
+        waits = self._waits(key, block, reads, writes)
+        source, target = move.from_slot, move.to_slot
+        step = Step(
+            0,
+            kind,
+            BUFFERS[source.buffer],
+            source.chunk,
+            BUFFERS[target.buffer],
+            target.chunk,
+            source.count,
+        )
+        for done in waits[:-1]:
+            nop = Step(0, "nop", "i", -1, "o", -1, 0, 0, done.number)
+            self._append(block, nop, done)
+        self._append(block, step, waits[-1] if waits else None)
+        number = len(block.steps) - 1
+        block.clock[key] = number
+        done = _Done(key, number, dict(block.clock))
+        for chunk in reads:
+            self._at(chunk).readers.append(done)
+        for chunk in writes:
+            self.touched[chunk] = _Touched(done)
+
+    def _at(self, chunk: tuple[int, int]) -> _Touched:
+        return self.touched.setdefault(chunk, _Touched())
+
+    def _append(self, block: _Block, step: Step, waits: _Done | None) -> None:
+        if waits is not None:
+            step = step._replace(depid=self.blocks[waits.key].id, deps=waits.number)
+            target = self.blocks[waits.key].steps
+            target[waits.number] = target[waits.number]._replace(hasdep=1)
+        block.steps.append(step._replace(s=len(block.steps)))
+
+    def _waits(
+        self,
+        key: _Key,
+        block: _Block,
+        reads: Sequence[tuple[int, int]],
+        writes: Sequence[tuple[int, int]],
+    ) -> list[_Done]:
+        """What must have been done, without what is known to be by then."""
+        found = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
+        found += [done for chunk in writes for done in self._at(chunk).readers]
+        waits = []
+        # The latest first: it may have waited for the others.
+        for done in sorted(found, key=lambda d: sum(d.clock.values()), reverse=True):
+            if done.key == key or block.clock.get(done.key, -1) >= done.number:
+                continue
+            waits.append(done)
+            for other, number in done.clock.items():
+                block.clock[other] = max(block.clock.get(other, -1), number)
+        return waits
+
+    def threadblocks(self) -> tuple[ThreadBlock, ...]:
+        return tuple(
+            ThreadBlock(block.id, key.send, key.recv, key.chan, tuple(block.steps))
+            for key, block in self.blocks.items()
+        )
+
+
+def _pieces(moves: Moves) -> list[Move]:
+    """A step's moves, joined where that is safe, none longer than the runtime takes.
+
+    Where a chunk is sent and added to in one step, chunk follows chunk: the sum may not be made
+    before the chunk has left, and a connection does not hold any number of them.
+    """
+    unit = moves.unit()
+    left = set(
+        zip(unit.src.tolist(), unit.src_buffer.tolist(), unit.src_chunk.tolist(), strict=True)
+    )
+    came = set(
+        zip(unit.dst.tolist(), unit.dst_buffer.tolist(), unit.dst_chunk.tolist(), strict=True)
+    )
+    joined = unit if left & came else moves.joined()
+    found = []
+    for move in joined:
+        source, target, count = move.from_slot, move.to_slot, move.from_slot.count
+        for at in range(0, count, _MOST_COUNT):
+            n = min(_MOST_COUNT, count - at)
+            read = Slot(source.buffer, source.chunk + at, n)
+            found.append(
+                move._replace(from_slot=read, to_slot=Slot(target.buffer, target.chunk + at, n))
+            )
+    return found
+
+
+def _add_step(gpus: list[_Gpu], moves: list[Move], channels: int, in_place: bool | None) -> None:
+    """One step of the schedule: all that leaves, what stays inside, then all that arrives."""
+
+    def chunks(rank: int, slot: Slot) -> list[tuple[int, int]]:
+        buffer, first, count = slot
+        return [gpus[rank].chunk(int(buffer), first + i) for i in range(count)]
+
+    remote = [m for m in moves if m.src != m.dst]
+    for m in remote:
+        key = _Key(send=m.dst, chan=m.from_slot.chunk % channels)
+        gpus[m.src].add(key, "s", m, chunks(m.src, m.from_slot), ())
+    local = [m for m in moves if m.src == m.dst]
+    changed: set[tuple[int, tuple[int, int]]] = set()
+    for m in local:
+        read, write = chunks(m.src, m.from_slot), chunks(m.src, m.to_slot)
+        if in_place and read == write:
+            continue
+        if changed & {(m.src, chunk) for chunk in read}:
+            raise Unsupported(
+                f"rank {m.src}: a move inside the rank reads what another of its step changes"
+            )
+        changed |= {(m.src, chunk) for chunk in write}
+        gpus[m.src].add(_Key(), "re" if m.reduce else "cpy", m, read, write)
+    for m in remote:
+        key = _Key(recv=m.src, chan=m.from_slot.chunk % channels)
+        write = chunks(m.dst, m.to_slot)
+        # A step's own slots: what is added to is source and target.
+        if m.reduce:
+            own = m._replace(from_slot=m.to_slot)
+            gpus[m.dst].add(key, "rrc", own, write, write)
+        else:
+            gpus[m.dst].add(key, "r", m._replace(from_slot=m.to_slot), (), write)
+
+
+def export(
+    schedule: Schedule,
+    where: Layout,
+    *,
+    in_place: bool | None = None,
+    proto: str = "Simple",
+    channels: int = 1,
+) -> Algorithm:
+    """A placed schedule as an MSCCL algorithm for one placement, or for all that there are (None).
+
+    Chunks are spread over ``channels`` by their numbers. Raises Unsupported for a collective that
+    the format has no name for, or without the placement.
+    """
+    what, n = where.spec, schedule.nranks
+    if what.name not in COLLECTIVES.values():
+        known = ", ".join(sorted(set(COLLECTIVES.values())))
+        raise Unsupported(f"MSCCL has no collective {what.name}; it has: {known}")
+    if in_place and not what.in_place:
+        raise Unsupported(f"{what.name} has no in-place form")
+    if channels < 1:
+        raise Unsupported(f"{channels} channels; at least 1 is needed")
+    shared = what.in_place and in_place is not False
+    gpus = [_Gpu(rank, where, shared) for rank in range(n)]
+    for moves in schedule.all_moves:
+        _add_step(gpus, _pieces(moves), channels, in_place)
+    made = tuple(
+        Gpu(
+            rank,
+            len(where.chunks(rank, Buffer.IN)),
+            len(where.chunks(rank, Buffer.OUT)),
+            len(schedule.scratch_chunks(rank)),
+            gpu.threadblocks(),
+        )
+        for rank, gpu in enumerate(gpus)
+    )
+    return Algorithm(
+        name=_title(schedule, what.name),
+        proto=proto,
+        nchannels=channels,
+        nchunksperloop=nchunksperloop(where),
+        coll=what.name,
+        inplace=shared,
+        outofplace=in_place is not True,
+        gpus=made,
+        max_bytes=_MAX_BYTES,
+        root=where.root,
+    )
+
+
+def _title(schedule: Schedule, collective: str) -> str:
+    parts = [f"{key}={value}" for key, value in schedule.parameters]
+    return ":".join([f"{collective}_{schedule.name}" if schedule.name else collective, *parts])

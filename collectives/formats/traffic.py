@@ -1,0 +1,107 @@
+"""A placed schedule as messages with bytes, rank by rank: what formats for simulators are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.schedule.layout import Layout, Slots
+from collectives.schedule.moves import Buffer
+from collectives.schedule.schedule import Schedule
+
+__all__ = ["Message", "Turn", "turns"]
+
+
+Column = NDArray[np.int64]
+
+
+class Message(NamedTuple):
+    """Bytes to or from a peer; ``tag`` tells a pair's messages apart, in their order."""
+
+    peer: int
+    nbytes: int
+    tag: int
+
+
+@dataclass
+class Turn:
+    """What a rank does in one step: all messages at once, then the additions."""
+
+    sends: list[Message] = field(default_factory=list)
+    receives: list[Message] = field(default_factory=list)
+    reduced_bytes: int = 0
+
+
+class _Messages(NamedTuple):
+    """All moves of a schedule as columns, in the order of their steps; ``tag``: see `Message`."""
+
+    step: Column
+    src: Column
+    dst: Column
+    nbytes: Column
+    reduce: Column
+    tag: Column
+
+
+def _messages(schedule: Schedule, where: Layout, part: int) -> _Messages:
+    slots = Slots(where)
+    ranks = range(schedule.nranks)
+    before = np.concatenate([where.bounds(r, b, part) for b in Buffer for r in ranks])
+    first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
+    found = []
+    for number, step in enumerate(schedule.steps):
+        m = step.moves().joined()
+        at = first[m.src_buffer, m.src] + m.src_chunk
+        nbytes = before[at + m.count] - before[at]
+        found.append(np.stack([np.full(len(m), number), m.src, m.dst, nbytes, m.reduce]))
+    every = np.concatenate([np.empty((5, 0), np.int64), *found], axis=1)
+    every = every[:, every[3] > 0]
+    pair = every[1] * schedule.nranks + every[2]
+    order = np.argsort(pair, kind="stable")
+    starts = np.flatnonzero(np.diff(pair[order], prepend=-1))
+    tag = np.empty(len(pair), np.int64)
+    tag[order] = np.arange(len(pair)) - np.repeat(starts, np.diff(starts, append=len(pair)))
+    step, src, dst, nbytes, reduce = every
+    return _Messages(step, src, dst, nbytes, reduce, tag)
+
+
+def _by(ranks: Column, nranks: int) -> list[Column]:
+    """The places of every rank's messages, in their order."""
+    order = np.argsort(ranks, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(ranks, minlength=nranks))[:-1])
+
+
+def turns(schedule: Schedule, where: Layout, nbytes: int) -> Iterator[list[Turn]]:
+    """For every rank the steps in which it does something; empty messages are left out.
+
+    ``nbytes`` is the collective's size, as in the size column of nccl-tests. Raises Unsupported
+    for a size that leaves the ranks nothing. The ranks come one at a time: those of a large
+    schedule would not fit together.
+    """
+    n = schedule.nranks
+    part = where.spec.size(n, nbytes, 1).elements
+    if part < 1:
+        raise Unsupported(f"{where.spec.name} on {n} ranks: {nbytes} bytes leave no rank any")
+    every = _messages(schedule, where, part)
+    sent, got = _by(every.src, n), _by(every.dst, n)
+    return (_of_rank(every, sent[rank], got[rank]) for rank in range(n))
+
+
+def _of_rank(every: _Messages, sent: Column, got: Column) -> list[Turn]:
+    found: dict[int, Turn] = {}
+    for at, mine, peer in ((sent, every.src, every.dst), (got, every.dst, every.src)):
+        columns = (every.step, mine, peer, every.nbytes, every.reduce, every.tag)
+        for step, rank, other, size, reduce, tag in zip(
+            *(c[at].tolist() for c in columns), strict=True
+        ):
+            turn = found.setdefault(step, Turn())
+            if rank != other:
+                (turn.sends if at is sent else turn.receives).append(Message(other, size, tag))
+            if reduce and at is got:
+                turn.reduced_bytes += size
+    return [found[step] for step in sorted(found) if found[step] != Turn()]

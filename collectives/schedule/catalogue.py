@@ -1,0 +1,211 @@
+"""Finds specifications and algorithms by their names, and builds placed schedules from them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import cast
+
+from busbar.errors import Unsupported
+from collectives.schedule.passes import named, then
+from collectives.schedule.place import place
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+
+__all__ = [
+    "algorithm",
+    "algorithms",
+    "build",
+    "collectives",
+    "compositions",
+    "draft",
+    "from_file",
+    "parameters",
+    "parse",
+    "spec",
+    "usual",
+]
+
+_HERE = Path(__file__).parents[1]
+
+# What one collective after another comes to.
+_COMPOSED: Mapping[str, Sequence[Sequence[str]]] = {
+    "allreduce": (("reduce_scatter", "allgather"), ("reduce", "broadcast")),
+    "broadcast": (("scatter", "allgather"),),
+    "reduce": (("reduce_scatter", "gather"),),
+}
+
+
+# The first of these that a collective has is the one to run where none is named.
+_USUAL = ("ring", "binomial", "pairwise", "dissemination", "direct")
+
+
+def _modules(folder: Path) -> list[str]:
+    return sorted(p.stem for p in folder.glob("*.py") if not p.stem.startswith("_"))
+
+
+def parse(text: str) -> tuple[str, dict[str, object]]:
+    """A name with its parameters, ``chain:segments=32`` or ``torus:grid=4x4``, taken apart.
+
+    Raises Unsupported for what is no number, and no numbers with an x between them.
+    """
+    name, *pairs = text.split(":")
+    given: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key in given:
+            raise Unsupported(f"{text!r}: {pair!r} is not one key=value; write name:key=value")
+        given[key] = _value(text, value)
+    return name, given
+
+
+def _value(text: str, value: str) -> object:
+    try:
+        if "x" in value:
+            return tuple(int(part) for part in value.split("x"))
+        return int(value) if value.lstrip("-").isdigit() else float(value)
+    except ValueError:
+        raise Unsupported(f"{text!r}: {value!r} is no number, nor numbers like 4x4") from None
+
+
+def collectives() -> list[str]:
+    """The names of all collectives."""
+    return _modules(_HERE / "specs")
+
+
+@cache
+def spec(collective: str) -> Collective:
+    """The specification of that name. Raises Unsupported with the list of names."""
+    if collective not in collectives():
+        raise Unsupported(f"no collective {collective!r}; there are: {', '.join(collectives())}")
+    return cast(Collective, import_module(f"collectives.specs.{collective}").SPEC)
+
+
+def algorithms(collective: str) -> list[str]:
+    """The names of a collective's algorithms."""
+    return _modules(_HERE / "algorithms" / spec(collective).name)
+
+
+def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
+    """The algorithm of that name: ``f(n, **parameters) -> Schedule``.
+
+    Raises Unsupported with the list of names.
+    """
+    known = algorithms(collective)
+    if name not in known:
+        raise Unsupported(f"{collective}: no algorithm {name!r}; there are: {', '.join(known)}")
+    module = import_module(f"collectives.algorithms.{collective}.{name}")
+    return cast(Callable[..., Schedule], getattr(module, name))
+
+
+def _stages(collective: str, name: str) -> list[tuple[str, str]]:
+    """(collective, algorithm) of each part of a name like ``halving+ring``, or of a plain name."""
+    names = name.split("+")
+    if len(names) == 1:
+        algorithm(collective, name)
+        return [(collective, name)]
+    forms = _COMPOSED.get(spec(collective).name, ())
+    if tuple(names) in forms:  # the collectives' own names: their usual algorithms
+        return [(stage, usual(stage)) for stage in names]
+    for form in forms:
+        if len(form) == len(names) and all(
+            one in algorithms(stage) for stage, one in zip(form, names, strict=True)
+        ):
+            return list(zip(form, names, strict=True))
+    if not forms:
+        raise Unsupported(f"{collective}: {name!r}: nothing composes to {collective}")
+    known = "; ".join(
+        " + ".join(f"{stage} ({', '.join(algorithms(stage))})" for stage in form) for form in forms
+    )
+    raise Unsupported(f"{collective}: no composition {name!r}; there are: {known}")
+
+
+def usual(collective: str) -> str:
+    """The algorithm that is run where none is named."""
+    known = algorithms(collective)
+    return next((name for name in _USUAL if name in known), known[0])
+
+
+def from_file(name: str) -> bool:
+    """Whether an algorithm's name is that of an MSCCL XML file instead."""
+    return name.endswith(".xml")
+
+
+def compositions(collective: str) -> list[str]:
+    """The names of all compositions of two algorithms that make a collective."""
+    forms = _COMPOSED.get(spec(collective).name, ())
+    return ["+".join(names) for form in forms for names in product(*map(algorithms, form))]
+
+
+def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
+    """An algorithm's parameters beside the rank count, by name; a composition has its parts'."""
+    if from_file(name):
+        return {}
+    found: dict[str, inspect.Parameter] = {}
+    for stage in _stages(collective, name):
+        found |= inspect.signature(algorithm(*stage)).parameters
+    found.pop("n")
+    return found
+
+
+def _check(name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]) -> None:
+    if key not in known:
+        has = ", ".join(known) or "none"
+        raise Unsupported(f"{name} has no parameter {key!r}; its parameters: {has}")
+    wanted = str(known[key].annotation)
+    fits = (
+        isinstance(value, (list, tuple)) and all(isinstance(v, int) for v in value)
+        if "Sequence" in wanted
+        else isinstance(value, (int, float) if "float" in wanted else int)
+    )
+    if not fits and not (value is None and "None" in wanted):
+        kind = "sizes like 4x4" if "Sequence" in wanted else "a number"
+        raise Unsupported(f"{name}: {key} must be {kind}, not {value!r}")
+
+
+def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+    """An algorithm's own schedule, in vector form; arguments and errors as for `build`."""
+    known = parameters(collective, name)
+    pack = given.pop("pack", None)
+    if pack not in (None, 0, 1):
+        raise Unsupported(f"{name}: pack must be 0 or 1, not {pack!r}")
+    for key, value in given.items():
+        _check(name, key, value, known)
+    if nranks < 1:
+        raise Unsupported(f"{nranks} ranks; at least 1 is needed")
+    if not 0 <= root < nranks:
+        raise Unsupported(f"root {root} is not a rank; there are {nranks}, from 0")
+    if from_file(name):
+        from collectives.formats.load import load
+
+        if pack is not None:
+            raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
+        return load(Path(name), spec(collective).name, nranks, root)
+    made = []
+    for stage in _stages(collective, name):
+        own = inspect.signature(algorithm(*stage)).parameters
+        mine = {key: value for key, value in given.items() if key in own}
+        if "root" in own:
+            mine["root"] = root
+        made.append(algorithm(*stage)(nranks, **mine))
+    schedule = made[0] if len(made) == 1 else then(*made)
+    if pack is not None:
+        schedule, given = replace(schedule, packed=bool(pack)), {**given, "pack": pack}
+    said = {"root": root, **given} if "root" in known else given
+    return named(schedule, name, **said)
+
+
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+    """A placed schedule of an algorithm by name. ``given`` are parameters that it must know.
+
+    A name like ``halving+ring`` is one algorithm after the other: a reduce-scatter and an
+    all-gather, or a reduce and a broadcast, make an all-reduce. Every algorithm takes ``pack``, 1 or
+    0: whether what a pair of ranks exchanges in a step travels as one message. Raises Unsupported for an unknown
+    name or parameter, or a rank count that it cannot serve.
+    """
+    return place(draft(collective, name, nranks, root=root, **given), spec(collective), root)

@@ -1,0 +1,117 @@
+"""What a schedule costs, counted from the schedule itself: steps, bytes, the busiest port."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.schedule.layout import Elements, Layout, Slots
+from collectives.schedule.moves import Buffer, Moves
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+
+__all__ = ["Cost", "cost", "traffic"]
+
+Ranks = NDArray[np.int32] | NDArray[np.int64]
+# The pairs of so many ranks have a table.
+_TABLED = 4096
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Counts of a schedule. Volumes are in units of the collective's own total, n.
+
+    ``steps``: steps in which ranks exchange something (moves inside a rank cost no latency).
+    ``rounds``: messages one after the other if a rank's port carries one at a time each way; slots
+    that lie side by side at both ends travel as one message.
+    ``out`` and ``into``: what the busiest rank sends and the busiest rank receives.
+    ``total``: everything that crosses between ranks. ``reduced``: the most that one rank adds.
+    """
+
+    steps: int
+    rounds: int
+    out: float
+    into: float
+    total: float
+    reduced: float
+
+
+def cost(schedule: Schedule, spec: Collective) -> Cost:
+    """The cost of a collective's schedule, placed or in vector form, whose chunks are equal."""
+    n = schedule.nranks
+    sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
+    steps = rounds = 0
+    # How often steps come that are alike, and the first of them. What a rank sends at once may be
+    # joined in one and not in another, so those are counted each.
+    alike: dict[Hashable, int] = Counter(step.alike for step in schedule.steps)
+    counted: set[Hashable] = set()
+    for step in schedule.steps:
+        if step.alike in counted:
+            continue
+        every = step.moves()  # not kept: for thousands of ranks all steps at once would not fit
+        m = every.remote()
+        alone = _alone(m, n)
+        times = 1
+        if alone and step.alike is not None:
+            counted.add(step.alike)
+            times = alike[step.alike]
+        pairs = _messages(m, n, schedule.packed, alone)
+        messages = [np.bincount(end, minlength=n).max() for end in pairs]
+        steps += times * (len(m) > 0)
+        rounds += times * int(max(messages))
+        sent += times * np.bincount(m.src, m.count, n)
+        got += times * np.bincount(m.dst, m.count, n)
+        r = every.where(every.reduce)
+        added += times * np.bincount(r.dst, r.count, n)
+    own = schedule.nchunks * spec.total(n) / max(1, spec.parts(n))
+    volumes = (float(v) / max(1, own) for v in (sent.max(), got.max(), sent.sum(), added.max()))
+    return Cost(steps, rounds, *volumes)
+
+
+def _alone(m: Moves, n: int) -> bool:
+    """Whether every move is the only one of its pair of ranks in the step: nothing is joined."""
+    if len(m) == 0 or np.bincount(m.src).max() == 1:
+        return True
+    return n <= _TABLED and int(np.bincount(_pairs(m, n)).max()) == 1
+
+
+def _pairs(m: Moves, n: int) -> NDArray[np.int64]:
+    return m.src.astype(np.int64) * n + m.dst
+
+
+def _messages(m: Moves, n: int, packed: bool, alone: bool) -> tuple[Ranks, Ranks]:
+    """Senders and receivers of a step's messages."""
+    if packed and not alone:
+        src, dst = np.divmod(np.unique(_pairs(m, n)), n)
+        return src, dst
+    one = m if alone else m.joined()
+    return one.src, one.dst
+
+
+def traffic(
+    schedule: Schedule, spec: Collective, elements: Elements, itemsize: int, root: int = 0
+) -> NDArray[np.int64]:
+    """Bytes that each rank sends and receives: shape (2, nranks).
+
+    This is the schedule's own count, from the sizes of the chunks, with nothing rounded away; what
+    a transport counts while running must equal it. ``elements``: as in `Layout.bounds`.
+    ``schedule`` must be placed.
+    """
+    layout = Layout.of(schedule, spec, root)
+    slots = Slots(layout)
+    # Elements before every slot, and after the last of each buffer.
+    bounds = [layout.bounds(r, b, elements) for b in Buffer for r in range(schedule.nranks)]
+    before = np.concatenate(bounds)
+    first = slots.first + np.arange(slots.first.size).reshape(slots.first.shape)
+    total = np.zeros((2, schedule.nranks), np.int64)
+    for step in schedule.steps:
+        m = step.moves().remote()
+        at = first[m.src_buffer, m.src] + m.src_chunk
+        span = before[at + m.count] - before[at]
+        np.add.at(total[0], m.src, span)
+        np.add.at(total[1], m.dst, span)
+    return total * itemsize

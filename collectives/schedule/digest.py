@@ -1,0 +1,30 @@
+"""A schedule's fingerprint: equal moves in equal steps give the same text on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from collectives.schedule.schedule import Schedule
+
+__all__ = ["digest"]
+
+_LENGTH = 16
+
+
+def digest(schedule: Schedule) -> str:
+    """Sixteen hex digits of the SHA-256 over what a schedule does: shape, columns of moves, scratch.
+
+    Its name and parameters do not count, so that two ways to write one algorithm have one digest.
+    """
+    found = hashlib.sha256()
+    head = (schedule.nranks, schedule.nchunks, schedule.scratch, schedule.vector, schedule.packed)
+    found.update(repr(tuple(map(int, head))).encode())
+    for step in schedule.steps:
+        table = np.ascontiguousarray(step.moves().table, "<i4")
+        found.update(f"step {table.shape[1]}".encode())
+        found.update(table.data)
+    for held in schedule.held:
+        found.update(np.ascontiguousarray(held, "<i8").tobytes())
+    return found.hexdigest()[:_LENGTH]

@@ -1,0 +1,112 @@
+"""Where chunks lie: which vector chunk a slot stands for, and which elements that is.
+
+The bridge between a schedule's chunk numbers, a collective's parts and a run's element counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import ScheduleError
+from collectives.schedule.moves import Buffer, Moves
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+
+__all__ = ["Elements", "Layout", "Slots"]
+
+Elements = int | NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A collective on ``nranks`` ranks whose vector is cut into ``nchunks`` chunks.
+
+    ``scratch(rank)``: the vector chunks that a rank's scratch slots stand for. Raises ScheduleError when the chunks do not fall on the collective's parts.
+    """
+
+    spec: Collective
+    nranks: int
+    nchunks: int
+    root: int = 0
+    scratch: Callable[[int], NDArray[np.int64]] | None = None
+
+    def __post_init__(self) -> None:
+        parts = self.spec.parts(self.nranks)
+        if (self.nchunks < parts or self.nchunks % parts) if parts else self.nchunks:
+            raise ScheduleError(
+                f"{self.spec.name}: {self.nchunks} chunks do not fall on {parts} parts"
+            )
+
+    @classmethod
+    def of(cls, schedule: Schedule, spec: Collective, root: int = 0) -> Layout:
+        """The layout that a schedule for a collective works on."""
+        return cls(spec, schedule.nranks, schedule.nchunks, root, schedule.scratch_chunks)
+
+    @cached_property
+    def split(self) -> int:
+        """Chunks per part."""
+        return self.nchunks // max(1, self.spec.parts(self.nranks))
+
+    def parts(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
+        """The parts that ``in`` or ``out`` of a rank holds, in the buffer's order."""
+        of = self.spec.inputs if buffer is Buffer.IN else self.spec.outputs
+        return np.fromiter(of(self.nranks, rank, self.root), np.int64)
+
+    def chunks(self, rank: int, buffer: Buffer) -> NDArray[np.int64]:
+        """The vector chunks that a buffer's slots stand for, in the buffer's order."""
+        if buffer is Buffer.SCRATCH:
+            return np.empty(0, np.int64) if self.scratch is None else self.scratch(rank)
+        parts = self.parts(rank, buffer)
+        return (parts[:, None] * self.split + np.arange(self.split)).ravel()
+
+    def bounds(self, rank: int, buffer: Buffer, elements: Elements) -> NDArray[np.int64]:
+        """Element offsets of a buffer's slots (one more than there are slots).
+
+        ``elements`` is the number of elements of every part, or an array with one number a part;
+        a part's elements are shared by its chunks as equally as whole elements allow.
+        """
+        part, piece = np.divmod(self.chunks(rank, buffer), max(1, self.split))
+        share = np.broadcast_to(np.asarray(elements, np.int64), self.spec.parts(self.nranks))[part]
+        sizes = (piece + 1) * share // self.split - piece * share // self.split
+        return np.concatenate([[0], np.cumsum(sizes)])
+
+    def elements(self, rank: int, buffer: Buffer, elements: Elements) -> int:
+        """Elements in a rank's ``in`` or ``out``, from the elements of the parts."""
+        return int(self.bounds(rank, buffer, elements)[-1])
+
+
+class Slots:
+    """Every slot of every rank under one number, so that moves are looked up as columns.
+
+    Shapes: ``size[buffer, rank]``; ``first[buffer, rank]`` is the number of slot 0;
+    ``stands[number]`` is the vector chunk that a slot stands for.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        ranks = range(layout.nranks)
+        chunks = [layout.chunks(rank, buffer) for buffer in Buffer for rank in ranks]
+        sizes = np.array([len(held) for held in chunks], np.int64)
+        self.size = sizes.reshape(len(Buffer), layout.nranks)
+        self.first = (np.cumsum(sizes) - sizes).reshape(self.size.shape)
+        self.stands = np.concatenate([np.empty(0, np.int32), *chunks]).astype(np.int32, copy=False)
+
+    def __len__(self) -> int:
+        return len(self.stands)
+
+    def of(self, buffer: Buffer) -> slice:
+        """The numbers of all ranks' slots of one buffer, in the order of ranks."""
+        first = int(self.first[buffer].min(initial=len(self)))
+        return slice(first, first + int(self.size[buffer].sum()))
+
+    def read(self, m: Moves) -> NDArray[np.int64]:
+        """The slots that unit moves read."""
+        return np.asarray(self.first[m.src_buffer, m.src] + m.src_chunk)
+
+    def written(self, m: Moves) -> NDArray[np.int64]:
+        """The slots that unit moves write."""
+        return np.asarray(self.first[m.dst_buffer, m.dst] + m.dst_chunk)

@@ -1,0 +1,198 @@
+"""The moves of one step as columns: who sends which slot to whom, and whether it is added there.
+
+Knows nothing of collectives, sizes or transports. A slot is ``(buffer, chunk, count)``; a move
+goes from a slot of one rank to a slot of another (or of the same) rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Buffer", "Column", "Move", "Moves", "Slot", "moves"]
+
+Column = NDArray[np.int32]
+
+
+class Buffer(IntEnum):
+    """The buffers that every rank has."""
+
+    IN = 0
+    OUT = 1
+    SCRATCH = 2
+
+
+class Slot(NamedTuple):
+    """``count`` chunks of a buffer, from ``chunk`` on."""
+
+    buffer: Buffer
+    chunk: int
+    count: int = 1  # type: ignore[assignment]
+
+
+class Move(NamedTuple):
+    """One transfer: ``to`` becomes ``from``, or gains it when ``reduce``. ``src`` may equal ``dst``."""
+
+    src: int
+    dst: int
+    from_slot: Slot
+    to_slot: Slot
+    reduce: bool = False
+
+
+_COLUMNS = ("src", "dst", "src_buffer", "src_chunk", "dst_buffer", "dst_chunk", "count", "reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """The moves of one step; ``table`` is int32 of shape (8, number of moves), a row a column name."""
+
+    table: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, items: Iterable[Move]) -> Moves:
+        """Columns from single moves, in their order."""
+        rows = [
+            (
+                m.src,
+                m.dst,
+                m.from_slot.buffer,
+                m.from_slot.chunk,
+                m.to_slot.buffer,
+                m.to_slot.chunk,
+                m.from_slot.count,
+                m.reduce,
+            )
+            for m in items
+        ]
+        return cls(np.array(rows, np.int32).reshape(-1, len(_COLUMNS)).T)
+
+    @classmethod
+    def concat(cls, parts: Iterable[Moves]) -> Moves:
+        """The moves of several, one after the other."""
+        tables = [part.table for part in parts]
+        return cls(np.concatenate(tables, axis=1)) if tables else cls.of(())
+
+    def __len__(self) -> int:
+        return int(self.table.shape[1])
+
+    def __iter__(self) -> Iterator[Move]:
+        for src, dst, sb, sc, db, dc, count, reduce in self.table.T.tolist():
+            yield Move(
+                src, dst, Slot(Buffer(sb), sc, count), Slot(Buffer(db), dc, count), bool(reduce)
+            )
+
+    def _column(self, i: int) -> Column:
+        return np.asarray(self.table[i], np.int32)
+
+    @property
+    def src(self) -> Column:
+        """Sending ranks."""
+        return self._column(0)
+
+    @property
+    def dst(self) -> Column:
+        """Receiving ranks."""
+        return self._column(1)
+
+    @property
+    def src_buffer(self) -> Column:
+        """Buffers read."""
+        return self._column(2)
+
+    @property
+    def src_chunk(self) -> Column:
+        """First chunks read."""
+        return self._column(3)
+
+    @property
+    def dst_buffer(self) -> Column:
+        """Buffers written."""
+        return self._column(4)
+
+    @property
+    def dst_chunk(self) -> Column:
+        """First chunks written."""
+        return self._column(5)
+
+    @property
+    def count(self) -> Column:
+        """Chunks moved."""
+        return self._column(6)
+
+    @property
+    def reduce(self) -> NDArray[np.bool_]:
+        """Whether the destination gains the source instead of becoming it."""
+        return np.not_equal(self._column(7), 0)
+
+    def replace(self, **columns: ArrayLike) -> Moves:
+        """The same moves with some columns (by name) exchanged."""
+        table = self.table.copy()
+        for name, value in columns.items():
+            table[_COLUMNS.index(name)] = value
+        return Moves(table)
+
+    def where(self, mask: NDArray[np.bool_]) -> Moves:
+        """Those moves for which the mask holds, in order."""
+        return Moves(self.table[:, mask])
+
+    def touching(self, rank: int) -> Moves:
+        """The moves that a rank sends or receives."""
+        return self.where((self.src == rank) | (self.dst == rank))
+
+    def remote(self) -> Moves:
+        """The moves between different ranks."""
+        return self.where(self.src != self.dst)
+
+    def unit(self) -> Moves:
+        """The same transfers chunk by chunk (every count 1), in order."""
+        if len(self) == 0 or int(self.count.max()) == 1:
+            return self
+        index = np.repeat(np.arange(len(self)), self.count)
+        offset = np.arange(len(index)) - np.repeat(np.cumsum(self.count) - self.count, self.count)
+        table = self.table[:, index]
+        table[3] += offset.astype(np.int32)
+        table[5] += offset.astype(np.int32)
+        table[6] = 1
+        return Moves(table)
+
+    def joined(self) -> Moves:
+        """The same transfers with neighbouring slots of a pair of ranks joined, pair by pair.
+
+        A pair's moves keep their order, so both ends join alike, whatever else they look at.
+        """
+        if len(self) < 2:
+            return self
+        table = self.table[:, np.lexsort((self.dst, self.src))]
+        left, right = table[:, :-1], table[:, 1:]
+        same = (left[[0, 1, 2, 4, 7]] == right[[0, 1, 2, 4, 7]]).all(axis=0)
+        same &= (left[[3, 5]] + left[6] == right[[3, 5]]).all(axis=0)
+        first = np.flatnonzero(np.concatenate([[True], ~same]))
+        counts = np.add.reduceat(table[6], first)
+        return Moves(table[:, first]).replace(count=counts)
+
+
+def moves(
+    src: ArrayLike,
+    dst: ArrayLike,
+    chunk: ArrayLike,
+    *,
+    to: ArrayLike | None = None,
+    count: ArrayLike = 1,
+    reduce: ArrayLike = False,
+    src_buffer: ArrayLike = Buffer.OUT,
+    dst_buffer: ArrayLike = Buffer.OUT,
+) -> Moves:
+    """Columns from arrays and scalars, broadcast against each other.
+
+    ``to`` is the chunk written, the chunk read where it is left out. The buffers default to the
+    vector that algorithms in vector form work on (see `collectives.schedule.schedule`).
+    """
+    columns = (src, dst, src_buffer, chunk, dst_buffer, chunk if to is None else to, count, reduce)
+    arrays = np.broadcast_arrays(*(np.asarray(column, np.int32) for column in columns))
+    return Moves(np.stack([array.ravel() for array in arrays]))

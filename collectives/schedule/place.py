@@ -1,0 +1,280 @@
+"""The pass that turns vector form into slots of in, out and scratch for one collective.
+
+A rank works on a chunk in ``out`` where ``out`` holds it, leaves it in ``in`` where it only reads
+it, and takes scratch for the rest; chunks that one move carries together stay together. Before the
+steps a rank copies its ``in`` to where it works, after them what it wants to ``out``. Those copies
+are local and mostly never happen: `collectives.execution.lower` reads from where the data still lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import ScheduleError
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer, Column, Moves, moves
+from collectives.schedule.pack import pack
+from collectives.schedule.schedule import Schedule, Step
+from collectives.schedule.spec import Collective
+
+__all__ = ["place"]
+
+Numbers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+_NOWHERE = -1
+# Schedules of so many moves are kept, 256 MiB; larger ones are made again by every reader.
+_KEPT = 1 << 23
+# Uses that are gathered before those of one chunk are joined.
+_GATHERED = 1 << 22
+# So many pairs of rank and chunk have a table; of more those in use are searched.
+_TABLED = 1 << 24
+_WRITTEN, _FOLLOWS, _FLAGS = 1, 2, 2
+
+
+def _check(m: Moves, schedule: Schedule, number: int) -> None:
+    """Raise ScheduleError, naming step, rank and chunk, for what is not of the vector."""
+    for ranks, chunks in ((m.src, m.src_chunk), (m.dst, m.dst_chunk)):
+        bad = (ranks < 0) | (ranks >= schedule.nranks)
+        bad |= (chunks < 0) | (m.count < 1)
+        bad |= chunks.astype(np.int64) + m.count > schedule.nchunks
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            raise ScheduleError(
+                f"step {number}: rank {ranks[i]} of {schedule.nranks}: chunk {chunks[i]}"
+                f"+{m.count[i]} is out of range; the vector has {schedule.nchunks} chunks"
+            )
+
+
+class _Uses(NamedTuple):
+    """The chunks that ranks read or write, as rank x nchunks + chunk, each once and sorted.
+
+    ``written``: whether the rank writes it; ``follows``: whether some move carries it together
+    with the chunk before.
+    """
+
+    keys: Numbers
+    written: Flags
+    follows: Flags
+
+
+def _marked(m: Moves, nchunks: int) -> list[Numbers]:
+    """Both ends of a step's moves, chunk by chunk, as keys with flags in their lowest bits."""
+    unit = m.unit()
+    flags = np.zeros(len(unit), np.int64)
+    if unit is not m:
+        flags += _FOLLOWS
+        flags[np.cumsum(m.count) - m.count] = 0
+    ends = (unit.src, unit.src_chunk, 0), (unit.dst, unit.dst_chunk, _WRITTEN)
+    return [
+        (ranks.astype(np.int64) * nchunks + chunks << _FLAGS) + flags + wrote
+        for ranks, chunks, wrote in ends
+    ]
+
+
+def _joined(found: Sequence[Numbers]) -> Numbers:
+    """Marked keys, each once with the flags of all."""
+    every = np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+    keys = every >> _FLAGS
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return np.bitwise_or.reduceat(every, first) if len(first) else every
+
+
+def _used(steps: Iterable[Moves], schedule: Schedule) -> _Uses:
+    found: list[Numbers] = []
+    many = 0
+    for number, m in enumerate(steps):
+        _check(m, schedule, number)
+        found += _marked(m, schedule.nchunks)
+        many += len(found[-1]) + len(found[-2])
+        if many > _GATHERED:
+            found, many = [_joined(found)], 0
+    every = _joined(found)
+    return _Uses(every >> _FLAGS, every & _WRITTEN > 0, every & _FOLLOWS > 0)
+
+
+class _Held(NamedTuple):
+    """What all ranks' ``in`` or ``out`` hold: rank, place in the buffer, rank x nchunks + chunk."""
+
+    rank: Numbers
+    place: Numbers
+    key: Numbers
+
+    @classmethod
+    def of(cls, layout: Layout, buffer: Buffer) -> _Held:
+        lists = [layout.chunks(rank, buffer) for rank in range(layout.nranks)]
+        sizes = np.array([len(chunks) for chunks in lists], np.int64)
+        rank = np.repeat(np.arange(layout.nranks), sizes)
+        place = np.arange(len(rank)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        chunks = np.concatenate([np.empty(0, np.int64), *lists])
+        return cls(rank, place, rank * layout.nchunks + chunks)
+
+    def find(self, keys: Numbers) -> Numbers:
+        """The places that keys have in the buffer of their rank, -1 for none."""
+        if not len(self.key):
+            return np.full(len(keys), _NOWHERE)
+        order = np.argsort(self.key, kind="stable")
+        at = np.searchsorted(self.key[order], keys).clip(max=len(order) - 1)
+        hit = order[at]
+        return np.where(self.key[hit] == keys, self.place[hit], _NOWHERE)
+
+
+class _Homes:
+    """Where each rank works on each chunk that it uses, decided once for a schedule."""
+
+    def __init__(self, uses: _Uses, layout: Layout) -> None:
+        self._keys, self._nchunks = uses.keys, layout.nchunks
+        self._table: NDArray[np.int32] | None = None
+        if layout.nranks * layout.nchunks <= _TABLED:
+            self._table = np.full(layout.nranks * layout.nchunks, _NOWHERE, np.int32)
+            self._table[uses.keys] = np.arange(len(uses.keys))
+        self._in, self._out = (_Held.of(layout, b) for b in (Buffer.IN, Buffer.OUT))
+        self._choose(uses)
+        rank, chunk = np.divmod(uses.keys, layout.nchunks or 1)
+        mine = self._buffer == Buffer.SCRATCH
+        count = np.bincount(rank[mine], minlength=layout.nranks)
+        first = np.cumsum(count) - count
+        self._slot[mine] = np.arange(mine.sum()) - np.repeat(first, count)
+        #: The chunks of each rank's scratch, in order.
+        self.held = tuple(np.split(chunk[mine], first[1:]))
+
+    def _choose(self, uses: _Uses) -> None:
+        """A buffer for every run of chunks that stay together; scratch slots are left open."""
+        keys, rank = uses.keys, uses.keys // max(1, self._nchunks)
+        self._buffer = np.full(len(keys), int(Buffer.SCRATCH), np.int32)
+        self._slot = np.zeros(len(keys), np.int32)
+        if not len(keys):
+            return
+        starts = ~uses.follows | (np.diff(rank, prepend=-1) != 0)
+        first = np.flatnonzero(starts)
+        run = np.cumsum(starts) - 1
+        free = np.ones(len(first), bool)
+        untouched = ~np.bitwise_or.reduceat(uses.written, first)
+        for home, held, allowed in (
+            (Buffer.OUT, self._out, free),
+            (Buffer.IN, self._in, untouched),
+        ):
+            place = held.find(keys)
+            fits = (place != _NOWHERE) & (starts | (np.diff(place, prepend=_NOWHERE) == 1))
+            whole = np.logical_and.reduceat(fits, first) & free & allowed
+            free = free & ~whole
+            chosen = whole[run]
+            self._buffer[chosen], self._slot[chosen] = home, place[chosen]
+
+    def _find(self, keys: Numbers) -> Numbers:
+        """Where keys are among those in use, -1 for none."""
+        if self._table is not None:
+            return self._table[keys].astype(np.int64)
+        if not len(self._keys):
+            return np.full(len(keys), _NOWHERE)
+        at = np.searchsorted(self._keys, keys).clip(max=len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, at, _NOWHERE)
+
+    def _ends(self, ranks: Column, chunks: Column) -> tuple[Column, Column]:
+        at = self._find(ranks.astype(np.int64) * self._nchunks + chunks)
+        return self._buffer[at], self._slot[at]
+
+    def step(self, m: Moves) -> Moves:
+        """A step's moves with slots in the place of chunks."""
+        read, write = self._ends(m.src, m.src_chunk), self._ends(m.dst, m.dst_chunk)
+        return m.replace(
+            src_buffer=read[0], src_chunk=read[1], dst_buffer=write[0], dst_chunk=write[1]
+        )
+
+    def _of(self, held: _Held, keys: Numbers) -> tuple[Numbers, Numbers]:
+        """Buffer and slot where ranks work on chunks; what nothing touches, where it is wanted."""
+        slot = held.find(keys)
+        buffer = np.where(slot != _NOWHERE, int(Buffer.OUT), _NOWHERE)
+        at = self._find(keys)
+        used = np.flatnonzero(at != _NOWHERE)
+        buffer[used], slot[used] = self._buffer[at[used]], self._slot[at[used]]
+        return buffer, slot
+
+    def before(self) -> Moves:
+        """Copies from ``in`` to where the ranks work."""
+        buffer, slot = self._of(self._out, self._in.key)
+        wanted = (buffer == Buffer.OUT) | (buffer == Buffer.SCRATCH)
+        columns = (self._in.rank, buffer, self._in.place, slot)
+        return _copies(Buffer.IN, None, *(column[wanted] for column in columns))
+
+    def after(self) -> Moves:
+        """Copies from where the ranks worked to ``out``."""
+        buffer, slot = self._of(self._out, self._out.key)
+        wanted = (buffer == Buffer.IN) | (buffer == Buffer.SCRATCH)
+        columns = (self._out.rank, buffer, self._out.place, slot)
+        return _copies(None, Buffer.OUT, *(column[wanted] for column in columns))
+
+
+def _copies(
+    source: Buffer | None,
+    target: Buffer | None,
+    rank: Numbers,
+    buffer: Numbers,
+    own: Numbers,
+    slot: Numbers,
+) -> Moves:
+    """Copies inside ranks between places of one's own buffer and slots of other buffers, in runs."""
+    order = np.lexsort((own, buffer, rank))
+    rank, buffer, own, slot = (column[order] for column in (rank, buffer, own, slot))
+    same = (np.diff(rank) == 0) & (np.diff(buffer) == 0)
+    same &= (np.diff(own) == 1) & (np.diff(slot) == 1)
+    first = np.flatnonzero(np.concatenate([np.ones(min(1, len(rank)), bool), ~same]))
+    count = np.diff(first, append=len(rank))
+    rank, buffer, own, slot = (column[first] for column in (rank, buffer, own, slot))
+    read, write = (own, slot) if source is not None else (slot, own)
+    return moves(
+        rank,
+        rank,
+        read,
+        to=write,
+        count=count,
+        src_buffer=buffer if source is None else source,
+        dst_buffer=buffer if target is None else target,
+    )
+
+
+def place(schedule: Schedule, spec: Collective, root: int = 0) -> Schedule:
+    """A schedule in vector form as slots of ``in``, ``out`` and ``scratch`` of a collective.
+
+    A schedule that is placed already comes back as it is. Raises ScheduleError when the chunks do
+    not fall on the collective's parts, and for a move whose chunks or ranks there are not.
+    """
+    if not schedule.vector:
+        return schedule
+    layout = Layout.of(schedule, spec, root)
+    kept = _kept(schedule)
+    every = kept or (step.moves() for step in schedule.steps)
+    homes = _Homes(_used(every, schedule), layout)
+    before, after = ([Step.fixed(m)] if len(m) else [] for m in (homes.before(), homes.after()))
+
+    def placed(step: Step) -> Step:
+        return Step(lambda: homes.step(step.make()))
+
+    steps = list(map(placed, schedule.steps)) if kept is None else []
+    while kept:  # what has been placed is no longer needed
+        steps.append(Step.fixed(homes.step(kept.pop(0))))
+    done = replace(
+        schedule,
+        steps=(*before, *steps, *after),
+        scratch=max(map(len, homes.held), default=0),
+        held=homes.held,
+        vector=False,
+    )
+    return pack(done, Layout.of(done, spec, root)) if schedule.packed else done
+
+
+def _kept(schedule: Schedule) -> list[Moves] | None:
+    """All steps' moves, or None where they are too many to keep."""
+    found: list[Moves] = []
+    many = 0
+    for step in schedule.steps:
+        found.append(step.moves())
+        many += len(found[-1])
+        if many > _KEPT:
+            return None
+    return found

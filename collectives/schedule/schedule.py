@@ -1,0 +1,103 @@
+"""A schedule: what moves in which step, as data. It knows no collective, size or transport.
+
+The rules that every reader of a schedule may rely on:
+
+1. All reads of a step precede all of its writes.
+2. A plain write shares its slot with no other read or write of its step; several reducing writes
+   may share one.
+3. Moves between one pair of ranks keep their order at both ends, so no tags are needed.
+4. Steps order a rank's own moves; there is no barrier between ranks.
+
+Steps are made on demand, so that the moves of one need not be kept while another is looked at.
+There is one reading of a step: a rank's part is what touches it of all moves.
+
+*Vector form.* Most algorithms are written on one vector that all ranks share in thought: every
+slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place` turns that
+into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector form
+compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collectives.schedule.moves import Move, Moves
+
+__all__ = ["Schedule", "Step"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """Moves that may happen at once; ``make()`` gives all of them, the same each time.
+
+    What one rank executes is picked from what was proven of all. ``alike``: steps of one
+    schedule in which it is the same, and not None, move as much between the same ranks in the same
+    order, and add the same; only which chunks they are may differ. It saves making them all.
+    """
+
+    make: Callable[[], Moves]
+    alike: Hashable = None
+
+    @classmethod
+    def fixed(cls, all_moves: Moves) -> Step:
+        """A step whose moves are known already."""
+        return cls(lambda: all_moves)
+
+    def moves(self, rank: int | None = None) -> Moves:
+        """All moves of the step, or those that touch a rank, in one and the same order."""
+        made = self.make()
+        return made if rank is None else made.touching(rank)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Steps over ``nranks`` ranks and a vector of ``nchunks`` equal chunks.
+
+    ``packed``: what a pair of ranks exchanges in a step is to travel as one message (`pack`).
+    ``scratch`` is the number of scratch slots a rank needs at most; ``vector`` says that the
+    schedule is in vector form; ``name`` and ``parameters`` say who made it. ``held``: for every
+    rank the vector chunk that each of its scratch slots stands for (see `scratch_chunks`).
+    """
+
+    nranks: int
+    nchunks: int
+    steps: tuple[Step, ...]
+    scratch: int = 0
+    vector: bool = True
+    packed: bool = False
+    name: str = ""
+    parameters: tuple[tuple[str, object], ...] = field(default=())
+    held: tuple[NDArray[np.int64], ...] = field(default=(), repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        nranks: int,
+        nchunks: int,
+        steps: Sequence[Iterable[Move]],
+        *,
+        scratch: int = 0,
+        vector: bool = False,
+    ) -> Schedule:
+        """A schedule from single moves, for tests and imports."""
+        fixed = tuple(Step.fixed(Moves.of(step)) for step in steps)
+        return cls(nranks, nchunks, fixed, scratch, vector)
+
+    def scratch_chunks(self, rank: int) -> NDArray[np.int64]:
+        """The vector chunk that each scratch slot of a rank stands for, which gives it its size.
+
+        Where a schedule does not say, slot c stands for chunk c, and round again.
+        """
+        if self.held:
+            return self.held[rank]
+        return np.arange(self.scratch) % max(1, self.nchunks)
+
+    @cached_property
+    def all_moves(self) -> tuple[Moves, ...]:
+        """Every step's moves, made once and kept: for proofs, costs and drawings."""
+        return tuple(step.moves() for step in self.steps)

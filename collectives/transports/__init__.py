@@ -1,1 +1,0 @@
-"""One file a transport: the data planes that a program can run on."""

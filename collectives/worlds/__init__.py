@@ -1,1 +1,0 @@
-"""One file a world: the control planes that ranks meet on."""

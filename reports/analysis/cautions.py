@@ -1,0 +1,142 @@
+"""What a reader must know before believing the rows of a run, in a few lines. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from reports.records.cores import marked, oversubscription
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.records.shown import size_text
+from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
+
+__all__ = ["in_brief", "unstable_rows", "warnings_of"]
+
+_One = TypeVar("_One")
+
+_MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
+_SAID: Mapping[Kind, str] = {
+    "few": f"have fewer than {FEWEST} iterations: no interval is known",
+    "spread": "vary by more than 10 % (cv) from iteration to iteration",
+    "warm-up": "were not warm when the clock started",
+    "drift": "drift",
+    "modes": "have more than one mode",
+    "alike": "have iterations that resemble the one before",
+}
+_MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
+# Causes first: a drift makes neighbours alike, two modes widen the interval.
+_SHORT: Mapping[Kind, str] = {
+    "warm-up": "warm-up not over",
+    "drift": "drift",
+    "modes": "two modes",
+    "spread": "spread",
+    "alike": "autocorrelation",
+}
+
+
+def unstable_rows(rows: Sequence[Row]) -> list[tuple[Row, tuple[Unstable, ...]]]:
+    """The rows with a reason to distrust them, see `reports.statistics.stability`.
+
+    Of more than 1000 rows that say something, 1000 evenly spread ones are looked at.
+    """
+    found = ((r, _reasons(r)) for r in _looked_at(_telling(rows)))
+    return [(r, reasons) for r, reasons in found if reasons]
+
+
+def _reasons(row: Row) -> tuple[Unstable, ...]:
+    if row.times_s:
+        return unstable(row.times_s)
+    found = spread(row.cv or 0.0)  # a log's own figure, as nccl-tests -I print it
+    return () if found is None else (found,)
+
+
+def _telling(rows: Sequence[Row]) -> Sequence[Row]:
+    return [r for r in rows if r.times_s or r.cv is not None]
+
+
+def _looked_at(given: Sequence[_One]) -> Sequence[_One]:
+    return given if len(given) <= _MOST else [given[i * len(given) // _MOST] for i in range(_MOST)]
+
+
+def warnings_of(rows: Sequence[Row]) -> list[str]:
+    """What makes the rows of a run less than they seem, a line a kind: wrong elements first."""
+    timed = [r for r in rows if r.time_s is not None]
+    silent = sum(not r.times_s for r in timed)
+    wrong = sum(bool(r.wrong) for r in rows)
+    found = [f"{_rows(wrong)} wrong elements"] if wrong else []
+    crowded = [r for r in timed if r.oversubscribed]
+    if crowded:
+        said = f"{oversubscription(crowded)}: times include waiting for a core"
+        found.append(f"{len(crowded)} of {len(timed)} rows are {said}")
+    shared = sum(marked(r) != r.algorithm for r in timed)
+    if shared:
+        found.append(
+            f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
+            " they need not be times of the algorithm that they name"
+        )
+    if silent:
+        found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
+    telling = _telling(timed)
+    of = _of(len(_looked_at(telling)), len(telling))
+    by_kind: dict[Kind, list[tuple[Row, Unstable]]] = {}
+    for row, reasons in unstable_rows(telling):
+        for reason in reasons:
+            by_kind.setdefault(reason.kind, []).append((row, reason))
+    for kind, said in _SAID.items():
+        mine = by_kind.get(kind, [])
+        if mine:
+            row, worst = max(mine, key=lambda one: one[1].amount)
+            most = "" if kind == "few" else f"; most of all {_where(row)}: {worst.text}"
+            found.append(f"{len(mine)} {of} {said}{most}")
+    return found
+
+
+def in_brief(results: Sequence[Result]) -> list[str]:
+    """What of this changes the figures of a run that is just ending: nothing, or a line or two.
+
+    Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its median
+    may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6 iterations.
+    Back-to-back rows (``loop``) have one mean, of which nothing can be told.
+    """
+    timed = [
+        (f"{r.collective} {r.algorithm} {size_text(r.size)} {placement}", sample.times)
+        for r in results
+        for placement, sample in (("out", r.out), ("in", r.in_place))
+        if sample is not None and sample.times and sample.timing != "loop"
+    ]
+    looked_at = _looked_at(timed)
+    found = [(where, unstable(times)) for where, times in looked_at]
+    few = sum(one.kind == "few" for _, reasons in found for one in reasons)
+    moved = [(where, chief) for where, reasons in found if (chief := _chief(reasons)) is not None]
+    every = _of(len(looked_at), len(timed))
+    lines = [f"{few} {every} {_SAID['few']}"] if few else []
+    if moved:
+        kinds = Counter(one.kind for _, one in moved)
+        named = ", ".join(f"{_SHORT[kind]} {n}" for kind, n in kinds.most_common())
+        where, worst = max(moved, key=lambda pair: pair[1].shift)
+        lines.append(
+            f"{len(moved)} {every} may be off by more than {100 * _MATTERS:.0f} % ({named});"
+            f" most of all {where}: {worst.text}"
+        )
+    return lines
+
+
+def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
+    """What most likely is the cause, of what may move a row's median by enough; None if nothing."""
+    found = {one.kind: one for one in reasons if one.shift > _MATTERS}
+    return next((found[kind] for kind in _SHORT if kind in found), None)
+
+
+def _of(looked_at: int, every: int) -> str:
+    return f"of {every} rows" if looked_at == every else f"of the {looked_at} rows looked at"
+
+
+def _rows(n: int) -> str:
+    return "1 row has" if n == 1 else f"{n} rows have"
+
+
+def _where(r: Row) -> str:
+    size = size_text(r.size if r.size is not None else r.message)
+    return " ".join(w for w in (r.collective, r.algorithm, size, r.placement) if w)

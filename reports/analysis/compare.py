@@ -1,0 +1,277 @@
+"""Two runs, row by row: faster, slower or indistinguishable, and whether they may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import ReportError
+from reports.records.cores import per_core_text
+from reports.records.rows import Row
+from reports.statistics.inference import Samples, holm, likeness, rank_test, ratio_interval
+
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Joined",
+    "Key",
+    "by_key",
+    "compare",
+    "cost",
+    "differences",
+    "join",
+    "row_key",
+    "samples",
+    "single_word",
+]
+
+Key = tuple[object, ...]
+_KINDS = {
+    "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
+    "mapping": ("ranks_per_node", "mapping", "binding", "order"),
+    "hosts": ("hosts",),
+}
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started")  # differs by its nature and explains nothing
+_SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A row of both sides, with a sample for each run that measured it."""
+
+    base: Row
+    new: Row
+    base_runs: Samples
+    new_runs: Samples
+
+    @property
+    def base_times(self) -> list[float]:
+        """All values of base together."""
+        return [t for run in self.base_runs for t in run]
+
+    @property
+    def new_times(self) -> list[float]:
+        """All values of new together."""
+        return [t for run in self.new_runs for t in run]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
+
+    ``word``: ``faster``, ``slower``, ``indistinguishable``, or ``untested`` where a side has single
+    figures only and nothing can be tested; then ``low``, ``high``, ``p`` and ``effect`` are None.
+    """
+
+    row: Joined
+    ratio: float
+    low: float | None
+    high: float | None
+    p: float | None
+    effect: float | None
+    word: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that the two runs do not share. ``kind``: machine, mapping, hosts, versions, cores, work.
+
+    A fact that one side does not know is no difference that is known of; it is said, and forbids
+    nothing, as with logs of others and with records of an older format.
+    """
+
+    kind: str
+    name: str
+    base: str
+    new: str
+
+    @property
+    def forbids(self) -> bool:
+        """Whether a ratio would compare two machines and not two states of one."""
+        return self.kind in ("machine", "mapping") and bool(self.base and self.new)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
+
+
+def _short(text: str) -> str:
+    """At most sixty characters of a fact, enough to recognise it by."""
+    return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
+
+
+def row_key(r: Row) -> Key:
+    """What a row measured: rows with equal keys may be held against each other."""
+    size = r.size if r.size is not None else r.message
+    return (
+        r.collective,
+        r.algorithm,
+        r.transport,
+        r.ranks,
+        size,
+        r.dtype,
+        r.op,
+        r.root,
+        r.placement,
+    )
+
+
+def cost(r: Row) -> float | None:
+    """Seconds, or seconds per byte where a log has rates only."""
+    if r.time_s:
+        return r.time_s
+    return 1 / r.algbw_bytes_per_s if r.algbw_bytes_per_s else None
+
+
+def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
+    """The rows that have a time or a rate, by what they measured."""
+    found: dict[Key, list[Row]] = {}
+    for r in rows:
+        if cost(r) is not None:
+            found.setdefault(row_key(r), []).append(r)
+    return found
+
+
+def samples(rows: Sequence[Row]) -> Samples:
+    """The raw iterations of each row; one sample of the rows' own figures where some have none."""
+    if all(len(r.times_s) > 1 for r in rows):
+        return [r.times_s for r in rows]
+    return [[c for r in rows if (c := cost(r)) is not None]]
+
+
+def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
+    """Rows of both, rows of base only, rows of new only. Raises ReportError when none are shared."""
+    left, right = by_key(base), by_key(new)
+    both = [
+        Joined(rows[0], right[key][0], samples(rows), samples(right[key]))
+        for key, rows in left.items()
+        if key in right
+    ]
+    if not both:
+        raise ReportError("no row of BASE measured what a row of NEW did; nothing to compare")
+    lost = [rows[0] for key, rows in left.items() if key not in right]
+    return both, lost, [rows[0] for key, rows in right.items() if key not in left]
+
+
+def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
+    """What the runs do not share of machine, mapping and versions.
+
+    And whether, of what both measured, ranks shared cores or each other's work on one side only.
+    """
+    left, right = _facts(base), _facts(new)
+    found = []
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name, "") != right.get(name, ""):
+            found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
+    return found + _shared(by_key(base), by_key(new))
+
+
+def _shared(
+    base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
+) -> list[Difference]:
+    """Where times of one side hold what those of the other do not; what is not known is no difference."""
+    pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
+    found = []
+    crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
+    crowded = [(a, b) for a, b in crowded if a.oversubscribed != b.oversubscribed]
+    if crowded:
+        sides = (
+            per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
+        )
+        what = f"{len(crowded)} of {len(pairs)} rows are oversubscribed on one side only:"
+        found.append(Difference("cores", what, *(said or "a core a rank" for said in sides)))
+    worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]
+    if worked:
+        what = f"{len(worked)} of {len(pairs)} rows: a rank's work was"
+        sides = (
+            "shared" if any(r.worksharing for r in side) else "its own"
+            for side in zip(*worked, strict=True)
+        )
+        found.append(Difference("work", what, *sides))
+    return found
+
+
+def _facts(rows: Sequence[Row]) -> dict[str, str]:
+    facts: dict[str, dict[str, None]] = {}
+    for run in {id(r.run): r.run for r in rows}.values():
+        known: dict[str, Any] = {"library": run.library, "version": run.version}
+        known |= {"hosts": run.hosts, "nodes": len(run.hosts) or ""}
+        known |= _flat(run.environment)
+        if "cpu" not in known:
+            known["devices"] = run.devices
+        for name, value in known.items():
+            facts.setdefault(name, {})[_text(value)] = None
+    return {name: ", ".join(v for v in values if v) for name, values in facts.items()}
+
+
+def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment with what is grouped in it as facts of their own, library variables bare."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name in _OF_ONE_RUN:
+            continue
+        if name == "variables" and isinstance(value, Mapping):
+            flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
+        elif isinstance(value, Mapping):
+            flat |= {f"{name} {k}": v for k, v in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(v) for v in value if v is not None)
+    return "" if value is None else str(value)
+
+
+def _kind(name: str) -> str:
+    for kind, names in _KINDS.items():
+        if name.split(" ")[0] in names:
+            return kind
+    return "versions"
+
+
+def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
+    """The word for one row: all of test, interval and least difference must agree on a direction."""
+    if p < _SIGNIFICANT and low > 1 and ratio > 1 + noise:
+        return "slower"
+    if p < _SIGNIFICANT and high < 1 and ratio < 1 / (1 + noise):
+        return "faster"
+    return "indistinguishable"
+
+
+def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
+    """Every row's word, with p corrected (Holm) for the number of rows that can be tested.
+
+    ``noise`` is the least relative difference that counts: runs of one machine differ by that much
+    for reasons that no iteration of one run shows.
+    """
+    tested = [j for j in joined if min(len(j.base_times), len(j.new_times)) >= 6]
+    tests = {
+        id(j): rank_test(
+            j.base_times, j.new_times, [likeness(side) for side in (j.base_runs, j.new_runs)]
+        )
+        for j in tested
+    }
+    corrected = dict(zip(tests, holm([t.p for t in tests.values()]), strict=True))
+    found = []
+    for j in joined:
+        ratio = _ratio(j)
+        bounds = ratio_interval(j.base_runs, j.new_runs) if id(j) in tests else None
+        if bounds is None:
+            found.append(Comparison(j, ratio, None, None, None, None, "untested"))
+            continue
+        p = corrected[id(j)]
+        word = single_word(ratio, *bounds, p, noise)
+        found.append(Comparison(j, ratio, *bounds, p, tests[id(j)].effect, word))
+    return found
+
+
+def _ratio(j: Joined) -> float:
+    if len(j.base_times) > 1 and len(j.new_times) > 1:
+        return float(np.median(j.new_times) / np.median(j.base_times))
+    return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)

@@ -1,0 +1,199 @@
+"""Which rank, GPU, node or link is slow, by a measured P x P matrix. Pure; no I/O.
+
+A slow link shows in one pair, a slow rank in all of its pairs, a slow node in all pairs that leave
+it. So every such unit is tried as an explanation: are its pairs worse than the others of their
+class, and are all of them? The unit that explains most of what is amiss is named and taken out, and
+the rest is looked at again (forward selection).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import exp, log, pi, sqrt
+
+import numpy as np
+
+from reports.statistics.inference import student_p
+
+__all__ = ["Cell", "Pairs", "Unit", "Worse", "units", "worse"]
+
+Pair = tuple[int, int]
+
+#: Less than this is of no consequence, however regular.
+MARGIN = 0.1
+_SIGNIFICANT = 0.01
+_SIGNIFICANT_LINK = 0.001  # one pair is soon an outlier where the scatter has heavy tails
+_FEWEST = 3  # pairs to compare with
+_COVERED = 0.8  # the share of a unit's pairs that must be worse
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A median with its 95 % interval, in seconds or bytes per second; ``kind``: the pair's class."""
+
+    value: float
+    low: float
+    high: float
+    kind: str
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One measured quantity between the ends 0 … n − 1, whose names are in ``ids``.
+
+    ``nodes``: the node of each end. ``cells``: by (from, to); where ``directed`` is False both ways
+    are one measurement, and each pair stands once, (lower, higher).
+    """
+
+    name: str
+    more_is_better: bool
+    directed: bool
+    ids: tuple[str, ...]
+    nodes: tuple[str, ...]
+    cells: Mapping[Pair, Cell]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Something that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
+
+    ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one way only;
+    ``link``: a pair, one way if ``one_way``; ``node``: what leaves or enters it; ``within``: the
+    pairs inside it.
+    """
+
+    kind: str
+    ends: tuple[int, ...]
+    node: str = ""
+    one_way: bool = False
+
+
+@dataclass(frozen=True)
+class Worse:
+    """A unit whose pairs are ``times`` worse than the others of their classes.
+
+    ``low``, ``high``: the interval of that ratio, from the intervals of the pairs and the scatter
+    among the others. ``value``, ``typical``: medians of its pairs and of the others. ``pairs`` of
+    ``of`` pairs are worse. ``p``: one-sided, Student's t, times the number of units tried.
+    """
+
+    unit: Unit
+    times: float
+    low: float
+    high: float
+    value: float
+    typical: float
+    pairs: int
+    of: int
+    p: float
+
+
+def units(pairs: Pairs) -> dict[frozenset[Pair], Unit]:
+    """Every unit by the cells that it touches; of two with the same cells the smaller."""
+    found: dict[frozenset[Pair], Unit] = {}
+
+    def add(unit: Unit, cells: Iterable[Pair]) -> None:
+        touched = frozenset(cells)
+        if touched:
+            found.setdefault(touched, unit)
+
+    cells = list(pairs.cells)
+    for pair in cells:
+        add(Unit("link", pair, one_way=pairs.directed), (pair,))
+    for a, b in combinations(range(len(pairs.ids)), 2):
+        add(Unit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in pairs.cells])
+    of_end: dict[int, list[Pair]] = {}
+    for cell in cells:
+        for end in cell:
+            of_end.setdefault(end, []).append(cell)
+    for end, own in of_end.items():
+        add(Unit("rank", (end,)), own)
+        if pairs.directed:
+            add(Unit("sending", (end,)), [c for c in own if c[0] == end])
+            add(Unit("receiving", (end,)), [c for c in own if c[1] == end])
+    for node in dict.fromkeys(pairs.nodes):
+        ends = tuple(e for e, n in enumerate(pairs.nodes) if n == node)
+        inside = [sum(pairs.nodes[e] == node for e in c) for c in cells]
+        add(Unit("node", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 1])
+        add(Unit("within", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 2])
+    return found
+
+
+def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
+    """The units that are worse than their likes by more than ``margin`` and than chance explains."""
+    left, found = dict(pairs.cells), list[Worse]()
+    tried = units(pairs)
+    while left and len(found) < _MOST:
+        best: tuple[float, frozenset[Pair], Worse] | None = None
+        scale = _Scale(pairs, left)
+        for touched, unit in tried.items():
+            own = [c for c in touched if c in left]
+            if len(own) < max(1, len(touched) / 2):
+                continue  # most of it is explained already
+            judged = scale.judge(unit, own, len(tried), margin)
+            if judged is not None and (best is None or judged[0] > best[0]):
+                best = judged[0], touched, judged[1]
+        if best is None:
+            break
+        found.append(best[2])
+        for cell in best[1]:
+            left.pop(cell, None)
+    return found
+
+
+class _Scale:
+    """The cells that are not explained yet, as logarithms of how bad they are, by class."""
+
+    def __init__(self, pairs: Pairs, left: Mapping[Pair, Cell]) -> None:
+        self._at = {pair: n for n, pair in enumerate(left)}
+        self._values = np.array([cell.value for cell in left.values()])
+        self._bad = np.log(self._values) * (-1 if pairs.more_is_better else 1)
+        kinds = {kind: n for n, kind in enumerate(dict.fromkeys(c.kind for c in left.values()))}
+        self._kind = np.array([kinds[cell.kind] for cell in left.values()])
+        medians = np.array([np.median(self._bad[self._kind == n]) for n in kinds.values()])
+        self._amiss = self._bad - medians[self._kind]
+        # Half a cell's own interval, as a standard deviation: the scatter cannot be less.
+        widths = [log(c.high / c.low) / (2 * 1.96) for c in left.values() if 0 < c.low <= c.high]
+        self._own = max(0.005, float(np.median(widths)) if widths else 0.0)
+
+    def judge(
+        self, unit: Unit, cells: Sequence[Pair], tried: int, margin: float
+    ) -> tuple[float, Worse] | None:
+        """How much of what is amiss a unit explains, and by how much; None when it is not to blame."""
+        own = np.array([self._at[c] for c in cells])
+        if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
+            return None  # quickly: most links are well
+        residual, others = self._bad.copy(), np.zeros(len(self._bad), dtype=bool)
+        for kind in np.unique(self._kind[own]):
+            of_kind = self._kind == kind
+            rest = of_kind.copy()
+            rest[own] = False
+            if rest.sum() < _FEWEST:
+                return None  # nothing to compare it with
+            residual[of_kind] -= np.median(self._bad[rest])
+            others |= rest
+        excess = residual[own]
+        effect = float(np.median(excess))
+        if effect <= log(1 + margin) or np.mean(excess > effect / 2) < _COVERED:
+            return None
+        scatter = max(self._own, 1.4826 * float(np.median(abs(residual[others]))))
+        count = int(others.sum())
+        # Medians of normal values vary by pi / 2 more than means.
+        error = scatter * sqrt(pi / 2 * (1 / len(own) + 1 / count))
+        p = min(1.0, tried * student_p(effect / error, count - 1))
+        if p >= (_SIGNIFICANT_LINK if unit.kind == "link" else _SIGNIFICANT):
+            return None
+        return float(abs(excess).sum() - abs(excess - effect).sum()), Worse(
+            unit=unit,
+            times=exp(effect),
+            low=exp(effect - 1.96 * error),
+            high=exp(effect + 1.96 * error),
+            value=float(np.median(self._values[own])),
+            typical=float(np.median(self._values[others])),
+            pairs=int((excess > effect / 2).sum()),
+            of=len(own),
+            p=p,
+        )

@@ -1,0 +1,233 @@
+"""Thresholds for acceptance, held against rows; how they are written is in `reports.analysis.expect_text`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from math import inf
+
+from busbar.errors import ReportError
+from reports.records.rows import Row
+from reports.records.shown import seconds, size_text
+from reports.statistics.quantities import of_limit
+
+__all__ = [
+    "COMPARE",
+    "FIELDS",
+    "METRICS",
+    "Bound",
+    "Expectation",
+    "Failure",
+    "Selector",
+    "check",
+    "parse_rate",
+    "parse_share",
+]
+
+COMPARE: Mapping[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+#: Units of rates, in bytes per second; a bare number is in GB/s.
+RATES: Mapping[str, float] = {
+    "GB/s": 1e9,
+    "MB/s": 1e6,
+    "TB/s": 1e12,
+    "GiB/s": float(1 << 30),
+    "MiB/s": float(1 << 20),
+    "Gbit/s": 1e9 / 8,
+    "": 1e9,
+}
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "ns": 1e-9}
+#: Figures: the field of a row, and the units in which they may be written.
+METRICS: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "busbw": ("busbw_bytes_per_s", RATES),
+    "algbw": ("algbw_bytes_per_s", RATES),
+    "time": ("time_s", _TIMES),
+    "min": ("min_s", _TIMES),
+    "max": ("max_s", _TIMES),
+    "p99": ("p99_s", _TIMES),
+    "wrong": ("wrong", {"": 1.0}),
+    "cv": ("cv", {"%": 0.01}),
+}
+#: What rows are selected by, beside their size.
+FIELDS = ("collective", "algorithm", "transport", "placement", "dtype", "op", "ranks")
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True)
+class Selector:
+    """One of the things that a row must be for a rule to speak of it; ``text`` as it was written.
+
+    ``name``: ``size`` or one of ``FIELDS``. ``bound``: the number that a size or a rank count is
+    compared with; else ``names``: patterns (``*``, ``?``) of which one must match (with ``!=`` none).
+    """
+
+    text: str
+    name: str
+    comparison: str
+    bound: int = 0
+    names: tuple[str, ...] = ()
+
+    def fits(self, row: Row) -> bool:
+        """Whether a row is so."""
+        value = _field(row, self.name)
+        if self.names:
+            matched = any(fnmatchcase(str(value), name) for name in self.names)
+            return matched == (self.comparison == "==")
+        return isinstance(value, int) and COMPARE[self.comparison](value, self.bound)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``value`` in bytes per second, seconds or a share; ``of_limit`` times the limit."""
+
+    comparison: str
+    value: float
+    of_limit: bool = False
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """A rule: what it speaks of, of which figure, and what that must keep, all of it."""
+
+    text: str
+    selectors: tuple[Selector, ...]
+    metric: str
+    bounds: tuple[Bound, ...]
+
+    def concerns(self, row: Row) -> bool:
+        """Whether a row is one that the rule speaks of."""
+        return all(selector.fits(row) for selector in self.selectors)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A row that does not keep a rule, or a rule that no row speaks to."""
+
+    expectation: Expectation
+    row: Row | None
+    text: str
+
+    @property
+    def nodes(self) -> str:
+        """Where it was measured."""
+        return ", ".join(self.row.run.hosts) if self.row and self.row.run.hosts else "unknown nodes"
+
+
+def _field(row: Row, name: str) -> str | int | None:
+    if name == "size":
+        return row.size if row.size is not None else row.message
+    value: str | int | None = getattr(row, name)
+    return value
+
+
+def parse_rate(text: str) -> float:
+    """``480GB/s`` or ``480`` as bytes per second. Raises ReportError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(\S*)", text.strip(), re.ASCII)
+    if not found or not 0 < float(found.group(1)) < inf or found.group(2) not in RATES:
+        raise ReportError(f"{text!r} is no rate; write 480GB/s")
+    return float(found.group(1)) * RATES[found.group(2)]
+
+
+def parse_share(text: str) -> float:
+    """``5%`` as 0.05. Raises ReportError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    if not found or float(found.group(1)) == inf:
+        raise ReportError(f"{text!r} is no share; write per cent, as 5%")
+    return float(found.group(1)) / 100
+
+
+def check(
+    expectations: Sequence[Expectation], rows: Sequence[Row], limit: float | None = None
+) -> list[Failure]:
+    """What is not kept. A rule that no row speaks to is not kept either: it would hide a lost test.
+
+    The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes per
+    second; without one a row's own measured limit is taken. Raises ReportError when a rule needs a
+    limit that is nowhere known.
+    """
+    failures = []
+    for rule in expectations:
+        mine = [r for r in rows if rule.concerns(r)]
+        failures += [Failure(rule, None, text) for text in _unspoken(rule, rows, mine)]
+        for row in mine:
+            texts = (_broken(rule, bound, row, limit) for bound in rule.bounds)
+            failures += [Failure(rule, row, text) for text in filter(None, texts)]
+    return failures
+
+
+def _unspoken(rule: Expectation, rows: Sequence[Row], mine: Sequence[Row]) -> list[str]:
+    """What a rule speaks of and no row is, with what there is instead."""
+    if not mine:
+        for selector in rule.selectors:
+            if not any(map(selector.fits, rows)):
+                there = _there_is(selector.name, rows)
+                return [f"no row is spoken of by {rule.text!r}: none has {selector.text} ({there})"]
+        return [f"no row is spoken of by {rule.text!r}: none has all of that"]
+    found = []
+    for selector in rule.selectors:
+        if selector.comparison == "==" and len(selector.names) > 1:
+            single = (replace(selector, names=(name,)) for name in selector.names)
+            lost = [one.names[0] for one in single if not any(map(one.fits, mine))]
+            found += [
+                f"no row with {selector.name}={n} is spoken of by {rule.text!r}" for n in lost
+            ]
+    return found
+
+
+def _there_is(name: str, rows: Iterable[Row]) -> str:
+    """The values that rows have, as far as they can be listed."""
+    values = {v for v in (_field(row, name) for row in rows) if v not in (None, "")}
+    if not values:
+        return f"no row says its {name}"
+    if name == "size":
+        sizes = [v for v in values if isinstance(v, int)]
+        return f"sizes are {size_text(min(sizes))} to {size_text(max(sizes))}"
+    listed = sorted(values, key=lambda v: (str(type(v)), v))
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return f"there is {', '.join(map(str, listed[:_MOST_NAMED]))}{more}"
+
+
+def _broken(rule: Expectation, bound: Bound, row: Row, limit: float | None) -> str:
+    """Why a row does not keep a bound of a rule; empty when it does."""
+    wanted = bound.value
+    value = getattr(row, METRICS[rule.metric][0])
+    if bound.of_limit and value is not None:
+        wanted *= _bound(rule, row, value, limit)
+    size = size_text(row.size if row.size is not None else row.message)
+    what = " ".join(w for w in (row.collective, row.algorithm, size, row.placement) if w)
+    if value is None:
+        return f"{what}: {rule.metric} is not known{': ' + row.skipped if row.skipped else ''}"
+    if COMPARE[bound.comparison](value, wanted):
+        return ""
+    shown = _shown(rule.metric)
+    return f"{what}: {rule.metric} is {shown(value)}, wanted {bound.comparison} {shown(wanted)}"
+
+
+def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> float:
+    """The limit in bytes per second: given, or what the row's rate would be in the least time."""
+    if limit:
+        return limit
+    if row.limit_s and row.time_s:
+        return value / of_limit(row.time_s, row.limit_s)
+    size = size_text(row.size if row.size is not None else row.message)
+    raise ReportError(
+        f"{rule.text!r} needs a limit, and none was measured at {size}; give --limit 480GB/s, or"
+        " select sizes that have one"
+    )
+
+
+def _shown(metric: str) -> Callable[[float], str]:
+    if METRICS[metric][1] is _TIMES:
+        return seconds
+    if metric == "cv":
+        return lambda v: f"{100 * v:.3g}%"
+    return (lambda v: f"{v:g}") if metric == "wrong" else (lambda v: f"{v / 1e9:.4g} GB/s")

@@ -1,0 +1,219 @@
+"""How expectations are written: ``allreduce,>=64M: busbw >= 0.8*limit``, one by one or as YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from busbar.errors import MissingLibrary, ReportError
+from reports.analysis.expect import FIELDS, METRICS, Bound, Expectation, Selector, parse_rate
+from reports.readers import names
+
+if TYPE_CHECKING:
+    from yaml import Node
+
+__all__ = ["from_file", "parse"]
+
+T = TypeVar("T")
+
+_OPERATOR = r">=|<=|==|!=|≥|≤|>|<|="
+_ALSO = {"=": "==", "≥": ">=", "≤": "<="}
+_FLIPPED = {">=": "<=", "<=": ">=", ">": "<", "<": ">", "==": "==", "!=": "!="}
+_NUMBER = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?"
+_BYTES = r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?"
+_SIZE = re.compile(rf"(?:size\s*)?({_OPERATOR})\s*{_BYTES}|{_BYTES}", re.IGNORECASE | re.ASCII)
+_RANGE = re.compile(
+    rf"(?:size\s*=?=?\s*)?{_BYTES}\s*(?:\.\.|-)\s*{_BYTES}", re.IGNORECASE | re.ASCII
+)
+_FIELD = re.compile(rf"({'|'.join(FIELDS)})\s*({_OPERATOR})\s*(.+)")
+_RANKS = re.compile(r"(\d{1,9}) ranks?", re.ASCII)
+_BETWEEN = re.compile(r"(\w+)\s+between\s+(.+?)\s+and\s+(.+)")
+_PLAIN = re.compile(rf"({_NUMBER})\s*([^\s\d*]*)", re.ASCII)
+_LIMIT = re.compile(rf"({_NUMBER})?\s*(%?)\s*(?:\*|of)?\s*limit|limit\s*\*\s*({_NUMBER})", re.ASCII)
+_ALIASES = {"latency": "time", "median": "time"}
+_UNITS = {"µs": "us", "μs": "us", "Gb/s": "Gbit/s", "Gbps": "Gbit/s"}
+_PLACES = {"in": "in", "out": "out", "in-place": "in", "out-of-place": "out"}
+_PLACES |= {"inplace": "in", "outofplace": "out"}
+_EXAMPLE = "'allreduce,>=64M: busbw >= 0.8*limit'"
+_MOST_SIZE = 1 << 62
+_MOST_BYTES = 1 << 20
+_MOST_SAID = 400
+
+
+def parse(text: str) -> Expectation:
+    """A rule from its text. Raises ReportError that says which part is not understood."""
+    selectors, _, rule = text.rpartition(":")
+    try:
+        metric, bounds = _rule(rule.strip())
+        parts = filter(None, (p.strip() for p in selectors.split(",")))
+        found = tuple(one for part in parts for one in _selectors(part))
+    except ValueError as error:
+        raise ReportError(f"--expect {text!r}: {error}") from None
+    return Expectation(text, found, metric, bounds)
+
+
+def _rule(text: str) -> tuple[str, tuple[Bound, ...]]:
+    """Figure and bounds of what stands behind the colon. Raises ValueError."""
+    between = _BETWEEN.fullmatch(text)
+    if between:
+        metric = _metric(between.group(1))
+        sides = ((">=", between.group(2)), ("<=", between.group(3)))
+        return metric, tuple(_bound(metric, *side) for side in sides)
+    parts = [p.strip() for p in re.split(f"({_OPERATOR})", text)]
+    signs = [_ALSO.get(p, p) for p in parts[1::2]]
+    if len(parts) == 3 and not re.fullmatch(r"[A-Za-z]\w*", parts[0]):
+        parts, signs = parts[::-1], [_FLIPPED[signs[0]]]
+    if len(parts) == 3:
+        metric = _metric(parts[0])
+        return metric, (_bound(metric, signs[0], parts[2]),)
+    if len(parts) == 5:
+        metric = _metric(parts[2])
+        low = _bound(metric, _FLIPPED[signs[0]], parts[0])
+        return metric, (low, _bound(metric, signs[1], parts[4]))
+    raise ValueError(f"write SELECTORS: FIGURE >= VALUE, for example {_EXAMPLE}")
+
+
+def _metric(text: str) -> str:
+    metric = _ALIASES.get(text, text)
+    if metric not in METRICS:
+        raise ValueError(f"no figure {text!r}; there are {', '.join(METRICS)}")
+    return metric
+
+
+def _bound(metric: str, comparison: str, text: str) -> Bound:
+    """What a figure is held against: a number with its unit, or a share of the limit."""
+    limit = _LIMIT.fullmatch(text)
+    if limit:
+        if metric not in ("busbw", "algbw"):
+            raise ValueError("a limit goes with busbw or algbw")
+        share = float(limit.group(1) or limit.group(3) or 1)
+        return Bound(comparison, share / 100 if limit.group(2) else share, True)
+    if "limit" in text:
+        raise ValueError(f"{text!r} is no share of the limit; write 0.8*limit")
+    found = _PLAIN.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no number" if text else "a number is missing")
+    units = METRICS[metric][1]
+    scale = units.get(_UNITS.get(found.group(2), found.group(2)))
+    if scale is None:
+        listed = " or ".join(u for u in units if u) or "no unit"
+        raise ValueError(f"{metric} is in {listed}, not {found.group(2) or 'a bare number'}")
+    value = float(found.group(1)) * scale
+    if not isfinite(value):
+        raise ValueError(f"{text!r} is no finite number")
+    return Bound(comparison, value)
+
+
+def _selectors(part: str) -> Iterator[Selector]:
+    """What one part between commas selects. Raises ValueError."""
+    range_, size, field = _RANGE.fullmatch(part), _SIZE.fullmatch(part), _FIELD.fullmatch(part)
+    ranks = _RANKS.fullmatch(part)
+    if range_:
+        yield Selector(part, "size", ">=", _bytes(*range_.groups()[:2]))
+        yield Selector(part, "size", "<=", _bytes(*range_.groups()[2:]))
+    elif size:
+        sign, *compared = size.groups()
+        number, unit = compared[:2] if sign else compared[2:]
+        yield Selector(part, "size", _ALSO.get(sign, sign) if sign else "==", _bytes(number, unit))
+    elif ranks:
+        yield Selector(part, "ranks", "==", int(ranks.group(1)))
+    elif field:
+        name, sign, value = field.groups()
+        yield _of_field(part, name, _ALSO.get(sign, sign), value.strip())
+    elif part.lower() in _PLACES:
+        yield Selector(part, "placement", "==", names=(_PLACES[part.lower()],))
+    elif re.fullmatch(r"[\w*?|]+", part):
+        yield _of_field(part, "collective", "==", part)
+    else:
+        raise ValueError(
+            f"{part!r} selects nothing; use a collective, a size such as >=64M or 1K..64M, in-place,"
+            f" or {', '.join(FIELDS)} with ="
+        )
+
+
+def _bytes(number: str, unit: str) -> int:
+    """Bytes of ``64``, ``K``; units are binary, as everywhere. Raises ValueError."""
+    value = float(number) * (1 << 10 * " KMGT".index(unit.upper() or " "))
+    if value > _MOST_SIZE or value != int(value):
+        raise ValueError(f"{number}{unit} are no bytes")
+    return int(value)
+
+
+def _of_field(text: str, name: str, comparison: str, value: str) -> Selector:
+    """A selector of a name, or of a rank count. Raises ValueError."""
+    if name == "ranks" and re.fullmatch(r"\d{1,9}", value, re.ASCII):
+        return Selector(text, name, comparison, int(value))
+    if comparison not in ("==", "!=") or (name == "ranks" and "|" not in value):
+        what = "a number" if name == "ranks" else "= or !="
+        raise ValueError(f"{text!r} selects nothing; {name} goes with {what}")
+    alternatives = tuple(_named(name, one.strip()) for one in value.split("|"))
+    return Selector(text, name, comparison, names=alternatives)
+
+
+def _named(name: str, value: str) -> str:
+    """A name as rows have it: ``all_reduce_perf`` is ``allreduce``, ``in-place`` is ``in``."""
+    if name == "collective":
+        return value.lower() if "*" in value or "?" in value else names.collective(value)
+    if name == "dtype":
+        return names.dtype(value)
+    return _PLACES.get(value.lower(), value) if name == "placement" else value
+
+
+def from_file(path: Path) -> tuple[list[Expectation], float | None]:
+    """Rules, and a limit, from YAML: a list of rules, or ``expect:`` and ``limit:``.
+
+    A rule without quotes is one too, although YAML takes its colon for a key's. Raises ReportError
+    that names file and line.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise MissingLibrary("PyYAML", str(path)) from None
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
+            raise ReportError(f"{path}: more than {_MOST_BYTES} bytes; no list of rules is")
+        # Nodes know their lines. Aliases are shared, never multiplied, and no tag builds anything.
+        root = yaml.compose(data, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ReportError(f"{path}{line}: no YAML: {error.problem or error.context}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise ReportError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+    limit, rules = None, root
+    if isinstance(root, yaml.MappingNode):
+        for key, _ in root.value:
+            if key.value not in ("expect", "limit"):
+                raise ReportError(f"{_place(path, key)}: {key.value!r} is neither expect nor limit")
+        parts = {key.value: value for key, value in root.value}
+        rules = parts.get("expect")
+        limit = _read(path, parts["limit"], parse_rate) if "limit" in parts else None
+    if not isinstance(rules, yaml.SequenceNode) or not rules.value:
+        where = _place(path, rules or root)
+        raise ReportError(f"{where}: a list of rules is wanted, such as - {_EXAMPLE}")
+    return [_read(path, node, parse) for node in rules.value], limit
+
+
+def _place(path: Path, node: Node | None) -> str:
+    return f"{path}:{node.start_mark.line + 1}" if node is not None else str(path)
+
+
+def _read(path: Path, node: Node, reader: Callable[[str], T]) -> T:
+    """What a reader makes of a text in YAML, or of a rule whose colon made a key of its first part."""
+    text = node.value
+    if isinstance(text, list) and len(text) == 1 and isinstance(text[0], tuple):
+        key, value = text[0]
+        text = f"{key.value}: {value.value}"
+    if not isinstance(text, str):
+        raise ReportError(f"{_place(path, node)}: a rule is one text, such as {_EXAMPLE}")
+    try:
+        return reader(text)
+    except ReportError as error:
+        why = str(error).removeprefix("--expect ")
+        cut = f"{why[:_MOST_SAID]}…" if len(why) > _MOST_SAID else why
+        raise ReportError(f"{_place(path, node)}: {cut}") from None

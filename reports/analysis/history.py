@@ -1,0 +1,130 @@
+"""Many runs in their order: a series for everything measured, and where it changed. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from busbar.errors import ReportError
+from busbar.statistics import interval
+from reports.analysis.compare import Difference, Key, by_key, differences, samples
+from reports.records.rows import Row
+from reports.statistics.changes import Alarm, Cut, alarms, cuts
+
+__all__ = ["Event", "History", "Point", "Series", "events", "history", "in_order"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one run found: the median of its iterations in seconds with its 95 % interval.
+
+    Of a run with several rows of one kind all iterations together; without raw times the median of
+    the figures (seconds, or seconds per byte where there are only rates), and no interval.
+    """
+
+    run: int
+    value: float
+    low: float | None
+    high: float | None
+    iterations: int
+
+
+@dataclass(frozen=True)
+class Series:
+    """Everything that measured the same, in the order of the runs; ``row``: its latest.
+
+    ``cuts``: where it changed, places in ``points``. ``alarm``: the last points are out of the
+    ordinary, but too few yet to be a change.
+    """
+
+    row: Row
+    points: tuple[Point, ...]
+    cuts: tuple[Cut, ...]
+    alarm: Alarm | None
+
+
+@dataclass(frozen=True)
+class History:
+    """``differing``: by run, what it does not share with the run before."""
+
+    runs: tuple[str, ...]
+    series: tuple[Series, ...]
+    differing: Mapping[int, tuple[Difference, ...]]
+
+
+@dataclass(frozen=True)
+class Event:
+    """All that changed with one run: (series, ratio, p); ``sure`` is False for alarms."""
+
+    run: int
+    changes: tuple[tuple[Series, float, float], ...]
+    sure: bool
+
+
+def in_order(
+    runs: Sequence[tuple[str, Sequence[Row]]],
+) -> list[tuple[str, Sequence[Row]]]:
+    """Runs in the order in which they were started; as given where one does not say when."""
+    started = [
+        str(rows[0].run.environment.get("started", "")) if len(rows) else "" for _, rows in runs
+    ]
+    if not all(started):
+        return list(runs)
+    # Records write UTC to the second, of which the text has the order of the time.
+    return [runs[i] for i in sorted(range(len(runs)), key=lambda i: started[i])]
+
+
+def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:
+    """The series of runs (name, rows) given in their order, see `reports.statistics.changes` for the method.
+
+    Raises ReportError for fewer than two runs, or when no two of them measured the same.
+    """
+    if len(runs) < 2:
+        raise ReportError("a history needs two runs at least, in their order")
+    points: dict[Key, list[Point]] = {}
+    latest: dict[Key, Row] = {}
+    for number, (_, rows) in enumerate(runs):
+        for key, mine in by_key(rows).items():
+            points.setdefault(key, []).append(_point(number, mine))
+            latest[key] = mine[-1]
+    points = {key: found for key, found in points.items() if len(found) > 1}
+    if not points:
+        raise ReportError("no two of these runs measured the same")
+    values = [[(p.run, p.value) for p in found] for found in points.values()]
+    changed = cuts(values, noise)
+    alarmed = {alarm.series: alarm for alarm in alarms(values, changed, noise)}
+    series = tuple(
+        Series(latest[key], tuple(found), tuple(changed[n]), alarmed.get(n))
+        for n, (key, found) in enumerate(points.items())
+    )
+    pairs = pairwise(runs)
+    differing = {
+        n: tuple(found)
+        for n, ((_, before), (_, after)) in enumerate(pairs, 1)
+        if (found := differences(before, after))
+    }
+    return History(tuple(name for name, _ in runs), series, differing)
+
+
+def _point(run: int, rows: Sequence[Row]) -> Point:
+    values = [t for one in samples(rows) for t in one]
+    low, high = (interval(values) if rows[0].times_s else None) or (None, None)
+    return Point(run, float(np.median(values)), low, high, len(values))
+
+
+def events(h: History) -> list[Event]:
+    """What changed by the run with which it did, in order; alarms of a run after its changes."""
+    sure: dict[int, list[tuple[Series, float, float]]] = {}
+    open_: dict[int, list[tuple[Series, float, float]]] = {}
+    for s in h.series:
+        for cut in s.cuts:
+            sure.setdefault(s.points[cut.at].run, []).append((s, cut.ratio, cut.p))
+        if s.alarm is not None:
+            first = s.points[len(s.points) - s.alarm.runs].run
+            open_.setdefault(first, []).append((s, s.alarm.ratio, s.alarm.p))
+    found = [Event(run, tuple(changes), True) for run, changes in sure.items()]
+    found += [Event(run, tuple(changes), False) for run, changes in open_.items()]
+    return sorted(found, key=lambda e: (e.run, not e.sure))

@@ -1,0 +1,246 @@
+"""The textbook's comparison: parameter server and ring over ranks P and size n, measured and predicted.
+
+A parameter server's port carries 2n(P−1) bytes, which grows with P; a ring rank's 2n(P−1)/P each way,
+which hardly does (Patarasuk, Yuan 2009), nor does that of a server whose vector is shared out among all
+ranks. The same is counted from the schedules; and each measured curve stands beside the textbook's
+shape at the curve's own rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from busbar.errors import ReportError
+from busbar.statistics import interval
+from collectives.schedule.catalogue import draft, spec
+from collectives.schedule.cost import cost
+from reports.analysis.growth import Growth, Verdict, grown, verdict
+from reports.records.rows import Row
+
+__all__ = ["ALGORITHMS", "FORMULAS", "VOLUMES", "Cell", "Comparison", "Predict", "compare"]
+
+ALGORITHMS = ("ps", "ring", "sharded_ps")
+FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
+#: Bytes through the busiest port in units of n, by the textbook, from P.
+VOLUMES: Mapping[str, Callable[[int], float]] = {
+    "ps": lambda p: 2.0 * (p - 1),
+    "ring": lambda p: 2.0 * (p - 1) / p,
+    "sharded_ps": lambda p: 2.0 * (p - 1) / p,
+}
+Predict = Callable[[str, int, Sequence[int]], Sequence[float | None]]
+Measured = Mapping[tuple[str, int, int], Sequence[Row]]
+"""Rows by algorithm, ranks and size; several where it was measured several times."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One algorithm, rank count and size; seconds, None where unknown. ``low``, ``high``: 95 %.
+
+    ``volume``: bytes through the busiest port in units of n by the textbook, ``counted`` by the
+    schedule. ``over_ranks``, ``over_sizes``: the time of that volume at the rate of the curve that
+    this is a point of: all rank counts at this size, all sizes on so many ranks.
+    """
+
+    algorithm: str
+    ranks: int
+    size: int
+    volume: float
+    counted: float
+    measured: float | None = None
+    low: float | None = None
+    high: float | None = None
+    predicted: float | None = None
+    over_ranks: float | None = None
+    over_sizes: float | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes per second that went through the busiest port, had it been what time goes with."""
+        return self.volume * self.size / self.measured if self.measured else None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All cells; how each algorithm's time grows with P at each size; the verdict on the law.
+
+    ``verdict`` is None where nothing was measured; ``notes``: what was left out.
+    """
+
+    cells: tuple[Cell, ...]
+    growths: tuple[Growth, ...] = ()
+    verdict: Verdict | None = None
+    notes: tuple[str, ...] = ()
+
+    def of(
+        self, algorithm: str, *, ranks: int | None = None, size: int | None = None
+    ) -> list[Cell]:
+        """Cells of an algorithm, of one rank count or size if given, by ranks and size."""
+        return sorted(
+            (
+                c
+                for c in self.cells
+                if c.algorithm == algorithm and ranks in (None, c.ranks) and size in (None, c.size)
+            ),
+            key=lambda c: (c.ranks, c.size),
+        )
+
+    def growth(self, cell: Cell) -> tuple[float | None, float | None]:
+        """How many times the time of the fewest ranks at this size it takes: measured, by volume."""
+        first = self.of(cell.algorithm, size=cell.size)[0]
+        by_volume = cell.volume / first.volume if first.volume else None
+        if not cell.measured or not first.measured:
+            return None, by_volume
+        return cell.measured / first.measured, by_volume
+
+
+def compare(
+    rows: Sequence[Row], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
+) -> Comparison:
+    """The comparison for what was measured (all-reduce by `ALGORITHMS`) and the ranks and sizes given.
+
+    ``predict(algorithm, ranks, sizes)`` gives seconds. Where rows have both placements the one out of
+    place counts, of several transports the one with the most rows, and rows whose work was shared
+    only where there are no others. Raises ReportError where there is neither a row of these nor a
+    rank count.
+    """
+    measured, notes = _measured(rows)
+    if rows and not measured:
+        raise ReportError(
+            "no all-reduce by ps, ring or sharded_ps in it; run python -m bench.allreduce"
+            " -A ps,ring,sharded_ps --ranks 2,4,8,16"
+        )
+    counts = sorted({*ranks, *(key[1] for key in measured)})
+    every = sorted({*sizes, *(key[2] for key in measured)})
+    if not counts or not every:
+        raise ReportError("nothing to compare: give a RUN, or -n RANKS")
+    over_ranks, over_sizes = _rates(measured)
+    cells = []
+    for name in ALGORITHMS:
+        for p in counts:
+            counted = _counted(name, p)
+            for size, time in zip(every, predict(name, p, every), strict=True):
+                found = measured.get((name, p, size))
+                if found is None and rows and p not in ranks:
+                    continue
+                volume = VOLUMES[name](p)
+                rates = (over_ranks.get((name, size)), over_sizes.get((name, p)))
+                lines = (volume * size / rate if rate else None for rate in rates)
+                times = _times(found) if found else (None, None, None)
+                cells.append(Cell(name, p, size, volume, counted, *times, time, *lines))
+    growths = _growths(measured)
+    return Comparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
+
+
+def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
+    """What counts, by what it measured; and what was left out, in words."""
+    mine = [
+        r
+        for r in rows
+        if r.collective == "allreduce" and r.algorithm in ALGORITHMS
+        if r.time_s and r.size and (r.ranks or 0) > 1
+    ]
+    transports = [r.transport for r in mine]
+    chosen = max(transports, key=transports.count, default="")
+    notes = []
+    if set(transports) - {chosen}:
+        others = len(mine) - transports.count(chosen)
+        notes.append(f"{others} rows of other transports than {chosen} are left out")
+    found: dict[tuple[str, int, int], list[Row]] = {}
+    for r in mine:
+        if r.transport == chosen:
+            found.setdefault((r.algorithm, r.ranks or 0, r.size or 0), []).append(r)
+    return {key: _best(some) for key, some in found.items()}, notes
+
+
+def _best(rows: Sequence[Row]) -> list[Row]:
+    """Of rows that measured the same those that are worth most: own work, then out of place."""
+    worth = min((r.worksharing, r.placement != "out") for r in rows)
+    return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
+
+
+def _samples(rows: Sequence[Row]) -> list[Sequence[float]]:
+    return [r.times_s or (r.time_s or 0.0,) for r in rows]
+
+
+def _times(rows: Sequence[Row]) -> tuple[float | None, float | None, float | None]:
+    """Time and its interval: a row's own, or of several rows' iterations together."""
+    if len(rows) == 1:
+        return rows[0].time_s, rows[0].low_s, rows[0].high_s
+    values = [t for one in _samples(rows) for t in one]
+    return float(np.median(values)), *(interval(values) or (None, None))
+
+
+_Rates = dict[tuple[str, int], float]
+
+
+def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
+    """The rate (bytes per second) of each curve: by algorithm and size over ranks, and by ranks over sizes.
+
+    The median of volume over time of its points; over sizes of the larger half of them, since
+    latency is no part of the textbook's volumes and small sizes would say nothing of them.
+    """
+    rates = {
+        (name, p, size): VOLUMES[name](p) * size / (_times(rows)[0] or 1.0)
+        for (name, p, size), rows in measured.items()
+    }
+    by_size: dict[tuple[str, int], list[float]] = {}
+    by_ranks: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for (name, p, size), rate in rates.items():
+        by_size.setdefault((name, size), []).append(rate)
+        by_ranks.setdefault((name, p), []).append((size, rate))
+    over_sizes = {}
+    for key, points in by_ranks.items():
+        middle = float(np.median([size for size, _ in points]))
+        over_sizes[key] = float(np.median([rate for size, rate in points if size >= middle]))
+    return {key: float(np.median(found)) for key, found in by_size.items()}, over_sizes
+
+
+def _growths(measured: Measured) -> tuple[Growth, ...]:
+    """Of every algorithm and size, by algorithm and size; over all rank counts."""
+    found = []
+    for name in ALGORITHMS:
+        for size in sorted({key[2] for key in measured if key[0] == name}):
+            points = {
+                p: _samples(rows) for (a, p, s), rows in measured.items() if (a, s) == (name, size)
+            }
+            one = grown(name, size, points, VOLUMES[name])
+            found += [one] if one is not None else []
+    return tuple(found)
+
+
+def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
+    """The verdict at the largest size that the most algorithms have over the most rank counts.
+
+    Rank counts that share cores are left out where two others are there: they would only blur what
+    those show.
+    """
+    if not measured:
+        return None
+    known = [(name, size) for name, _, size in measured]
+    size = max({s for _, s in known}, key=lambda s: (sum(k[1] == s for k in known), s))
+    mine = {key: rows for key, rows in measured.items() if key[2] == size}
+    names = list(dict.fromkeys(key[0] for key in mine))
+    shared = [p for p in {key[1] for key in mine} if all((name, p, size) in mine for name in names)]
+    free = [p for p in shared if not any(r.oversubscribed for n in names for r in mine[n, p, size])]
+    counts = sorted(free if len(free) > 1 else shared)
+    if counts == sorted({p for _, p, s in mine}):
+        chosen = [one for one in growths if one.size == size]
+    else:
+        found = (
+            grown(name, size, {p: _samples(mine[name, p, size]) for p in counts}, VOLUMES[name])
+            for name in names
+        )
+        chosen = [one for one in found if one is not None]
+    return verdict(chosen, [r for name in names for p in counts for r in mine[name, p, size]])
+
+
+def _counted(name: str, ranks: int) -> float:
+    """What the schedule itself carries through its busiest port, in units of n.
+
+    For the parameter server both ways together, for the others each way, as in the textbook.
+    """
+    found = cost(draft("allreduce", name, ranks), spec("allreduce"))
+    return found.out + found.into if name == "ps" else max(found.out, found.into)

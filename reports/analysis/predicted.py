@@ -1,0 +1,178 @@
+"""What a measured row should have taken: predictions of a fit, to stand beside measurements.
+
+The one door from reports to the cost model. A row of a library has no schedule, so it has no
+prediction here; for NCCL on GPUs there is its own published model (`nccl_system`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from busbar import sizes as counts
+from busbar.errors import BusbarError, ReportError
+from collectives.model import nccl
+from collectives.model.fitfile import Fit, digest
+from collectives.model.fitfile import read as read_fit
+from collectives.model.given import given
+from collectives.model.predict import seconds
+from collectives.model.rows import Predictor
+from collectives.schedule.catalogue import draft, spec
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.tables.show import Expected
+
+__all__ = [
+    "beside",
+    "nccl_seconds",
+    "nccl_system",
+    "open_fit",
+    "open_machine",
+    "predict",
+    "predictions",
+    "rank_counts",
+    "sources",
+    "sweep_sizes",
+]
+
+
+def open_fit(path: Path) -> Fit:
+    """The fit of a file. Raises ReportError naming it."""
+    try:
+        return read_fit(path)
+    except BusbarError as error:
+        raise ReportError(str(error)) from None
+
+
+def open_machine(
+    path: Path | None, *, assume: bool
+) -> tuple[Callable[[str, int, Sequence[int]], Sequence[float | None]], Callable[[], list[str]]]:
+    """A function (all-reduce algorithm, ranks, sizes) to seconds, and one that says on what costs.
+
+    By a fit; where there is none by an assumed network if ``assume``, else not at all. Raises
+    ReportError naming the fit.
+    """
+    if path is None and not assume:
+        return lambda name, ranks, sizes: [None] * len(sizes), list
+    if path is None:
+        priced, notes = given(None, None, 2)
+
+        def assumed(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
+            schedule = draft("allreduce", name, ranks)
+            return [float(t) for t in seconds(schedule, spec("allreduce"), priced, sizes)]
+
+        return assumed, lambda: notes
+    predictor = Predictor(open_fit(path))
+    asked: list[int] = []
+
+    def fitted(name: str, ranks: int, sizes: Sequence[int]) -> Sequence[float | None]:
+        asked.append(ranks)
+        return predictor.seconds("allreduce", name, ranks, sizes)
+
+    return fitted, lambda: [line for ranks in asked for line in predictor.machine(ranks)[1]]
+
+
+def rank_counts(text: str, most: int) -> list[int]:
+    """The rank counts of ``2-8,16``, none of an empty text. Raises ReportError."""
+    try:
+        return counts.ranks(text, most) if text else []
+    except BusbarError as error:
+        raise ReportError(str(error)) from None
+
+
+def sweep_sizes(low: str, high: str, factor: float) -> list[int]:
+    """The sizes from one to the other. Raises ReportError."""
+    try:
+        return counts.sweep(
+            counts.parse_size(low), counts.parse_size(high), factor=factor, step=None
+        )
+    except BusbarError as error:
+        raise ReportError(str(error)) from None
+
+
+def predict(result: Result, fit: Fit) -> float | None:
+    """Predicted seconds of a row; None for a library's, and for what has no schedule here."""
+    return Predictor(fit).seconds(
+        result.collective,
+        result.algorithm,
+        result.ranks,
+        [result.size],
+        dtype=result.dtype,
+        root=max(0, result.root),
+        parameters=tuple(sorted((k, _hashable(v)) for k, v in result.parameters.items())),
+        in_place=result.out is None,
+    )[0]
+
+
+def predictions(rows: Sequence[Row], fit: Fit) -> list[float | None]:
+    """Predicted seconds of each row, None where there is none. Rows of one schedule go together."""
+    found: list[float | None] = [None] * len(rows)
+    predictor = Predictor(fit)
+    groups: dict[tuple[str, str, int, str, int, bool], list[int]] = {}
+    for i, row in enumerate(rows):
+        if row.ranks is not None and row.size is not None and row.algorithm:
+            words = (row.collective, row.algorithm, row.ranks, row.dtype, max(0, row.root or 0))
+            groups.setdefault((*words, row.placement.startswith("in")), []).append(i)
+    for (collective, algorithm, ranks, dtype, root, inside), places in groups.items():
+        sizes = [rows[i].size or 0 for i in places]
+        times = predictor.seconds(
+            collective, algorithm, ranks, sizes, dtype=dtype, root=root, in_place=inside
+        )
+        for i, time in zip(places, times, strict=True):
+            found[i] = time
+    return found
+
+
+def _hashable(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
+    """What to show beside each of these rows: its prediction, and the bound on any algorithm's time.
+
+    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound at
+    most.
+    """
+    transports = {costs.transport for costs in fit.costs}
+    mine = [row for row in rows if row.transport in transports or row.algorithm == "library"]
+    predictor = Predictor(fit)
+    found = {
+        id(row): Expected(time, predictor.bound(row.collective, row.ranks, row.size))
+        for row, time in zip(mine, predictions(mine, fit), strict=True)
+    }
+    return lambda row: found.get(id(row), Expected())
+
+
+def sources(path: Path) -> set[str]:
+    """SHA-256 of a file, or of every file in a run directory: what a fit would remember it by."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    try:
+        return {digest(file.read_bytes()) for file in files if file.is_file()}
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def nccl_system(log: Path, sm: int, ranks: int, nodes: int) -> nccl.System:
+    """The system that NCCL's log of its graphs describes. Raises ReportError naming the file."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ReportError(f"{log}: cannot be read: {error.strerror}") from None
+    graphs = nccl.graphs(text)
+    if not graphs:
+        raise ReportError(
+            f"{log}: no line 'Pattern …, nChannels …'; run with NCCL_DEBUG=INFO"
+            " NCCL_DEBUG_SUBSYS=GRAPH"
+        )
+    return nccl.System(sm, ranks, graphs, nodes)
+
+
+def nccl_seconds(row: Row, system: nccl.System) -> float | None:
+    """What NCCL's model says of a row; None for a collective that the model does not have."""
+    if row.size is None:
+        return None
+    try:
+        found = nccl.predict(system, row.collective, row.size)
+    except BusbarError:
+        return None
+    return None if found is None else found[0]

@@ -1,0 +1,291 @@
+"""Hoefler and Belli's twelve rules held against what is reported: kept, not kept, does not apply.
+
+T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems: Twelve ways to tell the
+masses when reporting performance results", SC'15, https://doi.org/10.1145/2807591.2807644. Every
+verdict follows from the rows at hand; none is fixed. The titles are ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reports.records.rows import Row, Run, listed
+
+__all__ = ["Rule", "State", "checklist", "in_one_line"]
+
+State = Literal["kept", "not kept", "does not apply"]
+Verdict = tuple[State, str]
+
+_KEPT: State = "kept"
+_BROKEN: State = "not kept"
+_NONE: State = "does not apply"
+_LIBRARY = "library"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One of the rules, 1 to 12; ``title`` says what it asks for and ``why`` what was found."""
+
+    number: int
+    title: str
+    state: State
+    why: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.number}. {self.title}: {self.state}: {self.why}"
+
+
+def checklist(
+    rows: Sequence[Row], *, limit: float | None = None, words: Sequence[str] = ()
+) -> tuple[Rule, ...]:
+    """The twelve rules, in their order, for a report that shows these rows.
+
+    ``limit``: a bound in bytes per second that the report draws or holds the rows against, beside
+    those in the rows themselves. ``words``: the verdicts of ``reports.analysis.compare`` when the report is
+    a comparison. Without rows nothing applies.
+    """
+    facts = _Facts(rows, limit, words)
+    return tuple(
+        Rule(number, title, *(check(facts) if facts.timed else (_NONE, "nothing was timed")))
+        for number, (title, check) in enumerate(_RULES, 1)
+    )
+
+
+def in_one_line(rules: Iterable[Rule]) -> str:
+    """The numbers of the rules that are kept, that are not, and that do not apply."""
+    rules = tuple(rules)
+    parts = []
+    for state in (_KEPT, _BROKEN, _NONE):
+        numbers = [str(r.number) for r in rules if r.state == state]
+        if numbers:
+            parts.append(f"{state} {' '.join(numbers)}")
+    return "Rules of Hoefler and Belli (SC'15): " + "; ".join(parts)
+
+
+class _Facts:
+    """What the rules ask the rows for."""
+
+    def __init__(self, rows: Sequence[Row], limit: float | None, words: Sequence[str]) -> None:
+        self.rows, self.limit, self.words = rows, limit, words
+        self.timed = [r for r in rows if r.time_s or r.algbw_bytes_per_s]
+        self.runs: list[Run] = list({id(r.run): r.run for r in rows}.values())
+
+    def settings(self, *left_out: str) -> list[list[Row]]:
+        """Timed rows that differ in nothing, or at most in what is left out."""
+        names = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root")
+        kept = [n for n in (*names, "placement") if n not in left_out]
+        groups: dict[tuple[object, ...], list[Row]] = {}
+        for r in self.timed:
+            groups.setdefault(tuple(getattr(r, n) for n in kept), []).append(r)
+        return list(groups.values())
+
+    def against_library(self) -> list[list[Row]]:
+        """Settings in which algorithms stand beside a library's own collective."""
+        groups = self.settings("algorithm", "transport")
+        return [g for g in groups if {r.algorithm for r in g} > {_LIBRARY}]
+
+    def scaled(self) -> list[list[Row]]:
+        """Settings that were measured on several numbers of ranks."""
+        groups = self.settings("ranks")
+        return [g for g in groups if len({r.ranks for r in g if r.ranks}) > 1]
+
+
+def _count(n: int, of: int, what: str) -> str:
+    return f"{what} of all {of} rows" if n == of else f"{what} of {n} of {of} rows"
+
+
+def _base(f: _Facts) -> Verdict:
+    scaled, library = f.scaled(), f.against_library()
+    if not scaled and not library:
+        return _NONE, "no speed-up is shown: one number of ranks, and no library beside algorithms"
+    found, state = [], _KEPT
+    if library:
+        found.append("the library's own collective is the base, with its times")
+    if scaled:
+        least = max(min(r.ranks for r in g if r.ranks) for g in scaled)
+        if least > 1:
+            state = _BROKEN
+            found.append(f"several numbers of ranks, but none of 1: the base would be {least}")
+        else:
+            found.append("1 rank of the same algorithm is the base, with its times")
+    return state, "; ".join(found)
+
+
+def _left_out(f: _Facts) -> Verdict:
+    silent = [r for r in f.rows if not r.skipped and not (r.time_s or r.algbw_bytes_per_s)]
+    if silent:
+        return _BROKEN, _count(len(silent), len(f.rows), "no figure and no reason")
+    unused = list(dict.fromkeys(filter(None, map(_unused, f.runs))))
+    if unused:
+        return _BROKEN, "; ".join(unused)
+    skipped = sum(bool(r.skipped) for r in f.rows)
+    said = f"{skipped} rows were skipped, each with its reason" if skipped else "no row was skipped"
+    return _KEPT, f"{said}; every CPU had a rank"
+
+
+def _unused(run: Run) -> str:
+    """What of a machine a run left idle, without a reason on record; empty when nothing."""
+    environment = run.environment
+    ranks, cpus = listed(environment.get("ranks_per_node")), environment.get("cpus")
+    mapping = environment.get("mapping")
+    if isinstance(mapping, dict) and any(listed(mapping.get("gpu"))):
+        return "the record does not say how many GPUs a node has beside those used"
+    if not ranks or not all(isinstance(n, int) for n in (*ranks, cpus)):
+        return "the log does not say what there was to use"
+    if min(ranks) < cpus:
+        return f"{min(ranks)} ranks on {cpus} CPUs of a node, and no reason is recorded"
+    return ""
+
+
+def _means(f: _Facts) -> Verdict:
+    bare = [r for r in f.timed if not r.time_s]
+    if bare:
+        return _BROKEN, _count(len(bare), len(f.timed), "only rates, averaged nobody knows how,")
+    kinds = Counter(r.statistic for r in f.timed)
+    said = ", ".join(f"{kind} in {n} rows" for kind, n in kinds.items())
+    return _KEPT, f"times are summarised ({said}); rates follow from that time and are not averaged"
+
+
+def _ratios(f: _Facts) -> Verdict:
+    groups = [*f.scaled(), *f.against_library()]
+    if not groups and not f.words:
+        return _NONE, "no ratio is shown"
+    bare = sum(not r.time_s for g in groups for r in g)
+    if bare:
+        return _BROKEN, f"{bare} rows of ratios have no time that they could be traced to"
+    return _KEPT, "ratios stand row by row beside their times; none is averaged"
+
+
+def _intervals(f: _Facts) -> Verdict:
+    bare = [r for r in f.timed if r.low_s is None or r.high_s is None]
+    if not bare:
+        return _KEPT, f"95 % interval of the median in all {len(f.timed)} rows"
+    raw = sum(not r.times_s for r in bare)
+    reasons = []
+    if raw:
+        reasons.append(f"{raw} have no raw times")
+    if len(bare) - raw:
+        reasons.append(f"{len(bare) - raw} have fewer than 6 iterations")
+    return _BROKEN, f"{_count(len(bare), len(f.timed), 'no interval')}: {', '.join(reasons)}"
+
+
+def _normality(f: _Facts) -> Verdict:
+    ranked = [r for r in f.timed if r.low_s is not None]
+    means = [r for r in f.timed if r.statistic == "mean"]
+    if means:
+        text = _count(
+            len(means), len(f.timed), "a mean, which stands for a symmetric distribution,"
+        )
+        return _BROKEN, text
+    if not ranked:
+        return _NONE, "nothing is inferred: no interval is known"
+    return _KEPT, "medians and intervals by order statistics, which assume no distribution"
+
+
+def _tested(f: _Facts) -> Verdict:
+    if f.words:
+        bare = sum(w == "untested" for w in f.words)
+        if bare:
+            return _BROKEN, _count(bare, len(f.words), "no test")
+        return _KEPT, "by ranks, corrected for the number of rows"
+    groups = [
+        g
+        for g in f.settings("algorithm", "transport")
+        if len({(r.algorithm, r.transport) for r in g}) > 1
+    ]
+    if not groups:
+        return _NONE, "nothing stands beside what it could be compared with"
+    rows = [r for g in groups for r in g]
+    bare = sum(r.low_s is None for r in rows)
+    if bare:
+        return _BROKEN, _count(bare, len(rows), "no interval to compare algorithms by")
+    return _KEPT, "algorithms stand side by side with the intervals of their medians"
+
+
+def _centre(f: _Facts) -> Verdict:
+    bare = [r for r in f.timed if r.p99_s is None and r.max_s is None]
+    if bare:
+        return _BROKEN, _count(len(bare), len(f.timed), "one figure and no extremes")
+    few = sum(r.p99_s is not None and (r.iterations or 0) < 100 for r in f.timed)
+    note = f"; p99 is the maximum in {few} rows of fewer than 100 iterations" if few else ""
+    return _KEPT, f"least and greatest time or p99 of every row{note}"
+
+
+_SETUP: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("processor or GPU", ("cpu", "devices", "gpu", "gpus")),
+    ("nodes", ("hosts",)),
+    ("kernel or driver", ("kernel", "driver")),
+    ("revision of the benchmark", ("revision",)),
+    ("where ranks ran", ("mapping", "ranks_per_node")),
+    ("variables of the libraries", ("variables",)),
+)
+
+
+def _setup(f: _Facts) -> Verdict:
+    missing = Counter(name for run in f.runs for name in _missing(run))
+    if not missing:
+        return _KEPT, "processor, nodes, versions, mapping and variables are in the record"
+    where = "" if len(f.runs) == 1 else f" (of {len(f.runs)} runs)"
+    return _BROKEN, f"not recorded{where}: {', '.join(missing)}"
+
+
+def _missing(run: Run) -> list[str]:
+    known: dict[str, Any] = {"hosts": run.hosts, "devices": run.devices, **run.environment}
+    found = [
+        title
+        for title, names in _SETUP
+        if not any(known.get(n) or (n == "variables" and n in known) for n in names)
+    ]
+    return found + ["version of the library"] * (not run.library)
+
+
+_TIMING = {"each": "each iteration behind a barrier", "loop": "back to back, one mean"}
+
+
+def _timing(f: _Facts) -> Verdict:
+    silent = [r for r in f.timed if r.timing not in _TIMING or not r.across]
+    if silent:
+        where = ", ".join(dict.fromkeys(r.run.format for r in silent))
+        text = f"nothing on barriers and on how ranks were combined ({where})"
+        return _BROKEN, _count(len(silent), len(f.timed), text)
+    how = dict.fromkeys(f"{_TIMING[r.timing]}, {r.across} over ranks" for r in f.timed)
+    return _KEPT, "; ".join(how)
+
+
+def _bounds(f: _Facts) -> Verdict:
+    if f.limit is not None:
+        return _KEPT, f"held against {f.limit / 1e9:g} GB/s"
+    moved = [r for r in f.timed if r.size]
+    if not moved:
+        return _NONE, "nothing is moved"
+    bare = sum(r.limit_s is None for r in moved)
+    if bare:
+        return _BROKEN, _count(bare, len(moved), "no bound, such as --limit or a measured ceiling,")
+    return _KEPT, "the measured memory ceiling bounds every row"
+
+
+def _drawn(f: _Facts) -> Verdict:
+    bare = sum(len(r.times_s) < 2 for r in f.timed)
+    if bare:
+        return _BROKEN, _count(bare, len(f.timed), "no distribution")
+    return _KEPT, "the distribution of every row is drawn; lines in plots join sizes of one series"
+
+
+_RULES: tuple[tuple[str, Callable[[_Facts], Verdict]], ...] = (
+    ("the base case of a speed-up is stated", _base),
+    ("what was left out, of tests and of the machine, has a reason", _left_out),
+    ("costs are averaged arithmetically, rates harmonically", _means),
+    ("ratios are not averaged", _ratios),
+    ("what varies has an interval", _intervals),
+    ("no normal distribution is taken for granted", _normality),
+    ("differences are tested", _tested),
+    ("more than the centre is shown", _centre),
+    ("setup and factors are recorded", _setup),
+    ("timing, synchronisation and the summary across processes are named", _timing),
+    ("upper bounds are shown", _bounds),
+    ("the spread is drawn, and lines only along trends", _drawn),
+)

@@ -1,0 +1,105 @@
+"""What more ranks are good for: speed-up and efficiency against a base that is named. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from busbar.errors import ReportError
+from reports.analysis.compare import row_key, samples
+from reports.records.rows import Row
+from reports.records.shown import rate, seconds, size_text
+from reports.statistics.inference import ratio_interval
+from reports.statistics.quantities import efficiency, scaling_efficiency, speedup
+from reports.tables.show import Shown, plain_table, setting
+
+__all__ = ["Scaled", "scaling", "scaling_tables"]
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A row against the base of its series, the least number of ranks; see docs/measuring.md.
+
+    ``size`` in nccl-tests' sense is the buffer of every rank, so n ranks have a throughput of
+    n x algbw. ``speedup`` is that over the base's, ``efficiency`` the same for each rank: t(1) / t(n)
+    where the base has one rank. ``low``, ``high``: its bootstrap interval, None without raw times.
+    """
+
+    row: Row
+    base: Row
+    speedup: float
+    efficiency: float
+    low: float | None
+    high: float | None
+
+
+def scaling(rows: Sequence[Row]) -> list[list[Scaled]]:
+    """A series for all rows that differ in nothing but the number of ranks, two of them at least.
+
+    Raises ReportError when there is none.
+    """
+    series: dict[object, dict[int, list[Row]]] = {}
+    for r in rows:
+        if r.ranks and r.size and r.time_s:
+            key = row_key(replace(r, ranks=None))
+            series.setdefault(key, {}).setdefault(r.ranks, []).append(r)
+    found = [_series(by_ranks) for by_ranks in series.values() if len(by_ranks) > 1]
+    if not found:
+        raise ReportError("no two rows differ in their number of ranks alone; give runs of several")
+    return found
+
+
+def _series(by_ranks: dict[int, list[Row]]) -> list[Scaled]:
+    least = min(by_ranks)
+    return [_scaled(by_ranks[n], by_ranks[least]) for n in sorted(by_ranks)]
+
+
+def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
+    row, first = rows[0], base[0]
+    n, b = float(row.ranks or 1), float(first.ranks or 1)
+    # Throughputs in sizes per second; the size is the same and cancels.
+    one, all_ = b / (first.time_s or 0.0), n / (row.time_s or 0.0)
+    each = efficiency(one / b, all_, n) if b > 1 else scaling_efficiency(1 / one, n / all_)
+    bounds = None if rows is base else ratio_interval(samples(rows), samples(base))
+    low, high = bounds or (None, None)
+    return Scaled(row, first, speedup(one, all_), each, low, high)
+
+
+def scaling_tables(
+    found: Sequence[Sequence[Scaled]], width: int, ascii_only: bool = False
+) -> list[Shown]:
+    """A table a measured thing and placement; the base case stands in the heading.
+
+    Below some 90 columns busbw makes room for the names of algorithms.
+    """
+    groups: dict[str, list[Scaled]] = {}
+    for series in found:
+        least = series[0].row
+        name = setting(replace(least, ranks=None))
+        ranks = "1 rank" if least.ranks == 1 else f"{least.ranks} ranks"
+        groups.setdefault(f"{name}; base of speed-up and efficiency: {ranks}", []).extend(series)
+    return [_table(name, group, width, ascii_only) for name, group in groups.items()]
+
+
+def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
+    rows = [s.row for s in group]
+    bounds = [_bounds(s) for s in group]
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "right", [size_text(r.size) for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("ranks", "right", [str(r.ranks) for r in rows]),
+        ("time", "right", [seconds(r.time_s) for r in rows]),
+        ("busbw", "right", [rate(r.busbw_bytes_per_s) for r in rows]),
+        ("speed-up", "right", [f"{s.speedup:.3g}" for s in group]),
+        ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
+        ("95 %", "right", bounds),
+    ]
+    return plain_table(name, columns, ascii_only, width, ("busbw",))
+
+
+def _bounds(s: Scaled) -> str:
+    """The interval of the efficiency; tenths of a per cent where whole ones say nothing."""
+    if s.low is None or s.high is None:
+        return ""
+    digits = 1 if s.high < 0.1 else 0
+    return f"{100 * s.low:.{digits}f} to {100 * s.high:.{digits}f}%"

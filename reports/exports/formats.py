@@ -1,0 +1,192 @@
+"""Pure functions from results to bytes, by the ending of the file they are for."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from busbar.statistics import interval
+from reports.records.cells import celled
+from reports.records.record import FORMAT, Result, Sample
+from reports.statistics.order import bandwidths, center
+
+__all__ = [
+    "EXPORTS",
+    "CsvLines",
+    "Lines",
+    "nccl_json",
+    "to_csv",
+    "to_json",
+    "to_jsonl",
+    "to_object",
+]
+
+
+class Lines:
+    """Records as JSON lines, one after the other; the format that loads for ever.
+
+    An environment stands once, in a line of its own before the first record that has it; a record
+    names it by its hash as its ``run``.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a record: its line, after that of its environment where it is new."""
+        document = result.as_dict()
+        environment = document.pop("environment", None)
+        lines = b""
+        if environment is not None:
+            document["run"], fresh = self._run(environment)
+            if fresh:
+                run = {"run": document["run"], "format": FORMAT, "environment": environment}
+                lines = _line(run)
+        return lines + _line(document)
+
+    def _run(self, environment: Mapping[str, Any]) -> tuple[str, bool]:
+        for name, known in self._known.items():
+            if known is environment:
+                return name, False
+        text = json.dumps(environment, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()[:12]
+        fresh = name not in self._known
+        self._known[name] = environment
+        return name, fresh
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def to_jsonl(results: Sequence[Result]) -> bytes:
+    """One record a line, see `Lines`."""
+    lines = Lines()
+    return b"".join(map(lines.line, results))
+
+
+def to_json(results: Sequence[Result]) -> bytes:
+    """The records as one JSON list."""
+    return json.dumps([r.as_dict() for r in results], indent=1).encode() + b"\n"
+
+
+def to_object(value: Mapping[str, Any]) -> bytes:
+    """One JSON object, for people to read."""
+    return json.dumps(value, indent=1).encode() + b"\n"
+
+
+_CSV_HEAD = "collective algorithm transport ranks size count dtype op root"
+_CSV_HALF = "placement iterations"
+_CSV_DERIVED = "median_s low_s high_s mean_s algbw_bytes_per_s busbw_bytes_per_s"
+_CSV_LAST = "wrong stopped skipped limit_s schedule ranks_per_core worksharing"
+_CSV_BYTES = "sent_bytes received_bytes total_bytes"
+
+
+class CsvLines:
+    """One line a placement with derived figures; raw times are left to the other forms."""
+
+    def __init__(self) -> None:
+        self._started = False
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a record; the names of the columns come with the first."""
+        text = io.StringIO()
+        out = csv.writer(text)
+        if not self._started:
+            self._started = True
+            names = (_CSV_HEAD, _CSV_HALF, _CSV_DERIVED, _CSV_LAST, _CSV_BYTES)
+            out.writerow(" ".join(names).split())
+        head = [getattr(result, name) for name in _CSV_HEAD.split()]
+        for placement in ("out", "in"):
+            s = result.sample(placement)
+            if s is not None:
+                half = [placement, s.iterations, *_derived(result, s)]
+                last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
+                last += [result.ranks_per_core or None, int(result.worksharing)]
+                cells = [*head, *half, *last, s.sent, s.received, s.total]
+                out.writerow(map(celled, cells))  # None stays empty
+        return text.getvalue().encode()
+
+
+def to_csv(results: Sequence[Result]) -> bytes:
+    """The records as CSV, see `CsvLines`."""
+    lines = CsvLines()
+    return b"".join(map(lines.line, results))
+
+
+def _derived(result: Result, s: Sample) -> list[object]:
+    """What ``_CSV_DERIVED`` names."""
+    seconds = center(s)
+    if seconds is None:
+        return [None] * len(_CSV_DERIVED.split())
+    low, high = interval(s.times) or (None, None)
+    return [seconds, low, high, center(s, "mean"), *bandwidths(result, seconds)]
+
+
+def nccl_json(results: Sequence[Result]) -> bytes:
+    """What ``-J`` writes: the shape of nccl-tests' JSON (version 4), without its environment."""
+    wrong = sum(s.wrong or 0 for r in results for s in (r.out, r.in_place) if s is not None)
+    environment = results[0].environment if results else {}
+    document = {
+        "version": 4,
+        "generator": "busbar",
+        "start_time": environment.get("started"),
+        "library": environment.get("library"),
+        "config": {"nthreads": 1, "ngpus": 1, "devices": _devices(results[0]) if results else []},
+        "results": [_nccl_result(r) for r in results],
+        "out_of_bounds": {"count": wrong, "okay": str(wrong == 0).lower()},
+    }
+    return json.dumps(document, indent=1).encode() + b"\n"
+
+
+def _devices(r: Result) -> list[dict[str, object]]:
+    """A device a rank, as nccl-tests list them: from them a reader has the number of ranks."""
+    environment = r.environment
+    hosts, mapping = environment.get("hosts") or [""], environment.get("mapping") or {}
+    nodes, gpus = mapping.get("node") or [0] * r.ranks, mapping.get("gpu") or [""] * r.ranks
+    kind = ", ".join(environment.get("devices") or [environment.get("cpu", "")])
+    return [
+        {"rank": rank, "group": 0, "hostname": hosts[node], "device_hex": gpu, "device_info": kind}
+        for rank, (node, gpu) in enumerate(zip(nodes, gpus, strict=True))
+    ]
+
+
+def _nccl_result(r: Result) -> dict[str, object]:
+    line: dict[str, object] = {
+        "size": r.size,
+        "count": r.count,
+        "type": r.dtype,
+        "redop": r.op,
+        "root": str(r.root),
+    }
+    for key, s in (("out_of_place", r.out), ("in_place", r.in_place)):
+        seconds = None if s is None else center(s)
+        line[key] = None
+        if s is not None and seconds is not None:
+            algbw, busbw = bandwidths(r, seconds)
+            line[key] = {
+                "time": seconds * 1e6,
+                "alg_bw": algbw / 1e9,
+                "bus_bw": busbw / 1e9,
+                "nwrong": s.wrong,
+            }
+            line["actual_iterations"] = s.iterations
+            each: dict[str, object] = {"times_us": [t * 1e6 for t in s.times]}
+            if s.per_rank:
+                own = [[t * 1e6 for t in times] for times in s.per_rank]
+                each["per_process_max_times_us"] = own
+            line[f"{key}_per_iter"] = each
+    line["experiment_name"] = f"{r.collective} {r.algorithm}"
+    line["algorithm"], line["transport"] = r.algorithm, r.transport
+    return line
+
+
+EXPORTS: dict[str, Callable[[Sequence[Result]], bytes]] = {
+    ".json": to_json,
+    ".jsonl": to_jsonl,
+    ".csv": to_csv,
+}

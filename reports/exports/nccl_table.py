@@ -1,0 +1,159 @@
+"""The table of nccl-tests, in its very layout, so that what parses theirs parses ours.
+
+Layout of nccl-tests 2.19: comment lines start with ``#``; a row is
+``%12li  %12li  %8s  %6s  %6s`` and then, per placement, ``  %7s  %6s  %6s  %6g``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from reports.records.record import Result, Sample
+from reports.statistics.order import bandwidths, center
+
+__all__ = ["Banner", "footer", "header", "number", "row"]
+
+
+_LIMIT = 6
+
+
+@dataclass(frozen=True)
+class Banner:
+    """What the lines above a table say. ``devices`` are (rank, pid, host, name).
+
+    ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
+    number of the group that the ranks are, of several that run at once.
+    """
+
+    program: str
+    version: str
+    minimum: int
+    maximum: int
+    step: int
+    factor: bool
+    warmup: int
+    iterations: int | None
+    check: bool
+    devices: Sequence[tuple[int, int, str, str]]
+    slots: Sequence[tuple[int, str]] = ()
+    group: int = 0
+
+
+def number(value: float, width: int) -> str:
+    """A number in ``width`` characters with as many decimals as fit, as nccl-tests prints it."""
+    for decimals in (2, 1, 0):
+        text = f"{value:{width}.{decimals}f}"
+        if len(text) <= width:
+            return text
+    return f"{value:{width}.{1 if width >= 7 else 0}e}"
+
+
+def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> list[str]:
+    """The lines above the rows; ``limit``: with columns of ours to the right of the last one."""
+    iterations = "auto" if banner.iterations is None else str(banner.iterations)
+    lines = [
+        f"# {banner.version}",
+        f"# Collective test starting: {banner.program}",
+        f"# nThread 1 nGpus 1 minBytes {banner.minimum} maxBytes {banner.maximum}"
+        f" step: {banner.step}({'factor' if banner.factor else 'bytes'})"
+        f" warmup iters: {banner.warmup} iters: {iterations} agg iters: 1"
+        f" validation: {int(banner.check)} graph: 0 unalign: 0",
+        "#",
+        "# Using devices",
+    ]
+    slots = banner.slots or [(0, "0000:00:00.0")] * len(banner.devices)
+    lines += [
+        # nccl-tests leaves the PCI function out.
+        f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
+        f" device {index:2d} [{bus.partition('.')[0]}] {name}"
+        for (rank, pid, host, name), (index, bus) in zip(banner.devices, slots, strict=True)
+    ]
+    return [*lines, "#", *_columns(per_iteration, limit)]
+
+
+def _columns(per_iteration: bool, limit: bool) -> list[str]:
+    names = ["time", "algbw", "busbw", "#wrong"]
+    units = ["(us)", "(GB/s)", "(GB/s)", ""]
+    blank = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"
+    if per_iteration:
+        names += ["i_min", "i_max", "i_p99", "i_cv%"]
+        units += ["(us)", "(us)", "(us)", "(%)"]
+        banner = (
+            blank
+            + "              out-of-place (+ per-iteration)"
+            + "                                in-place (+ per-iteration)"
+        )
+    else:
+        banner = blank + "           out-of-place                       in-place          "
+
+    def line(head: Sequence[str], cells: Sequence[str], ours: Sequence[str]) -> str:
+        widths = [7, 6, 6, 6, 7, 7, 7, 7]
+        half = "".join(f"  {cell:>{w}}" for cell, w in zip(cells, widths, strict=False))
+        size, count, kind, op, root = head
+        last = "".join(f"  {cell:>{_LIMIT}}" for cell in ours) if limit else ""
+        return f"# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}{half}{half}{last or ' '}"
+
+    return [
+        banner,
+        line(("size", "count", "type", "redop", "root"), names, ("limit%", "limit%")),
+        line(("(B)", "(elements)", "", "", ""), units, ("(out)", "(in)")),
+    ]
+
+
+def _half(result: Result, sample: Sample | None, statistic: str, per_iteration: bool) -> str:
+    seconds = None if sample is None else center(sample, statistic)
+    if sample is None or seconds is None:
+        cells = "".join(f"  {'N/A':>{w}}" for w in (7, 6, 6, 6))
+        return cells + (f"  {'N/A':>7}" * 4 if per_iteration else "")
+    algbw, busbw = bandwidths(result, seconds)
+    wrong = "   N/A" if sample.wrong is None else f"{sample.wrong:6g}"
+    text = (
+        f"  {number(seconds * 1e6, 7)}  {number(algbw / 1e9, 6)}  {number(busbw / 1e9, 6)}  {wrong}"
+    )
+    if per_iteration:
+        times = np.sort(np.asarray(sample.times)) * 1e6
+        p99 = times[min(len(times) - 1, ceil(len(times) * 0.99) - 1)]
+        spread = 100 * times.std() / times.mean() if times.mean() > 0 else 0.0
+        text += "".join(f"  {number(x, 7)}" for x in (times[0], times[-1], p99, spread))
+    return text
+
+
+def row(
+    result: Result, statistic: str = "median", per_iteration: bool = False, limit: bool = False
+) -> str:
+    """One row. A placement that was not measured shows ``N/A``."""
+    ours = (_of_limit(result.out, statistic), _of_limit(result.in_place, statistic))
+    last = "  ".join(f"{cell:>{_LIMIT}}" for cell in ours)
+    return (
+        f"{result.size:12d}  {result.count:12d}  {result.dtype:>8}  {result.op:>6}"
+        f"  {result.root:6d}"
+        + _half(result, result.out, statistic, per_iteration)
+        + _half(result, result.in_place, statistic, per_iteration)
+        + (f"  {last}" if limit else "")
+    )
+
+
+def _of_limit(sample: Sample | None, statistic: str) -> str:
+    """The share of what the measured memory ceiling allows, in per cent."""
+    seconds = None if sample is None else center(sample, statistic)
+    if sample is None or sample.limit is None or not seconds:
+        return "N/A"
+    return f"{100 * sample.limit / seconds:.0f}"
+
+
+def footer(results: Sequence[Result], program: str, statistic: str = "median") -> list[str]:
+    """The lines below the rows: wrong values, and the mean busbw over rows and placements."""
+    halves = [(r, s) for r in results for s in (r.out, r.in_place) if s is not None and s.times]
+    wrong = sum(s.wrong or 0 for _, s in halves)
+    rates = [bandwidths(r, center(s, statistic) or 0.0)[1] / 1e9 for r, s in halves]
+    mean = sum(rates) / len(rates) if rates else 0.0
+    return [
+        f"# {'Out of bounds values':<20} : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# {'Avg bus bandwidth':<20} : {mean:g} ",
+        "#",
+        f"# Collective test concluded: {program}",
+    ]

@@ -1,0 +1,260 @@
+"""The one file that writes results: row by row, so that a killed run leaves what it had.
+
+JSON lines and CSV are appended to, one row in one write and then on disk; a power cut costs at most the
+row that was being written. JSON and Parquet have an end and are therefore written anew, into a
+neighbour that then takes the file's name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from busbar.errors import ReportError, StoreError
+from busbar.files import append, check, replace, special, write
+from reports.exports.formats import CsvLines, Lines, nccl_json, to_json, to_object
+from reports.records.record import Result
+
+__all__ = ["Directory", "Sink", "Store", "StoreError", "nccl_sink", "sink", "write"]
+
+#: What may stand in a run directory, by the name without its number.
+RECORDS, ENVIRONMENT, TOPOLOGY, OUTPUT = (
+    "records.jsonl", "environment.json", "topology.json", "output.txt",
+)  # fmt: skip
+
+
+class Formatter(Protocol):
+    """Makes rows one after the other."""
+
+    def line(self, result: Result) -> bytes:
+        """What to append for a row."""
+        ...
+
+
+class Sink(Protocol):
+    """A file, or a folder of files, that results go to."""
+
+    path: Path
+
+    def add(self, result: Result) -> None:
+        """Put a row on disk. Raises OSError."""
+        ...
+
+    def close(self) -> None:
+        """The run is over. Raises OSError."""
+        ...
+
+
+class Appended:
+    """A file that grows by whole rows; the first row replaces what the file held before.
+
+    ``earlier``: rows that stand before it, of launches that this one goes on with.
+    """
+
+    def __init__(
+        self, path: Path, form: Formatter, earlier: Sequence[Result] = (), packed: bool = False
+    ) -> None:
+        # What is no file has had them.
+        self._earlier = () if special(path) else tuple(earlier)
+        self.path, self._form = path, form
+        self._packer = zlib.compressobj(wbits=31) if packed else None
+        self._file: int | None = None
+        check(path)
+
+    def add(self, result: Result) -> None:
+        """See `Sink.add`."""
+        data = b"".join(map(self._form.line, (*self._earlier, result)))
+        self._earlier = ()
+        if self._packer is not None:  # flushed, so that all up to here can be unpacked
+            data = self._packer.compress(data) + self._packer.flush(zlib.Z_SYNC_FLUSH)
+        self._append(data)
+
+    def _append(self, data: bytes) -> None:
+        if self._file is None:
+            if special(self.path):
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+            else:
+                replace(self.path, data)
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
+                return
+        append(self._file, data)
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        if self._packer is not None and self._file is not None:
+            self._append(self._packer.flush(zlib.Z_FINISH))
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+class Rewritten:
+    """A file that is written anew with every row, after ``earlier`` ones: for forms that have an end."""
+
+    def __init__(
+        self,
+        path: Path,
+        export: Callable[[Sequence[Result]], bytes],
+        earlier: Sequence[Result] = (),
+    ) -> None:
+        self.path, self._export = path, export
+        self._results: list[Result] = list(earlier)
+        check(path)
+
+    def add(self, result: Result) -> None:
+        """See `Sink.add`."""
+        self._results.append(result)
+        replace(self.path, self._export(self._results))
+
+    def close(self) -> None:
+        """See `Sink.close`: everything is written already."""
+
+
+class Directory:
+    """A run directory: records, environment, topology, and what the run printed.
+
+    A folder that holds a run already gets the next one beside it: ``records-2.jsonl``. ``topology``
+    gives the machine's description as JSON text, or None; it is asked with the first row.
+    """
+
+    def __init__(self, path: Path, topology: Callable[[], str | None] = lambda: None) -> None:
+        self.path, self._topology = path, topology
+        try:
+            path.mkdir(exist_ok=True)
+            self._number = self._claimed()
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        self._records = Appended(self._named(RECORDS), Lines())
+        self._output = os.open(self._named(OUTPUT), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._first = True
+
+    def _claimed(self) -> int:
+        """The first number that is free, claimed by making its file of records."""
+        number = 1
+        while True:
+            self._number = number
+            with contextlib.suppress(FileExistsError):
+                self._named(RECORDS).touch(exist_ok=False)
+                return number
+            number += 1
+
+    def _named(self, name: str) -> Path:
+        stem, ending = name.split(".")
+        return self.path / (name if self._number == 1 else f"{stem}-{self._number}.{ending}")
+
+    def add(self, result: Result) -> None:
+        """See `Sink.add`."""
+        if self._first:
+            self._first = False
+            replace(self._named(ENVIRONMENT), to_object(result.environment))
+            topology = self._topology()
+            if topology is not None:
+                replace(self._named(TOPOLOGY), topology.encode())
+        self._records.add(result)
+
+    def say(self, lines: Iterable[str]) -> None:
+        """Keep lines that the run printed."""
+        append(self._output, "".join(f"{line}\n" for line in lines).encode(), wait=False)
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._records.close()
+        os.close(self._output)
+
+
+def _to_parquet(results: Sequence[Result]) -> bytes:
+    from reports.readers.parquet import to_parquet
+
+    return to_parquet(results)
+
+
+def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
+    from reports.readers.parquet import library
+
+    try:
+        library()
+    except ReportError as error:
+        raise StoreError(f"{path}: {error}", 3) from None
+    return Rewritten(path, _to_parquet, earlier)
+
+
+SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {
+    ".jsonl": lambda path, earlier: Appended(path, Lines(), earlier),
+    ".jsonl.gz": lambda path, earlier: Appended(path, Lines(), earlier, packed=True),
+    ".csv": lambda path, earlier: Appended(path, CsvLines(), earlier),
+    ".json": lambda path, earlier: Rewritten(path, to_json, earlier),
+    ".parquet": _parquet,
+}
+
+
+def sink(
+    target: str,
+    topology: Callable[[], str | None] = lambda: None,
+    earlier: Sequence[Result] = (),
+) -> Sink:
+    """What ``--out`` names: a file by its ending, or a run directory (``DIR/``, or one that exists).
+
+    ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before this
+    one; a directory has a record of each launch. Raises StoreError with the endings there are, or where nothing can
+    be written.
+    """
+    path = Path(target)
+    if target.endswith("/") or path.is_dir():
+        return Directory(path, topology)
+    for ending, made in SINKS.items():
+        if path.name.endswith(ending):
+            return made(path, earlier)
+    known = ", ".join(SINKS)
+    raise StoreError(
+        f"{path}: no format for {path.suffix or 'no ending'!r}; use one of {known}, or DIR/"
+    )
+
+
+def nccl_sink(path: Path) -> Sink:
+    """What ``-J`` names: nccl-tests' JSON."""
+    return Rewritten(path, nccl_json)
+
+
+class Store:
+    """All that a run's results go to. Raises StoreError, naming the file, when one fails.
+
+    A run may be ended by one thread while another measures: each call is whole, and after `close`
+    nothing more is written.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+        self._lock = Lock()
+
+    def add(self, result: Result) -> None:
+        """Keep a row: on return it is on disk everywhere."""
+        self._each(lambda one: one.add(result))
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Keep what the run printed, in run directories."""
+        self._each(lambda one: one.say(lines) if isinstance(one, Directory) else None)
+
+    def close(self) -> None:
+        """The run is over."""
+        with self._lock:
+            sinks, self._sinks = self._sinks, []
+            _each(sinks, lambda one: one.close())
+
+    def _each(self, action: Callable[[Sink], None]) -> None:
+        with self._lock:
+            _each(self._sinks, action)
+
+
+def _each(sinks: Sequence[Sink], action: Callable[[Sink], None]) -> None:
+    for one in sinks:
+        try:
+            action(one)
+        except OSError as error:
+            raise StoreError(
+                f"{one.path}: cannot be written: {error.strerror}; it still holds the rows before"
+            ) from None

@@ -1,0 +1,121 @@
+"""The figure of `reports.analysis.model`: time over ranks, and time over sizes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from busbar.errors import MissingLibrary
+from reports.analysis.model import ALGORITHMS, FORMULAS, Cell, Comparison
+from reports.records.shown import size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["picture"]
+
+_COLOURS = {"ps": "#D55E00", "ring": "#0072B2", "sharded_ps": "#009E73"}
+_MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
+# Where two curves of a model are one, both are seen.
+_WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
+_NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
+
+
+def picture(comparison: Comparison, form: str) -> bytes:
+    """PNG or SVG: left the largest size over P, right the most ranks over n.
+
+    Raises MissingLibrary without matplotlib.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingLibrary("matplotlib") from None
+    cells = comparison.cells
+    known = [c for c in cells if c.measured] or list(cells)
+    size, ranks = max(c.size for c in known), max(c.ranks for c in known)
+    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    _lines(left, [comparison.of(name, size=size) for name in ALGORITHMS], _RANKS)
+    left.set_xlabel("ranks P")
+    left.set_title(f"all-reduce of {size_text(size)} over P", fontsize=10)
+    counts = sorted({c.ranks for c in cells})
+    left.set_xscale("log", base=2)
+    left.set_xticks(counts, [str(n) for n in counts], minor=False)
+    _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
+    right.set_xlabel("size n (bytes)")
+    right.set_xscale("log", base=2)
+    right.set_title(f"{ranks} ranks over n", fontsize=10)
+    sizes = sorted({c.size for c in cells})
+    shown = sizes[:: -(-len(sizes) // 8)]
+    right.set_xticks(shown, [size_text(n) for n in shown], minor=False)
+    for axes in (left, right):
+        axes.minorticks_off()
+        axes.set_yscale("log")
+        axes.set_ylabel("time (ms)")
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.legend(
+            fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
+        )
+    if comparison.verdict:
+        figure.suptitle(comparison.verdict.headline, fontsize=11)
+    out = io.BytesIO()
+    figure.savefig(out, format=form, dpi=130)
+    return out.getvalue()
+
+
+class _Along(NamedTuple):
+    """What a panel's curves go along, and the textbook's time at the rate of such a curve."""
+
+    x: Callable[[Cell], float]
+    textbook: Callable[[Cell], float | None]
+
+
+_RANKS = _Along(lambda c: c.ranks, lambda c: c.over_ranks)
+_SIZES = _Along(lambda c: c.size, lambda c: c.over_sizes)
+
+
+def _lines(axes: Axes, curves: Sequence[Sequence[Cell]], along: _Along) -> None:
+    for cells in curves:
+        _measured(axes, cells, along)
+        for style, label, points in _modelled(cells, along):
+            name = cells[0].algorithm
+            axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name], linewidth=_WIDTHS[name] if style == ":" else 1.2,
+                      label=f"{_NAMES[name]}, {label}")  # fmt: skip
+
+
+_Curve = tuple[str, str, list[tuple[float, float]]]
+"""A line's style, what it is, and its points (x, ms)."""
+
+
+def _modelled(cells: Sequence[Cell], along: _Along) -> Iterator[_Curve]:
+    predicted = [(along.x(c), 1e3 * c.predicted) for c in cells if c.predicted]
+    if predicted:
+        yield ":", "predicted", predicted
+    textbook = [(c, time) for c in cells if (time := along.textbook(c))]
+    if textbook:
+        first, time = textbook[0]
+        rate = first.volume * first.size / time / 1e9
+        points = [(along.x(c), 1e3 * time) for c, time in textbook]
+        yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
+
+
+def _measured(axes: Axes, cells: Sequence[Cell], along: _Along) -> None:
+    known = [(c, c.measured) for c in cells if c.measured]
+    if not known:
+        return
+    name = known[0][0].algorithm
+    axes.errorbar(
+        [along.x(c) for c, _ in known],
+        [1e3 * time for _, time in known],
+        yerr=[
+            [1e3 * max(0.0, time - (c.low or time)) for c, time in known],
+            [1e3 * max(0.0, (c.high or time) - time) for c, time in known],
+        ],
+        label=f"{_NAMES[name]}, measured",
+        color=_COLOURS[name],
+        marker=_MARKERS[name],
+        markersize=5,
+        linewidth=1.4,
+        capsize=2,
+    )

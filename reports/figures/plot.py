@@ -1,0 +1,116 @@
+"""Figures of a run for print and slides: matplotlib, one file a kind and measured thing.
+
+Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say the same again.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from busbar.errors import MissingLibrary, ReportError
+from reports.analysis.machine import Machine
+from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
+from reports.records.cores import oversubscription
+from reports.records.rows import Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["figures"]
+
+_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+
+
+def figures(
+    rows: Sequence[Row],
+    form: str = "png",
+    limit: float | None = None,
+    machine: Machine | None = None,
+) -> dict[str, bytes]:
+    """Name of a file to its content: one figure a kind and measured thing.
+
+    An algorithm has one colour in all of them. ``limit`` (bytes per second) bounds busbw where a row
+    has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on it.
+    Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
+    """
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        raise MissingLibrary("matplotlib") from None
+    drawn = [r for r in rows if r.time_s or r.busbw_bytes_per_s]
+    palette = Palette.of(drawn)
+    made: dict[str, bytes] = {}
+    for words, group in _groups(drawn, ("collective", "dtype", "op", "ranks")).items():
+        made |= _group(words, group, palette, form, limit)
+    for words, group in _groups(drawn, ("collective", "dtype", "op")).items():
+        figure = scaling(group, palette)
+        if figure is not None:
+            figure.suptitle(_title(words, group), fontsize=11)
+            made[_file((*words, "scaling"))] = _saved(figure, form)
+    if machine is not None:
+        from reports.figures.plot_matrix import heat_map
+
+        for matrix in machine.matrices:
+            made[_file(("matrix", matrix.name))] = _saved(heat_map(matrix), form)
+    if not made:
+        raise ReportError("no row has a time or a rate to draw")
+    return made
+
+
+def _groups(rows: Sequence[Row], names: Sequence[str]) -> dict[tuple[str, ...], list[Row]]:
+    """Rows by what they measured, in words."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for r in rows:
+        said = {name: str(getattr(r, name) or "") for name in names}
+        said["collective"] = r.collective or "unnamed"
+        if said.get("ranks"):
+            said["ranks"] += " ranks"
+        groups.setdefault(tuple(w for w in said.values() if w), []).append(r)
+    return groups
+
+
+def _group(
+    words: tuple[str, ...], rows: Sequence[Row], palette: Palette, form: str, limit: float | None
+) -> dict[str, bytes]:
+    """The figures of one measured thing, a panel a placement."""
+    from matplotlib.figure import Figure
+
+    made = {}
+    placements = [p for p in _PLACEMENT if any(r.placement == p for r in rows)]
+    series = palette.series(rows)
+    for kind, draw in FIGURES.items():
+        # A legend below the axes takes room for its lines.
+        high = 4.6 + (0.15 * len(series) if len(series) > MOST_INSIDE - 1 else 0)
+        figure = Figure(figsize=(6.4 * len(placements), high), layout="constrained")
+        panels = figure.subplots(1, len(placements), sharey=True, squeeze=False)[0]
+        # Every series is handed to every panel, so that it keeps its style where it has no row.
+        drawn = [
+            draw(axes, [s.placed(p) for s in series], limit)
+            for axes, p in zip(panels, placements, strict=True)
+        ]
+        if not any(drawn):
+            continue
+        for axes, p in zip(panels, placements, strict=True):
+            axes.set_title(_PLACEMENT[p], fontsize=10)
+            axes.grid(alpha=0.25, linewidth=0.6)
+            axes.label_outer()
+        figure.suptitle(_title(words, rows), fontsize=11)
+        made[_file((*words, kind))] = _saved(figure, form)
+    return made
+
+
+def _title(words: Sequence[str], rows: Sequence[Row]) -> str:
+    return ", ".join(w for w in (*words, oversubscription(rows)) if w)
+
+
+def _file(words: Sequence[str]) -> str:
+    return re.sub(r"[^\w.-]+", "-", "-".join(words))
+
+
+def _saved(figure: Figure, form: str) -> bytes:
+    out = io.BytesIO()
+    figure.savefig(out, format=form, dpi=130)
+    return out.getvalue()

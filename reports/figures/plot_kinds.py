@@ -1,0 +1,306 @@
+"""What each kind of figure draws into its axes. Rows in, lines out; files are not known here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from textwrap import fill
+from typing import TYPE_CHECKING, Any
+
+from reports.figures.series import COLOURS, algorithm_of, bound_of, colours, fitted
+from reports.records.cores import marked
+from reports.records.rows import Row
+from reports.records.shown import size_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["FIGURES", "MOST_INSIDE", "Palette", "Series", "scaling"]
+
+_MARKERS = "osD^vPX*"
+_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
+_QUIET = "#555555"
+#: With more lines than this the legend stands below the axes.
+MOST_INSIDE = 8
+#: Where iterations differ by more than this factor, their axis is logarithmic.
+_WIDE = 20
+
+
+@dataclass(frozen=True)
+class Series:
+    """Rows that one line joins, with the style of that line."""
+
+    name: str
+    rows: tuple[Row, ...]
+    style: Mapping[str, Any]
+
+    def placed(self, placement: str) -> Series:
+        """The rows of one placement."""
+        return replace(self, rows=tuple(r for r in self.rows if r.placement == placement))
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colour of every algorithm of the input, whatever part of it a figure shows."""
+
+    places: Mapping[str, int]
+
+    @staticmethod
+    def of(rows: Sequence[Row]) -> Palette:
+        """The palette for these rows."""
+        return Palette(colours(algorithm_of(r) for r in rows))
+
+    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[Series]:
+        """Rows by what a line joins, in order of size (of ranks when ``ranks``).
+
+        Runs of one input are one series as long as no point comes twice, as in a script's sweep.
+        """
+
+        def along(r: Row) -> int:
+            return (r.ranks if ranks else r.size) or 0
+
+        points = [(_label(r), along(r), r.size, r.placement) for r in rows]
+        repeated = len(set(points)) < len(points)
+        several = len({r.run.source for r in rows}) > 1
+        found: dict[str, list[Row]] = {}
+        for r in sorted(rows, key=along):
+            run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
+            found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
+        seen: dict[int, int] = {}
+        made = []
+        for name, members in found.items():
+            place = self.places[algorithm_of(members[0])]
+            seen[place] = seen.get(place, -1) + 1
+            made.append(Series(name, tuple(members), _style(place, seen[place])))
+        return made
+
+
+def _style(place: int, nth: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[place],
+        "marker": _MARKERS[(place + 3 * nth) % len(_MARKERS)],
+        "markersize": 4,
+        "linewidth": 1.4,
+        "linestyle": _DASHES[nth % len(_DASHES)],
+    }
+
+
+def _label(row: Row) -> str:
+    return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
+
+
+def _marks(series: Sequence[Series]) -> list[str]:
+    """What a figure's marks mean, those that are in it."""
+    rows = [r for s in series for r in s.rows]
+    found = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
+    return found + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)
+
+
+def _hollow(
+    axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[float], ys: Sequence[float]
+) -> None:
+    """Empty the marks of points whose ranks shared cores."""
+    at = [n for n, r in enumerate(rows) if r.oversubscribed]
+    style = {**s.style, "linestyle": "none", "markerfacecolor": "white", "zorder": 3}
+    if at:
+        axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
+
+
+def _sizes_axis(axes: Axes, series: Sequence[Series]) -> None:
+    axes.set_xscale("log", base=2)
+    sizes = sorted({r.size for s in series for r in s.rows if r.size})
+    step = -(-len(sizes) // 8)
+    axes.set_xticks(sizes[::step], [size_text(s) for s in sizes[::step]], minor=False)
+    axes.minorticks_off()
+    axes.set_xlabel("size (bytes)")
+
+
+def _legend(axes: Axes, *more: str, below: bool = False) -> None:
+    """Names of lines: inside where it is free, below the axes when asked or when they are many."""
+    _, names = axes.get_legend_handles_labels()
+    common: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
+    common |= {"edgecolor": "none", "framealpha": 0.85}  # lines that pass behind are read past
+    common["title"] = fill("; ".join(more), 80 if below else 45) or None
+    if len(names) <= MOST_INSIDE and not below:
+        axes.legend(**common)
+        return
+    columns = 2 if max(map(len, names)) <= 45 else 1
+    axes.legend(**common, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=columns)
+
+
+def _rates(r: Row) -> tuple[float, float]:
+    """The interval of the time as one of busbw, in GB/s."""
+    fixed = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / 1e9
+    return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
+
+
+def _band(axes: Axes, xs: Sequence[int], rows: Sequence[Row], style: Mapping[str, Any]) -> None:
+    """The intervals of busbw as a band in the colour of its line."""
+    ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
+    at, low, high = ([end[n] for end in ends] for n in range(3))
+    axes.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
+
+
+def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+    bounds: dict[int, float] = {}
+    for s in series:
+        kept = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
+        if not kept:
+            continue
+        sizes, rates = [r.size or 0 for r in kept], [(r.busbw_bytes_per_s or 0) / 1e9 for r in kept]
+        axes.plot(sizes, rates, label=s.name, **s.style)
+        _hollow(axes, s, kept, sizes, rates)
+        _band(axes, sizes, kept, s.style)
+        _fit_of_rate(axes, s, kept)
+        for r in kept:
+            bound = bound_of(r, limit)
+            if bound:
+                bounds[r.size or 0] = max(bound / 1e9, bounds.get(r.size or 0, 0.0))
+    if not axes.lines:
+        return False
+    if bounds:
+        at = sorted(bounds)
+        axes.plot(at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2,
+                  label=f"bound, at most {max(bounds.values()):.3g} GB/s")  # fmt: skip
+    _sizes_axis(axes, series)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("busbw (GB/s)")
+    _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
+    return True
+
+
+def _fit_of_rate(axes: Axes, s: Series, rows: Sequence[Row]) -> None:
+    """The fitted time as busbw: the bus factor is that of the rows themselves."""
+    timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
+    fit = fitted(timed)
+    if fit is None:
+        return
+    r = timed[-1]
+    factor = (r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.size or 1) / 1e9
+    rates = [factor * size / time for size, time in zip(fit.sizes, fit.times, strict=True)]
+    axes.plot(fit.sizes, rates, color=s.style["color"], linewidth=0.9, linestyle=":", alpha=0.9)
+
+
+def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+    bounds: dict[int, float] = {}
+    for s in series:
+        kept = [r for r in s.rows if r.size and r.time_s]
+        if not kept:
+            continue
+        fit = fitted(kept)
+        label = s.name if fit is None else f"{s.name}: {fit.text}"
+        if fit is not None:
+            line = [t * 1e6 for t in fit.times]
+            axes.plot(fit.sizes, line, color=s.style["color"], linewidth=0.9, linestyle=":")
+        style = {**s.style, "linestyle": "none"}
+        _with_bars(axes, replace(s, style=style), kept, [r.size or 0 for r in kept], label)
+        for r in kept:
+            bound, rate = bound_of(r, limit), r.busbw_bytes_per_s
+            if bound and rate:
+                least = (r.time_s or 0.0) * rate / bound * 1e6
+                bounds[r.size or 0] = min(least, bounds.get(r.size or 0, least))
+    if not axes.lines:
+        return False
+    if bounds:
+        at = sorted(bounds)
+        axes.plot(at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2, label="bound")  # fmt: skip
+    _sizes_axis(axes, series)
+    axes.set_yscale("log")
+    axes.set_ylabel("time (us)")
+    # Times rise from corner to corner, and the bound takes what is left.
+    notes = ("bar: 95 % interval", "dotted: fit alpha + size / rate, by ranges")
+    _legend(axes, *notes, *_marks(series), below=True)
+    return True
+
+
+def _with_bars(axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[int], label: str) -> None:
+    """Times in us, with their intervals as bars."""
+    times = [(r.time_s or 0.0) * 1e6 for r in rows]
+    axes.plot(xs, times, label=label, **s.style)
+    _hollow(axes, s, rows, xs, times)
+    known = [(x, r.time_s or 0.0, r.low_s, r.high_s) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]  # fmt: skip
+    ends = [
+        [(t - low) * 1e6 for _, t, low, _ in known],
+        [(high - t) * 1e6 for _, t, _, high in known],
+    ]
+    axes.errorbar([x for x, *_ in known], [t * 1e6 for _, t, *_ in known], yerr=ends, fmt="none",
+                  ecolor=s.style["color"], capsize=2, linewidth=1)  # fmt: skip
+
+
+def _ecdf(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+    """The iterations of the largest size that most algorithms have, each against its own share."""
+    sizes = [r.size or 0 for s in series for r in s.rows if len(r.times_s) > 1]
+    if not sizes:
+        return False
+    size = max(set(sizes), key=lambda x: (sizes.count(x), x))
+    for s in series:
+        times = sorted(t * 1e6 for r in s.rows if r.size == size for t in r.times_s)
+        if times:
+            shares = [i / len(times) for i in range(len(times) + 1)]
+            label = f"{s.name}, n = {len(times)}"
+            axes.step(
+                [times[0], *times], shares, where="post", label=label, **{**s.style, "marker": ""}
+            )
+    low, high = axes.dataLim.intervalx
+    if high > _WIDE * low > 0:
+        axes.set_xscale("log")
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel(f"time of an iteration at {size_text(size)} (us)")
+    axes.set_ylabel("share of iterations")
+    _legend(axes, below=True)  # steps cross all of the axes, and leave no corner free
+    return True
+
+
+#: Kind of figure to what draws it: axes, series of one placement, a bound on busbw in bytes per
+#: second; False when there was nothing to draw.
+FIGURES: Mapping[str, Callable[[Axes, Sequence[Series], float | None], bool]] = {
+    "busbw": _busbw,
+    "latency": _latency,
+    "ecdf": _ecdf,
+}
+
+
+def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
+    """Time at the least size and busbw at the largest that most rank counts have, against ranks.
+
+    Out-of-place where both placements were measured. None for fewer than two rank counts.
+    """
+    from matplotlib.figure import Figure
+
+    places = {r.placement for r in rows}
+    rows = [r for r in rows if r.ranks and r.placement == ("out" if "out" in places else "in")]
+    rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # as of a barrier
+    counts = sorted({r.ranks or 0 for r in rows})
+    shared = {
+        size: len({r.ranks for r in rows if r.size == size}) for size in {r.size or 0 for r in rows}
+    }
+    if len(counts) < 2 or max(shared.values()) < 2:
+        return None
+    most = [size for size, n in shared.items() if n == max(shared.values())]
+    rated = [r for r in rows if r.size == max(most) and r.busbw_bytes_per_s]
+    panels = 2 if rated else 1
+    figure = Figure(figsize=(6.4 * panels, 4.6), layout="constrained")
+    left, *others = figure.subplots(1, panels, squeeze=False)[0]
+    timed = palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True)
+    for s in timed:
+        _with_bars(left, s, s.rows, [r.ranks or 0 for r in s.rows], s.name)
+    left.set_yscale("log")
+    left.set_ylabel(f"time at {size_text(min(most))} (us)")
+    for axes in others:
+        for s in palette.series(rated, ranks=True):
+            xs = [r.ranks or 0 for r in s.rows]
+            rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows]
+            axes.plot(xs, rates, label=s.name, **s.style)
+            _hollow(axes, s, s.rows, xs, rates)
+            _band(axes, xs, s.rows, s.style)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
+    for axes in (left, *others):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(counts, [str(n) for n in counts], minor=False)
+        axes.minorticks_off()
+        axes.set_xlabel("ranks")
+        axes.grid(alpha=0.25, linewidth=0.6)
+        _legend(axes, "95 % intervals", *_marks(timed))
+    return figure

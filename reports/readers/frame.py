@@ -1,0 +1,115 @@
+"""Rows as a pandas DataFrame: the columns and types that docs/reports.md lists, from every source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from busbar.errors import MissingLibrary
+from reports.readers.columns import Coded, Rows, coded
+from reports.records.rows import COLUMNS, OF_RUN, Row, column
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["frame"]
+
+_WHOLE = ("line", "run")
+_NULLABLE = ("size", "message", "ranks", "count", "root", "wrong", "iterations",
+             "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
+_TUPLES = ("hosts", "devices")
+_ARRAYS = ("times_s", "per_rank_s")
+
+
+def frame(rows: Sequence[Row]) -> DataFrame:
+    """Rows as a DataFrame with the columns ``COLUMNS``; whole numbers are nullable integers.
+
+    Raises MissingLibrary without pandas.
+    """
+    try:
+        import pandas as pd
+    except ImportError:
+        raise MissingLibrary("pandas") from None
+    columns = _of_rows(rows) if isinstance(rows, Rows) else _of_each(rows)
+    made: DataFrame = pd.DataFrame(
+        {name: _kind(name)(pd, columns[name]) for name in COLUMNS}, copy=False
+    )
+    return made
+
+
+def _of_rows(rows: Rows) -> dict[str, Any]:
+    """Columns of rows that are columns already."""
+    runs: Coded = rows.columns["run"]
+    of_run = {
+        name: Coded(runs.codes, [getattr(run, OF_RUN[name]) for run in runs.labels])
+        for name in OF_RUN
+    }
+    return {**rows.columns, "times_s": rows.times.each(), **of_run}
+
+
+def _of_each(rows: Sequence[Row]) -> Mapping[str, Any]:
+    """Columns of rows that stand one by one."""
+    return {name: list(map(column(name), rows)) for name in COLUMNS}
+
+
+def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
+    """What makes pandas' form of a column."""
+    if name in _WHOLE:
+        return _whole
+    if name in _NULLABLE:
+        return _nullable
+    if name in _TUPLES:
+        return _tuples
+    if name in _ARRAYS:
+        return _arrays
+    if name.endswith(("_s", "_hz", "_j")) or name in ("cv", "error", "ranks_per_core"):
+        return _floats
+    if name == "worksharing":
+        return _truths
+    return _texts
+
+
+def _whole(_: ModuleType, values: Any) -> Any:
+    return np.array(values.tolist() if isinstance(values, Coded) else values, np.int64)
+
+
+def _truths(_: ModuleType, values: Any) -> Any:
+    return np.array(values.tolist() if isinstance(values, Coded) else values, np.bool_)
+
+
+def _floats(_: ModuleType, values: Any) -> Any:
+    return np.array(values, np.float64)  # None becomes NaN
+
+
+def _nullable(pd: ModuleType, values: Any) -> Any:
+    missing = np.zeros(len(values), np.bool_)
+    if not isinstance(values, np.ndarray):
+        missing = np.array([value is None for value in values], np.bool_)
+        values = np.array([value or 0 for value in values], np.int64)
+    return pd.arrays.IntegerArray(values, missing)
+
+
+def _texts(pd: ModuleType, values: Any) -> Any:
+    """Pandas' own kind of text, made once for each different one."""
+    found = values if isinstance(values, Coded) else coded(values)
+    return pd.Series(["", *found.labels]).array.take(found.codes + 1)
+
+
+def _tuples(_: ModuleType, values: Any) -> Any:
+    found = values if isinstance(values, Coded) else coded(values)
+    labels = np.empty(len(found.labels), object)
+    labels[:] = found.labels
+    return labels[found.codes]
+
+
+def _arrays(_: ModuleType, values: Sequence[Any]) -> Any:
+    empty = np.empty(0)
+    made = (
+        value if isinstance(value, np.ndarray) else np.array(value, np.float64) if value else empty
+        for value in values
+    )
+    # Assigned at once, numpy would make a matrix of them.
+    return np.fromiter(made, object, count=len(values))

@@ -1,0 +1,184 @@
+"""Records as Parquet: every column of ``reports.load``, and what runs say once as metadata.
+
+An export for other tools (DuckDB, Spark, R), and the form that loads soonest. What it does not have
+are the records' parameters and GPUs; the JSON lines are the record.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from busbar.errors import MissingLibrary, ReportError
+from busbar.printable import printable
+from reports.readers import own
+from reports.readers.columns import Coded, Rows, Times
+from reports.readers.upgrade import OLD, per_core, shared_work
+from reports.records.record import FORMAT, Result
+from reports.records.rows import Run
+
+__all__ = ["MAGIC", "library", "read", "to_parquet"]
+
+MAGIC = b"PAR1"
+_KEY = b"busbar"
+_RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
+_CODED = (
+    "collective",
+    "algorithm",
+    "transport",
+    "placement",
+    "dtype",
+    "op",
+    "statistic",
+    "stopped",
+    "skipped",
+    "schedule",
+    "timing",
+    "across",
+)
+_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
+_WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
+_FLOATS = (
+    "time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv", "algbw_bytes_per_s",
+    "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j", "bus_factor",
+    "alg_factor", "ranks_per_core",
+)  # fmt: skip
+#: What format 3 added: a file of before has no such column.
+_NEW = ("ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes")
+
+
+def library() -> ModuleType:
+    """Pyarrow. Raises MissingLibrary where it is not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingLibrary("pyarrow") from None
+    return pyarrow  # type: ignore[no-any-return]
+
+
+def to_parquet(results: Sequence[Result]) -> bytes:
+    """A row a placement. Raises MissingLibrary without pyarrow."""
+    pa, rows = library(), own.rows(results)
+    columns, runs = rows.columns, rows.columns["run"]
+    made = {"run": pa.array(runs.codes, pa.int32())}
+    for name in _CODED:
+        codes = pa.array(columns[name].codes, pa.int32())
+        labels = pa.array(list(columns[name].labels), pa.string())
+        made[name] = pa.DictionaryArray.from_arrays(codes, labels)
+    made |= {name: pa.array(columns[name], pa.int64()) for name in _WHOLE}
+    made |= {name: pa.array(columns[name], pa.float64(), from_pandas=True) for name in _FLOATS}
+    made |= {name: pa.array(list(columns[name]), pa.int64()) for name in _COUNTS}
+    made["worksharing"] = pa.array(columns["worksharing"].tolist(), pa.bool_())
+    edges = pa.array(rows.times.edges, pa.int64())
+    made["times_s"] = pa.LargeListArray.from_arrays(edges, pa.array(rows.times.values))
+    made["per_rank_s"] = pa.array(columns["per_rank_s"], pa.list_(pa.list_(pa.float64())))
+    said = {
+        "format": FORMAT,
+        "runs": [{name: getattr(run, name) for name in _RUN} for run in runs.labels],
+    }
+    table = pa.table(made).replace_schema_metadata({_KEY: json.dumps(said)})
+    file = io.BytesIO()
+    pa.parquet.write_table(table, file)
+    return file.getvalue()
+
+
+def read(source: str, data: bytes) -> Rows:
+    """The rows of such a file. Raises ReportError when it is damaged, or not one of ours."""
+    pa = library()
+    try:
+        table = pa.parquet.read_table(pa.BufferReader(data))
+        said = json.loads((table.schema.metadata or {}).get(_KEY, b"null"))
+        if not isinstance(said, dict) or said.get("format") not in range(1, FORMAT + 1):
+            raise ValueError("no format that this version reads")
+        runs = [_run(source, one) for one in said["runs"]]
+        if said["format"] <= OLD:
+            table = _upgraded(pa, table, runs)
+        return _rows(pa, table.combine_chunks(), runs)
+    except (
+        pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError,
+        OverflowError, RecursionError,
+    ) as error:  # fmt: skip
+        why = printable(str(error)[:80])
+        text = f"{source}: no Parquet file that Busbar wrote, or damaged ({why})"
+        raise ReportError(text) from None
+
+
+def _upgraded(pa: ModuleType, table: Any, runs: Sequence[Run]) -> Any:
+    """A table of an old format with the columns that it lacks."""
+    names = ("run", "transport", "algorithm", "schedule", "ranks")
+    told = list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+    each = {
+        key: (per_core(key[1], key[4], runs[key[0]].environment), shared_work(*key[1:4]))
+        for key in set(told)
+    }
+    new = {
+        "ranks_per_core": pa.array([each[key][0] or None for key in told], pa.float64()),
+        "worksharing": pa.array([each[key][1] for key in told], pa.bool_()),
+    }
+    for name in _NEW:
+        table = table.append_column(name, new.get(name, pa.nulls(len(table), pa.int64())))
+    return table
+
+
+def _run(source: str, said: dict[str, Any]) -> Run:
+    fields = {name: said[name] for name in _RUN}
+    tuples = {name: tuple(map(str, fields[name])) for name in ("hosts", "devices")}
+    texts = (fields[name] for name in ("format", "program", "version", "library"))
+    if not isinstance(fields["environment"], dict) or not all(isinstance(t, str) for t in texts):
+        raise ValueError("what it says of a run is damaged")
+    return Run(source=source, **{**fields, **tuples})
+
+
+def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
+    def column(name: str) -> Any:
+        found = table.column(name)
+        return found.chunk(0) if found.num_chunks == 1 else found.combine_chunks()
+
+    def coded(name: str) -> Coded:
+        found = column(name)
+        if not pa.types.is_dictionary(found.type):
+            found = found.dictionary_encode()
+        labels = found.dictionary.to_pylist()
+        codes = found.indices.to_numpy().astype(np.intp)
+        if not all(isinstance(label, str) for label in labels):
+            raise ValueError(f"{name} that is no text")
+        if len(codes) and not 0 <= codes.min() <= codes.max() < len(labels):
+            raise ValueError(f"{name} that is not there")
+        return Coded(codes, labels)
+
+    codes = column("run").to_numpy().astype(np.intp)
+    if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
+        raise ValueError("a run that is not there")
+    columns: dict[str, Any] = {"run": Coded(codes, runs)}
+    columns |= {name: coded(name) for name in _CODED}
+    columns |= {name: column(name).to_numpy() for name in _WHOLE}
+    columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
+    kinds = {name: columns[name].dtype.kind for name in (*_WHOLE, *_FLOATS)}
+    odd = next((n for n, kind in kinds.items() if kind != ("i" if n in _WHOLE else "f")), None)
+    if odd is not None:
+        raise ValueError(f"{odd} that is no number")
+    lists = column("times_s")
+    for name in _COUNTS:
+        counts = column(name)
+        columns[name] = counts.to_pylist() if counts.null_count else counts.to_numpy()
+    shared = column("worksharing").to_numpy(zero_copy_only=False).astype(np.intp)
+    columns["worksharing"] = Coded(shared, [False, True])
+    per_rank = column("per_rank_s").to_pylist()
+    columns["per_rank_s"] = [tuple(map(tuple, one)) if one else () for one in per_rank]
+    lengths = pa.compute.list_value_length(lists).to_numpy()
+    edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    times = lists.flatten().to_numpy()
+    if not (np.isfinite(times) & (times >= 0)).all():
+        raise ValueError("times that are none")
+    pairs = zip(lengths.tolist(), columns["per_rank_s"], strict=True)
+    if any(len(times) != n for n, ranks in pairs for times in ranks):
+        raise ValueError("a rank has another number of times than its row")
+    if not set(columns["placement"].labels) <= {"out", "in"}:
+        raise ValueError("a placement that is neither out nor in")
+    return Rows(columns, Times(times, edges))

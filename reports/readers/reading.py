@@ -1,0 +1,207 @@
+"""One door for all logs: recognise a file, read it, and give rows or a DataFrame."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busbar.errors import ReportError
+from reports.readers import (
+    arrow,
+    imb,
+    json_text,
+    names,
+    nccl_json,
+    nccl_text,
+    osu,
+    own,
+    own_csv,
+    parquet,
+    rccl_json,
+)
+from reports.readers.frame import frame
+from reports.readers.printable import cleaned
+from reports.readers.text import decoded, lines, read_bytes, unlabelled
+from reports.records.rows import Note, Reading, Row, Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["frame", "load", "parse", "read"]
+
+_TEXT_READERS = (nccl_text.read, osu.read, imb.read)
+# How JSON begins, and a log whose lines begin with a tag in brackets does not.
+_JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
+_START = re.compile(r"\s*(\S)")
+_LINE = re.compile(r"\S[^\n]*")
+_FIRST_LINES = 5
+#: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
+MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
+
+
+def read(path: Path | str, ranks: int | None = None) -> Reading:
+    """The rows of a file, or of the records in a run directory, whoever wrote it.
+
+    ``ranks`` is used where a log does not say how many there were. Raises ReportError when the
+    file cannot be read or no row is found in it; the message then says what was in the way.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _directory(path, ranks)
+    found = cleaned(_file(path))
+    if not found.rows:
+        more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
+        first = found.notes[0] if found.notes else None
+        where = f" (line {first.line})" if first and first.line else ""
+        why = f": {first.text}{where}{more}" if first else ""
+        raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
+    return found if ranks is None else replace(found, rows=[_ranked(r, ranks) for r in found.rows])
+
+
+def _file(path: Path) -> Reading:
+    data, said = read_bytes(path)
+    if not data.strip():
+        raise ReportError(f"{path}: the file is empty")
+    if data.startswith(parquet.MAGIC):
+        return Reading(parquet.read(str(path), data))
+    quick = None
+    if len(data) >= arrow.LEAST_BYTES and data.startswith(b"{"):
+        quick = arrow.rows(str(path), data)
+    found = parse(decoded(data), str(path)) if quick is None else Reading(quick)
+    return replace(found, notes=[*found.notes, Note(str(path), 0, said)]) if said else found
+
+
+def _directory(path: Path, ranks: int | None) -> Reading:
+    """All records of a folder; Parquet, an export of them, only where there is nothing else."""
+    there = sorted(f for f in path.iterdir() if f.is_file())
+    files = [f for f in there if f.name.endswith((".jsonl", ".jsonl.gz"))]
+    files = files or [f for f in there if f.suffix == ".parquet"]
+    if not files:
+        raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
+    if len(files) == 1:
+        return read(files[0], ranks)
+    parts = []
+    for file in files:
+        try:
+            parts.append(read(file, ranks))
+        except ReportError as error:  # a run that was killed before its first row, say
+            parts.append(Reading((), [Note(str(file), 0, str(error).removeprefix(f"{file}: "))]))
+    if not any(part.rows for part in parts):
+        raise ReportError(f"{path}: no row in any of its {len(files)} records")
+    return Reading([r for p in parts for r in p.rows], [n for p in parts for n in p.notes])
+
+
+def parse(text: str, source: str = "<text>") -> Reading:
+    """The rows of a text. Never raises: what cannot be read stands in the notes."""
+    if _is_jsonl(text):
+        return own.read_jsonl(source, text)
+    start = _START.match(text)
+    if start and start[1] in ("{", "["):
+        if len(text) > MOST_JSON:
+            return _long(source, MOST_JSON, "a JSON document", "write records as .jsonl")
+        found = _json(text, source)
+        if found is not None:
+            return found
+    if len(text) > MOST_TEXT:
+        return _long(source, MOST_TEXT, "a log", "take out what the library prints (NCCL INFO)")
+    if text.startswith("collective,algorithm,"):
+        return own_csv.read_csv(source, text)
+    clean = list(unlabelled(lines(text)))
+    parts = [reader(source, clean) for reader in _TEXT_READERS]
+    rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
+    return Reading(rows, sorted((n for p in parts for n in p.notes), key=lambda n: n.line))
+
+
+def _long(source: str, most: int, what: str, remedy: str) -> Reading:
+    said = f"{what} of more than {most >> 20} MiB is not read; split it, or {remedy}"
+    return Reading((), [Note(source, 0, said)])
+
+
+def _json(text: str, source: str) -> Reading | None:
+    """The rows of a JSON text; None when it is no JSON from its first line on."""
+    found = json_text.documents(text)
+    known = [one for one in found if one.value is not None]
+    if not known and not _JSON.match(text):
+        return None
+    parts, singles = [], []
+    for one in known:
+        if rccl_json.recognises([one.value]):
+            singles.append(one.value)  # an object a line
+        else:
+            parts.append(_document(source, one.value))
+    if singles:
+        parts.append(rccl_json.read(source, singles))
+    if None in parts and not _JSON.match(text):
+        return None
+    read_ = [part for part in parts if part is not None]
+    notes = [note for part in read_ for note in part.notes]
+    notes += [Note(source, line, said) for one in found for line, said in one.said]
+    if None in parts and not notes:
+        notes.append(Note(source, 0, "a JSON document of a shape that is not known"))
+    return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)
+
+
+def _is_jsonl(text: str) -> bool:
+    """Whether one of the first lines is a line of our records: the very first may be damaged."""
+    for line in islice(_LINE.finditer(text), _FIRST_LINES):
+        try:
+            if own.recognises(json.loads(line.group())):
+                return True
+        except (ValueError, RecursionError):
+            continue
+    return False
+
+
+def _document(source: str, document: object) -> Reading | None:
+    """The rows of one JSON document; None when its shape is nobody's."""
+    if isinstance(document, dict) and nccl_json.recognises(document):
+        return nccl_json.read(source, document)
+    if isinstance(document, list) and rccl_json.recognises(document):
+        return rccl_json.read(source, document)
+    if isinstance(document, list) and any(isinstance(one, dict) for one in document):
+        return own.read_list(source, document)
+    return None
+
+
+def _numbered(parts: Sequence[Reading]) -> list[Row]:
+    """The rows of several documents, whose runs follow one another."""
+    rows: list[Row] = []
+    runs: dict[int, Run] = {}
+    for part in parts:
+        for row in part.rows:
+            if id(row.run) not in runs:
+                runs[id(row.run)] = replace(row.run, number=len(runs))
+            rows.append(replace(row, run=runs[id(row.run)]))
+    return rows
+
+
+def _ranked(row: Row, ranks: int) -> Row:
+    """A row with a rank count given from outside, and what follows from it."""
+    if row.ranks is not None or row.message is None:
+        return row
+    size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
+    rate = row.algbw_bytes_per_s
+    if rate is None and size is not None and row.time_s:
+        rate = size / row.time_s
+    factor = names.bus_factor(row.collective, ranks)
+    busbw = row.busbw_bytes_per_s
+    if busbw is None and rate is not None and factor is not None:
+        busbw = rate * factor
+    return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=rate, busbw_bytes_per_s=busbw)
+
+
+def load(path: Path | str, ranks: int | None = None) -> DataFrame:
+    """A log as a DataFrame, one row a placement. Columns and units: docs/reports.md.
+
+    ``frame.attrs["notes"]`` lists what could not be read, or was inferred, as ``file:line: text``.
+    Raises ReportError when nothing can be read.
+    """
+    found = read(path, ranks)
+    table = frame(found.rows)
+    table.attrs["notes"] = [str(n) for n in found.notes]
+    return table

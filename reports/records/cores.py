@@ -1,0 +1,117 @@
+"""How many ranks there are for a core, and what is to be said where they share one. No I/O.
+
+A CPU of the kernel counts as a core: it is what a rank waits for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from busbar.cpulist import members
+from reports.records.record import WORKSHARING
+from reports.records.rows import Row, listed
+
+__all__ = [
+    "SHARED",
+    "Load",
+    "busiest",
+    "marked",
+    "of_environment",
+    "oversubscription",
+    "per_core_text",
+]
+
+
+#: What the asterisk of `marked` means.
+SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
+
+
+class Load(NamedTuple):
+    """The ranks that have the fewest cores between them, and how many cores those are."""
+
+    ranks: int
+    cores: int
+
+    @property
+    def per_core(self) -> float:
+        """Ranks per core; above 1 is oversubscribed."""
+        return self.ranks / self.cores
+
+    def remark(self, every: int) -> str:
+        """What a reader must know of ``every`` ranks' times; empty where each has a core."""
+        if self.ranks <= self.cores:
+            return ""
+        whom = f"{self.ranks} ranks" if self.ranks == every else f"{self.ranks} of {every} ranks"
+        cores = "1 core" if self.cores == 1 else f"{self.cores} cores"
+        return f"{whom} share {cores}: times include ranks waiting for a core"
+
+
+def busiest(nodes: Sequence[int], cpus: Sequence[Collection[int]]) -> Load | None:
+    """The greatest load of any node; None where nothing is known.
+
+    ``nodes`` and ``cpus`` by rank: its node, and what it may run on. Ranks that are confined to a
+    set of cores are held against that set, for every set that is some rank's affinity and for the
+    whole node: for sets that are nested or disjoint, as pinning to cores, to NUMA nodes and to
+    nothing makes them, there is no heavier load.
+    """
+    found: list[Load] = []
+    for node in sorted(set(nodes)):
+        sets = Counter(frozenset(mine) for n, mine in zip(nodes, cpus, strict=True) if n == node)
+        for within in {*sets, frozenset[int]().union(*sets)}:
+            if within:
+                found.append(
+                    Load(sum(n for mine, n in sets.items() if mine <= within), len(within))
+                )
+    return max(found, key=lambda one: (one.per_core, one.ranks), default=None)
+
+
+def of_environment(environment: Mapping[str, Any], ranks: int) -> float:
+    """Ranks per core by what an environment says of a run on so many ranks; 0.0 where it does not.
+
+    By the mapping of each rank where there is one, else by the number of CPUs of rank 0. Of one of
+    several groups (``--split``) nothing is known: the others ran on the same cores.
+    """
+    if "group" in environment:
+        return 0.0
+    mapping = environment.get("mapping")
+    if isinstance(mapping, Mapping):
+        nodes = listed(mapping.get("node"))
+        cpus = [
+            members(one) if isinstance(one, str) else None for one in listed(mapping.get("cpus"))
+        ]
+        if len(nodes) == len(cpus) == ranks and all(cpus) and all(type(n) is int for n in nodes):
+            load = busiest(nodes, [one or () for one in cpus])
+            return 0.0 if load is None else load.per_core
+    each, count = listed(environment.get("ranks_per_node")), environment.get("cpus")
+    if type(count) is not int or count < 1 or not all(type(n) is int for n in each):
+        return 0.0
+    if not each and len(listed(environment.get("hosts"))) > 1:
+        return 0.0
+    return max(each, default=ranks) / count
+
+
+def oversubscription(rows: Sequence[Row]) -> str:
+    """``oversubscribed: 8 ranks per core`` of rows of which any is; else empty."""
+    said = per_core_text([r.ranks_per_core for r in rows])
+    return f"oversubscribed: {said}" if said else ""
+
+
+def marked(row: Row) -> str:
+    """The row's algorithm, with an asterisk where it did not have its work to itself (`SHARED`).
+
+    The contender that is named after that needs no mark.
+    """
+    return row.algorithm + "*" * (row.worksharing and row.algorithm != WORKSHARING)
+
+
+def per_core_text(values: Collection[float | None]) -> str:
+    """Rows' ranks per core in words where any is oversubscribed: ``8 ranks per core``; else empty."""
+    known = sorted({one for one in values if one is not None})
+    if not known or known[-1] <= 1:
+        return ""
+    low, high = f"{known[0]:.3g}", f"{known[-1]:.3g}"
+    if known[0] <= 1:
+        return f"up to {high} ranks per core"
+    return f"{high} ranks per core" if low == high else f"{low} to {high} ranks per core"

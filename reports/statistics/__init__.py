@@ -1,0 +1,1 @@
+"""Statistics of series of times. Pure; no I/O."""

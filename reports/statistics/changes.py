@@ -1,0 +1,191 @@
+"""Where series change their level: many series over the same runs, judged together. Pure; no I/O.
+
+Binary segmentation (Vostrikova 1981): of every cut of a segment the standardised rank sum of Wilcoxon
+is taken, the greatest names the cut, and both sides are looked at again. Whether it is a change is
+told by permutation: under the null hypothesis the runs could have come in any order, so their order
+is drawn anew, *the same for all series*, and the least p value of all series in a drawn order is
+what each series is held against (Westfall, Young 1993, step minP). So a history without a change is
+said to have one in about 5 % of the cases, however many rows it has and however they hang together,
+and a change that all rows share is found as early as in a single one. Ranks make outliers harmless
+and demand nothing of the distribution; but runs that drift are not exchangeable, and show as steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.statistics.inference import holm, midranks, student_p
+
+__all__ = ["LEAST", "Alarm", "Cut", "alarms", "cuts"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SIGNIFICANT = 0.05
+LEAST = 2  # runs on each side of a cut: one alone is an outlier until it is confirmed
+_DRAWS = 1999
+_FEWEST_DRAWS = 199
+_CELLS = 20_000_000
+_FEWEST_BEFORE, _LAST = 5, 5
+_SIGNIFICANT_ALARM = 0.01
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A change: ``at`` is the first place in the series after it; ``p`` is corrected for all series.
+
+    ``ratio``: the median from there to the next cut over the median since the cut before.
+    """
+
+    at: int
+    p: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Part of a series: which series, from which place, the runs of its values, their ranks."""
+
+    series: int
+    start: int
+    runs: Ints
+    values: Floats
+
+
+def cuts(
+    series: Sequence[Sequence[tuple[int, float]]], noise: float = 0.01, seed: int = 0
+) -> list[list[Cut]]:
+    """The changes of each series, in order.
+
+    A series is (number of the run, positive value) in the order of the runs; it may lack runs.
+    ``noise``: a lesser relative change is none. At least two values stand on each side of a cut. The
+    seed makes it repeatable.
+    """
+    open_ = [
+        _Segment(n, 0, np.array([run for run, _ in s]), np.array([v for _, v in s]))
+        for n, s in enumerate(series)
+    ]
+    found: list[list[tuple[int, float]]] = [[] for _ in series]
+    while open_:
+        open_ = [s for s in open_ if len(s.values) >= 2 * LEAST]
+        following = []
+        for segment, (at, p) in zip(open_, _tested(open_, seed), strict=True):
+            before, after = segment.values[:at], segment.values[at:]
+            ratio = float(np.median(after) / np.median(before))
+            if p < _SIGNIFICANT and abs(log(ratio)) > log(1 + noise):
+                found[segment.series].append((segment.start + at, p))
+                following += _halves(segment, at)
+        open_ = following
+    return [_with_ratios(s, sorted(f)) for s, f in zip(series, found, strict=True)]
+
+
+def _halves(s: _Segment, at: int) -> list[_Segment]:
+    return [
+        _Segment(s.series, s.start, s.runs[:at], s.values[:at]),
+        _Segment(s.series, s.start + at, s.runs[at:], s.values[at:]),
+    ]
+
+
+def _with_ratios(series: Sequence[tuple[int, float]], found: list[tuple[int, float]]) -> list[Cut]:
+    values = [v for _, v in series]
+    ends = [0, *(at for at, _ in found), len(values)]
+    medians = [float(np.median(values[a:b])) for a, b in pairwise(ends) if b > a]
+    return [
+        Cut(at, p, medians[n + 1] / medians[n] if medians[n] else float("inf"))
+        for n, (at, p) in enumerate(found)
+    ]
+
+
+def _tested(segments: Sequence[_Segment], seed: int) -> list[tuple[int, float]]:
+    """For each segment its best cut, and p corrected for all segments."""
+    if not segments:
+        return []
+    longest = max(len(s.values) for s in segments)
+    draws = max(_FEWEST_DRAWS, min(_DRAWS, _CELLS // (longest * len(segments))))
+    runs = 1 + max(int(s.runs.max()) for s in segments)
+    # One order of all runs a draw; a segment takes the order of those that it has.
+    keys = np.random.default_rng(seed).random((draws, runs))
+    places, own, least = [], [], np.ones(draws)
+    for segment in segments:
+        ranks = midranks(segment.values)[0]
+        order = np.concatenate([np.arange(len(ranks))[None], keys[:, segment.runs].argsort(axis=1)])
+        scores = _scores(ranks[order])
+        best = scores.max(axis=1)
+        places.append(int(scores[0].argmax()) + LEAST)
+        # Of every order, the observed one among them, the share that scores as much.
+        p = 1 - np.searchsorted(np.sort(best), best - 1e-9) / (draws + 1)
+        own.append(float(p[0]))
+        least = np.minimum(least, p[1:])
+    return [
+        (at, float(1 + (least <= p + 1e-12).sum()) / (draws + 1))
+        for at, p in zip(places, own, strict=True)
+    ]
+
+
+def _scores(ranks: Floats) -> Floats:
+    """The rank sum before each cut, standardised; rows are orders, columns cuts from LEAST on."""
+    n = ranks.shape[1]
+    k = np.arange(LEAST, n - LEAST + 1)
+    variance = float(ranks[0].var()) * k * (n - k) / (n - 1)
+    sums = ranks.cumsum(axis=1)[:, k - 1]
+    off = abs(sums - k * ranks[0].mean())
+    return np.asarray(off / np.sqrt(variance) if variance[0] > 0 else np.zeros_like(off))
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Last values that the ones before do not explain: ``ratio`` of their medians.
+
+    ``runs``: how many of the last values it concerns.
+    """
+
+    series: int
+    runs: int
+    ratio: float
+    p: float
+
+
+def alarms(
+    series: Sequence[Sequence[tuple[int, float]]],
+    known: Sequence[Sequence[Cut]],
+    noise: float = 0.01,
+) -> list[Alarm]:
+    """Series whose last values, one to five, are out of the ordinary since the last cut.
+
+    A permutation needs several runs on both sides of a cut; until they have come this is what can
+    be said. Unlike there a distribution is assumed: the logarithms before are held to be normal,
+    and the last ones against them by Student's t, corrected for their number and that of the series
+    (Holm); and each must be out by a quarter more than anything before, for tails are heavy. At
+    least five runs must have come before.
+    """
+    best: list[tuple[int, int, float, float]] = []
+    for n, (s, found) in enumerate(zip(series, known, strict=True)):
+        level = np.log([v for _, v in s[found[-1].at if found else 0 :]])
+        made = [_out(level, runs) for runs in range(1, min(_LAST, len(level) - _FEWEST_BEFORE) + 1)]
+        if made:
+            off, p = min(made, key=lambda one: one[1])
+            best.append((n, 1 + made.index((off, p)), off, p * len(made)))
+    corrected = holm([p for *_, p in best])
+    return [
+        Alarm(n, runs, float(np.exp(off)), p)
+        for (n, runs, off, _), p in zip(best, corrected, strict=True)
+        if p < _SIGNIFICANT_ALARM and abs(off) > log(1 + noise)
+    ]
+
+
+def _out(level: Floats, runs: int) -> tuple[float, float]:
+    """By how much the last runs are off the ones before, and the two-sided p; 1 when not far off."""
+    before, last = level[:-runs], level[-runs:]
+    middle = float(np.median(before))
+    off = float(np.median(last)) - middle
+    nearest = float((np.sign(off) * (last - middle)).min())
+    if nearest <= 1.25 * float(abs(before - middle).max()):
+        return off, 1.0
+    error = max(float(before.std(ddof=1)), 1e-12) * sqrt(1 / runs + 1 / len(before))
+    return off, 2 * student_p(abs(off) / error, len(before) - 1)

@@ -1,0 +1,222 @@
+"""Two samples against each other: ratio with an interval, rank test, correction, effect size.
+
+Pure functions on seconds. Of iterations within a run nothing is assumed but that they are alike at
+most as an autoregression of first order makes them; what differs from run to run is not in one run's
+iterations, which is why ``reports.analysis.compare`` also asks for a least difference and takes several runs a
+side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import atan, ceil, cos, erfc, exp, pi, sin, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "RankTest",
+    "Samples",
+    "between_runs",
+    "chi_squared_p",
+    "drawn_medians",
+    "holm",
+    "likeness",
+    "midranks",
+    "rank_test",
+    "ratio_interval",
+    "student_p",
+    "student_quantile",
+]
+
+Samples = Sequence[Sequence[float]]
+_DRAWS = 2000
+_LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one
+_MOST = 4_000_000  # drawn values at once, which bounds time and memory
+
+
+class RankTest(NamedTuple):
+    """``p``: two-sided. ``effect``: Cliff's delta, −1 … 1, positive when new is the larger."""
+
+    p: float
+    effect: float
+
+
+def ratio_interval(
+    base: Samples, new: Samples, level: float = 0.95, seed: int = 0
+) -> tuple[float, float] | None:
+    """The interval of median(new) / median(base), by a percentile bootstrap (Efron 1979).
+
+    A side is one sample or several, one a run; runs are drawn first and iterations within them
+    (Davison, Hinkley 1997, 3.8), so that what differs from run to run widens the interval; where
+    neighbours are alike, whole blocks of them (`_block`). Few runs drawn anew show too little of how
+    runs differ, so the interval holds that of `between_runs` too. None for fewer than six values on a
+    side or a median of zero. The seed makes it repeatable.
+    """
+    if min(sum(map(len, base)), sum(map(len, new))) < 6:
+        return None
+    random = np.random.default_rng(seed)
+    sides = [[s for s in side if len(s)] for side in (base, new)]
+    medians = [drawn_medians(side, random) for side in sides]
+    if not medians[0].all():
+        return None
+    tail = (1 - level) / 2
+    low, high = np.quantile(medians[1] / medians[0], [tail, 1 - tail])
+    wider = between_runs(sides[0], sides[1], level) or (low, high)
+    return float(min(low, wider[0])), float(max(high, wider[1]))
+
+
+def between_runs(base: Samples, new: Samples, level: float = 0.95) -> tuple[float, float] | None:
+    """The interval of the ratio by Student's t on the logarithms of the runs' medians.
+
+    Runs of both sides are held to scatter alike, so that one run can be held against several. None
+    where no side has several, or a median is not positive.
+    """
+    medians = [np.array([np.median(run) for run in side]) for side in (base, new)]
+    freedom = sum(map(len, medians)) - 2
+    if freedom < 1 or min(m.min() for m in medians) <= 0:
+        return None
+    logs = [np.log(m) for m in medians]
+    scatter = sum(float(((one - one.mean()) ** 2).sum()) for one in logs) / freedom
+    middle = float(logs[1].mean() - logs[0].mean())
+    off = student_quantile((1 - level) / 2, freedom) * sqrt(scatter * sum(1 / len(m) for m in logs))
+    return exp(middle - off), exp(middle + off)
+
+
+def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
+    """The correlation r of neighbours' ranks within runs, 0 … 0.98; negative ones count as none.
+
+    Corrected for its bias in short samples, −(1 + 3r)/n (Kendall 1954).
+    """
+    found, many = 0.0, 0
+    for run in runs:
+        ranks = midranks(np.asarray(run, dtype=float))[0]
+        d = ranks - ranks.mean()
+        squares = float(d @ d)
+        if len(d) > 2 and squares > 0:
+            r = float(d[:-1] @ d[1:]) / squares
+            found += len(d) * (r + (1 + 3 * r) / len(d))
+            many += len(d)
+    return min(0.98, max(0.0, found / many)) if many else 0.0
+
+
+def _block(n: int, r: float) -> int:
+    """How many neighbours a draw takes: Politis and White's (2004) length for a correlation r, n/2 at most."""
+    best = (6 * r**2 / (1 - r**2) ** 2 * n) ** (1 / 3)
+    return max(1, min(ceil(best), n // 2)) if r > _LIKE else 1
+
+
+def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
+    """The medians of 2000 bootstrap samples: runs drawn first, and (blocks of) iterations within them."""
+    values = np.concatenate([np.asarray(r, dtype=float) for r in runs])
+    lengths = np.array([len(r) for r in runs])
+    starts = np.cumsum(lengths) - lengths
+    each = int(lengths.max())
+    step = max(1, _MOST // (len(runs) * each))
+    block = _block(each, likeness(runs))
+    along = np.arange(block)
+    found = []
+    for start in range(0, _DRAWS, step):
+        chosen = random.integers(len(runs), size=(min(step, _DRAWS - start), len(runs), 1))
+        within = random.random((*chosen.shape[:2], -(-each // block))) * lengths[chosen]
+        if block > 1:  # the last neighbour of a run is followed by its first
+            whole = (within.astype(int)[..., None] + along).reshape(*chosen.shape[:2], -1)
+            within = whole[..., :each] % lengths[chosen]
+        drawn = values[starts[chosen] + within.astype(int)]
+        found.append(np.median(drawn, axis=(1, 2)))
+    return np.concatenate(found)
+
+
+def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Ranks from 1, equal values sharing the middle of theirs; and how many share each value."""
+    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place]), counts
+
+
+def rank_test(
+    base: Sequence[float], new: Sequence[float], like: Sequence[float] = (0, 0)
+) -> RankTest:
+    """Wilcoxon, Mann and Whitney's rank-sum test, normal approximation with ties and continuity.
+
+    Mann, Whitney 1947; variance with ties as in Hollander, Wolfe, "Nonparametric Statistical
+    Methods", 4.1. ``like``: the `likeness` r of either side, which makes its mean rank as uncertain as
+    that of (1 − r) / (1 + r) as many independent values. An empty side gives p = 1.
+    """
+    n, m = len(base), len(new)
+    if not n or not m:
+        return RankTest(1.0, 0.0)
+    values = np.concatenate([np.asarray(base, dtype=float), np.asarray(new, dtype=float)])
+    ranks, counts = midranks(values)
+    u = float(ranks[n:].sum()) - m * (m + 1) / 2
+    total = n + m
+    ties = float((counts.astype(float) ** 3 - counts).sum())
+    variance = n * m / 12 * (total + 1 - ties / (total * (total - 1))) if total > 1 else 0.0
+    wider = [(1 + r) / (1 - r) for r in like]
+    variance *= (wider[0] * m + wider[1] * n) / total
+    effect = 2 * u / (n * m) - 1
+    if variance <= 0:
+        return RankTest(1.0, effect)
+    z = max(0.0, abs(u - n * m / 2) - 0.5) / sqrt(variance)
+    return RankTest(min(1.0, erfc(z / sqrt(2))), effect)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P values corrected for their number, so that one false alarm in all is as rare as said.
+
+    Holm 1979: the k-th smallest of n times n − k + 1, never falling.
+    """
+    adjusted = [1.0] * len(p_values)
+    worst = 0.0
+    for k, i in enumerate(sorted(range(len(p_values)), key=lambda j: p_values[j])):
+        worst = max(worst, min(1.0, p_values[i] * (len(p_values) - k)))
+        adjusted[i] = worst
+    return adjusted
+
+
+def chi_squared_p(x: float, k: int) -> float:
+    """The chance that a chi-squared value with k degrees of freedom is above x.
+
+    Wilson and Hilferty's approximation (1931): the cube root of x / k is nearly normal.
+    """
+    if x <= 0:
+        return 1.0
+    share = 2 / (9 * k)
+    return erfc(((x / k) ** (1 / 3) - 1 + share) / sqrt(share) / sqrt(2)) / 2
+
+
+def student_p(t: float, k: int) -> float:
+    """The chance that Student's t with k degrees of freedom is above ``t``.
+
+    The finite sums for whole k in Abramowitz, Stegun, "Handbook of Mathematical Functions", 26.7.3
+    and 26.7.4. Raises ValueError for k below 1.
+    """
+    if k < 1:
+        raise ValueError(f"{k} degrees of freedom")
+    theta = atan(abs(t) / sqrt(k))
+    cosine = cos(theta) ** 2
+    term, total = 1.0, 0.0
+    if k % 2:
+        term = cos(theta)
+        for i in range(1, (k + 1) // 2):
+            total += term
+            term *= cosine * 2 * i / (2 * i + 1)
+        inside = (theta + sin(theta) * total) * 2 / pi
+    else:
+        for i in range(1, k // 2 + 1):
+            total += term
+            term *= cosine * (2 * i - 1) / (2 * i)
+        inside = sin(theta) * total
+    tail = max(0.0, 1 - inside) / 2
+    return tail if t >= 0 else 1 - tail
+
+
+def student_quantile(tail: float, k: int) -> float:
+    """The t that Student's with k degrees of freedom is above with this chance, below a half."""
+    low, high = 0.0, 1.0
+    while student_p(high, k) > tail:
+        high *= 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, k) > tail else (low, middle)
+    return high

@@ -1,0 +1,191 @@
+"""Is a measurement stable: what the order and the shape of its iterations say. Pure; no I/O.
+
+Each check has a bound below which a difference is of no consequence, and, where chance could
+deceive it, a significance of 0.1 % (1 % for the warm-up): on independent iterations of one
+distribution a row is warned of by mistake in about one case of a hundred at the most, which a test
+holds it to. No check assumes a normal distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import erfc, exp, lgamma, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reports.records.shown import seconds
+from reports.statistics.dip import is_multimodal, two_groups
+from reports.statistics.inference import midranks
+from reports.statistics.order import relative_width
+
+__all__ = ["FEWEST", "Kind", "Unstable", "spread", "unstable"]
+
+Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
+Floats = NDArray[np.float64]
+
+FEWEST = 6  # the median's interval is unknown below
+ORDERED = 20  # order and shape say nothing that chance could not below this
+MOST_CV = 0.1
+_SIGNIFICANT = 0.001
+_SIGNIFICANT_WARM = 0.01
+_SHIFT = 0.02
+_MANY_TIMES = 9
+_APART = 0.05
+_LIKENESS = 0.2
+
+
+@dataclass(frozen=True)
+class Unstable:
+    """One reason to distrust a row. ``amount``: relative, for sorting; see `unstable` for kinds.
+
+    ``shift``: by how much of itself the row's median may be off for this reason; infinite where
+    that is unknown, 0 where the reason leaves the median alone (or no times are there to tell).
+    """
+
+    kind: Kind
+    text: str
+    amount: float
+    shift: float = 0.0
+
+
+def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
+    """What is wrong with the iterations of a row, in seconds and in the order of measurement.
+
+    ``few``: fewer than 6. ``spread``: standard deviation above 10 % of the mean. ``warm-up``: the
+    first iterations above the rest. ``drift``: times rise or fall over the row. ``modes``: more
+    than one mode. ``alike``: an iteration resembles the one before it. The last four need 20.
+    Nothing is said of an empty row.
+    """
+    t = np.asarray(times, dtype=float)
+    if not len(t):
+        return ()
+    if len(t) < FEWEST:
+        text = f"{len(t)} iteration{'s' * (len(t) > 1)}: no interval is known"
+        return (Unstable("few", text, 1 / len(t), float("inf")),)
+    found = [_spread(t)]
+    if len(t) >= ORDERED and t.min() > 0:
+        warm = _warm_up(t)
+        # What the warm-up did is said once; the rest is judged without it.
+        rest = t if warm is None else t[warm[0] :]
+        ranks = midranks(rest)[0]
+        found += [None if warm is None else warm[1], _drift(rest, ranks), _modes(rest)]
+        found.append(_alike(rest, ranks))
+    return tuple(one for one in found if one is not None)
+
+
+def _spread(t: Floats) -> Unstable | None:
+    mean = float(t.mean())
+    found = spread(float(t.std()) / mean if mean > 0 else 0.0)
+    return found and replace(found, shift=relative_width(t))
+
+
+def spread(cv: float) -> Unstable | None:
+    """The reason that a standard deviation over the mean gives, None up to 10 %."""
+    return Unstable("spread", f"cv {100 * cv:.3g} %", cv) if cv > MOST_CV else None
+
+
+def _warm_up(t: Floats) -> tuple[int, Unstable] | None:
+    """How many first iterations stand above the rest.
+
+    Were the order of no account, the first k would be among the j greatest of n with probability
+    C(j, k) / C(n, k), where j is the place of the least of them; for k = 1, 2, 4, … n/4, the least
+    such value is held against the level by Bonferroni's bound. A single first iteration cannot be
+    told from chance so; it counts when it is the greatest by a half and twice the median.
+    """
+    n, sizes = len(t), []
+    k = 2
+    while k <= n // 4:
+        sizes.append(k)
+        k *= 2
+    best: tuple[float, int] | None = None
+    for k in sizes:
+        among = int((t >= t[:k].min()).sum())
+        p = exp(_log_comb(among, k) - _log_comb(n, k)) * len(sizes)
+        if p < _SIGNIFICANT_WARM and (best is None or p < best[0]):
+            best = p, k
+    if best is None and t[0] > 1.5 * t[1:].max() and t[0] > 2 * np.median(t[1:]):
+        best = 0.0, 1
+    if best is None:
+        return None
+    k = best[1]
+    more = float(np.median(t[:k]) / np.median(t[k:])) - 1
+    if more < _APART:
+        return None
+    first = "the first iteration takes" if k == 1 else f"the first {k} iterations take"
+    text = f"{first} {_longer(more)} the rest"
+    shift = float(np.median(t) / np.median(t[k:])) - 1
+    return k, Unstable("warm-up", text, more, abs(shift))
+
+
+def _longer(more: float) -> str:
+    """``30 % longer than``, and where per cent say little ``12 times as long as``."""
+    if more > _MANY_TIMES:
+        return f"{1 + more:.3g} times as long as"
+    return f"{100 * more:.3g} % longer than"
+
+
+def _log_comb(n: int, k: int) -> float:
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+
+
+def _significant(z: float) -> bool:
+    return erfc(abs(z) / sqrt(2)) < _SIGNIFICANT
+
+
+def _drift(t: Floats, ranks: Floats) -> Unstable | None:
+    """Spearman's correlation of times with their number (1904); amount: last third over first."""
+    n = len(t)
+    if ranks.min() == ranks.max():
+        return None
+    rho = float(np.corrcoef(ranks, np.arange(n))[0, 1])
+    third = n // 3
+    change = float(np.median(t[-third:]) / np.median(t[:third])) - 1
+    if abs(change) < _SHIFT or change * rho < 0 or not _significant(rho * sqrt(n - 1)):
+        return None
+    word = "slower" if change > 0 else "faster"
+    text = f"the last third is {100 * abs(change):.3g} % {word} than the first"
+    if change > _MANY_TIMES:
+        text = f"the last third takes {_longer(change)} the first"
+    return Unstable("drift", text, abs(change), abs(change))
+
+
+def _modes(t: Floats) -> Unstable | None:
+    """The dip test (`reports.statistics.dip`), where the two groups are far enough apart to matter.
+
+    Groups are told without the longest twentieth, or a few outliers would be one of them.
+    """
+    usual = np.sort(t)[: len(t) - len(t) // 20]
+    low, high, share = two_groups(usual.tolist())
+    apart = high / low - 1
+    if apart < _APART or not is_multimodal(t.tolist()):
+        return None
+    text = (
+        f"two modes: {100 * (1 - share):.0f} % near {seconds(low)}, the rest near {seconds(high)}"
+    )
+    # Half a dozen of a hundred elsewhere move no median; two like groups may, from run to run.
+    return Unstable("modes", text, apart, apart if 0.25 <= share <= 0.75 else 0.0)
+
+
+def _alike(t: Floats, ranks: Floats) -> Unstable | None:
+    """Correlation of the ranks of neighbours (Wald, Wolfowitz 1943), which n values of chance keep
+    near −1/n with variance 1/n. With a correlation r the mean of n values is as uncertain as that
+    of n (1 − r) / (1 + r) independent ones.
+    """  # noqa: D205
+    n, d = len(t), ranks - ranks.mean()
+    squares = float(d @ d)
+    if squares <= 0:
+        return None
+    r = float(d[:-1] @ d[1:]) / squares
+    if abs(r) < _LIKENESS or not _significant((r + 1 / n) * sqrt(n)):
+        return None
+    if r < 0:
+        text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
+        return Unstable("alike", text, -r)
+    wider = sqrt((1 + r) / (1 - r)) if r < 1 else float("inf")
+    text = (
+        f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
+    )
+    return Unstable("alike", text, r, wider * relative_width(t))

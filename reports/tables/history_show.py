@@ -1,0 +1,119 @@
+"""A history for the terminal and as CSV: a line a series with its course, then what changed when."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+import numpy as np
+
+from reports.analysis.history import Event, History, Series, events
+from reports.records.cells import celled
+from reports.records.shown import chance, interval_text, seconds, size_text, trend
+from reports.tables.show import Shown, plain_table, setting
+
+__all__ = ["history_csv", "history_tables", "told"]
+
+_WIDE = 110
+_MOST_NAMED = 3
+
+
+def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Shown]:
+    """A table a measured thing: the latest time, the latest change, the course of the medians.
+
+    In the course ``|`` stands where a change was found, and ``!`` behind it for last runs that are
+    out of the ordinary.
+    """
+    groups: dict[str, list[Series]] = {}
+    for s in h.series:
+        groups.setdefault(setting(s.row), []).append(s)
+    return [_table(name, group, width, ascii_only) for name, group in groups.items()]
+
+
+def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> Shown:
+    wide = width >= _WIDE
+    room = 64 if wide else 24
+    last = [s.points[-1] for s in group]
+    columns: list[tuple[str, str, list[str]]] = [
+        ("size", "right", [_size(s) for s in group]),
+        ("algorithm", "left", [s.row.algorithm for s in group]),
+        ("latest", "right", [seconds(p.value) for p in last]),
+        ("95 %", "right", [interval_text(p.low, p.high, p.value) if wide else "" for p in last]),
+        ("change", "right", [_percent(s.cuts[-1].ratio) if s.cuts else "" for s in group]),
+        ("p", "right", [f"{s.cuts[-1].p:.2g}" if wide and s.cuts else "" for s in group]),
+        ("runs", "right", [str(len(s.points)) for s in group]),
+        ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
+    ]
+    return plain_table(name, columns, ascii_only)
+
+
+def _size(s: Series) -> str:
+    return size_text(s.row.size if s.row.size is not None else s.row.message)
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f}%"
+
+
+def _course(s: Series, room: int, ascii_only: bool) -> str:
+    """The last points that there is room for."""
+    left_out = max(0, len(s.points) - room)
+    values = [p.value for p in s.points[left_out:]]
+    at = [cut.at - left_out for cut in s.cuts]
+    return trend(values, at, ascii_only) + ("!" if s.alarm is not None else "")
+
+
+def told(h: History) -> list[str]:
+    """What changed, a paragraph an event: which run, how many rows, by how much, what else differs."""
+    return [_told(h, event) for event in events(h)]
+
+
+def _told(h: History, event: Event) -> str:
+    ratios = [ratio for _, ratio, _ in event.changes]
+    words = []
+    for word, mine in (
+        ("slower", [r for r in ratios if r > 1]),
+        ("faster", [r for r in ratios if r <= 1]),
+    ):
+        if mine:
+            low, high = _percent(min(mine)), _percent(max(mine))
+            by = low if low == high else f"{_percent(float(np.median(mine)))} ({low} to {high})"
+            words.append(f"{len(mine)} of {len(h.series)} rows {word} by {by}".replace("-", ""))
+    names = [_name(s) for s, _, _ in event.changes[:_MOST_NAMED]]
+    more = len(event.changes) - len(names)
+    which = ", ".join(names) + (f" and {more} more" if more else "")
+    p = max(p for _, _, p in event.changes)
+    head = "change with" if event.sure else "not yet confirmed, since"
+    text = f"{head} run {event.run + 1} ({h.runs[event.run]}): {'; '.join(words)}, {chance(p)}: {which}"
+    differing = h.differing.get(event.run, ())
+    return text + "".join(f"\n  differs: {d}" for d in differing)
+
+
+def _name(s: Series) -> str:
+    return " ".join(w for w in (s.row.collective, s.row.algorithm, _size(s), s.row.placement) if w)
+
+
+_COLUMNS = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root",
+            "placement", "run", "name", "time_s", "low_s", "high_s", "iterations", "level", "p")  # fmt: skip
+
+
+def history_csv(h: History) -> str:
+    """All points: what was measured, the run, its figures, and which level it belongs to.
+
+    ``level`` counts from 0 and rises with each change; ``p`` is that of the change which began it.
+    """
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_COLUMNS)
+    for s in h.series:
+        r = s.row
+        size = r.size if r.size is not None else r.message
+        what = (r.collective, r.algorithm, r.transport, r.ranks, size, r.dtype, r.op, r.root)
+        for n, point in enumerate(s.points):
+            begun = [cut for cut in s.cuts if cut.at <= n]
+            figures = (point.value, point.low, point.high, point.iterations)
+            p = begun[-1].p if begun else None
+            place = (r.placement, point.run + 1, h.runs[point.run])
+            table.writerow(map(celled, (*what, *place, *figures, len(begun), p)))
+    return text.getvalue()

@@ -1,0 +1,135 @@
+"""A run, or a comparison, as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from reports.analysis.cautions import warnings_of
+from reports.analysis.compare import Comparison, Difference
+from reports.analysis.quality import Rule, checklist, in_one_line
+from reports.records.cores import SHARED, marked
+from reports.records.rows import Row
+from reports.records.shown import interval_text, percent, rate, seconds, size_text
+from reports.tables.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
+
+__all__ = ["comparison_markdown", "markdown"]
+
+#: A comment on GitHub holds 65536 characters; a row is about 100.
+MOST_ROWS = 500
+
+
+#: An empty comment parts the marks that start a mention, a reference or a link from what follows.
+_APART = "<!-- -->"
+_MARKS = str.maketrans(
+    {mark: "\\" + mark for mark in "\\|`*_<>[]!~&"} | {mark: mark + _APART for mark in "@#:"}
+)
+
+
+def _cell(text: str) -> str:
+    """A text that cannot end its cell or become markup, nor name a person, a thread or a page."""
+    return " ".join(text.translate(_MARKS).split())
+
+
+def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
+    lines = ["| " + " | ".join(map(_cell, cells)) + " |" for cells in rows]
+    return [head, sides, *lines]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """A table a measured thing, algorithms side by side where there are several.
+
+    Then warnings and the rules.
+    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
+    counted.
+    """
+    parts, left = [], MOST_ROWS
+    for group in grouped(rows).values():
+        if left > 0:
+            parts.append(_run_table(group[:left]))
+        left -= len(group)
+    if left < 0:
+        parts.append(f"{-left} rows more.\n")
+    warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
+    return "\n".join([*parts, *warnings, *_rules(checklist(rows))]).rstrip() + "\n"
+
+
+def _rules(rules: Sequence[Rule]) -> list[str]:
+    """The twelve rules of `reports.analysis.quality`, folded away; HTML knows no backslash."""
+    return [
+        "",
+        f"<details><summary>{escape(in_one_line(rules))}</summary>",
+        "",
+        *(f"{r.number}. {_cell(r.title)}: *{r.state}*: {_cell(r.why)}" for r in rules),
+        "",
+        "</details>",
+    ]
+
+
+def _run_table(rows: Sequence[Row]) -> str:
+    cells = [
+        (
+            size_text(r.size if r.size is not None else r.message),
+            marked(r),
+            seconds(r.time_s),
+            interval_text(r.low_s, r.high_s, r.time_s),
+            rate(r.busbw_bytes_per_s),
+            percent(share_of_limit(r)),
+            str(r.iterations or ""),
+            "" if r.wrong is None else str(r.wrong),
+        )
+        for r in rows
+    ]
+    head = "| size | algorithm | time | 95 % | busbw | of limit | n | wrong |"
+    table = _table(head, "|---:|---|---:|---:|---:|---:|---:|---:|", cells)
+    reasons = dict.fromkeys(r.skipped for r in rows if r.skipped)
+    notes = [f"\nN/A: {_cell(reason)}" for reason in reasons]
+    notes += [f"\n{_cell(SHARED)}"] * any(marked(r) != r.algorithm for r in rows)
+    return "\n".join([f"**{_cell(heading(rows[0]))}**", "", *table, *notes, ""])
+
+
+def comparison_markdown(
+    comparisons: Sequence[Comparison],
+    differing: Sequence[Difference] = (),
+    rules: Sequence[Rule] = (),
+) -> str:
+    """The words counted, the rows that changed in a table, all others in one to be opened.
+
+    The change is that of the time of NEW against BASE: more is slower. The largest come first.
+    """
+    changed = [c for c in comparisons if c.word in ("slower", "faster")]
+    changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]
+    rest = [c for c in comparisons if c not in changed]
+    lines = [f"**{counts_of(comparisons)}** (time of NEW against BASE)", ""]
+    lines += [f"- differs: {_cell(str(d))}" for d in differing]
+    lines += [""] if differing else []
+    if changed:
+        changed.sort(key=lambda c: -max(c.ratio, 1 / c.ratio if c.ratio > 0 else 0))
+        lines += [*_compared(changed[:MOST_ROWS]), ""]
+    room = MOST_ROWS - len(changed)
+    if rest and room > 0:
+        title = f"{len(rest)} rows that did not change" if changed else f"{len(rest)} rows"
+        lines += ["<details>", f"<summary>{title}</summary>", "", *_compared(rest[:room]), ""]
+        lines += ["</details>", ""]
+    if len(comparisons) > MOST_ROWS:
+        lines.append(f"{len(comparisons) - MOST_ROWS} rows more.")
+    lines += _rules(rules) if rules else []
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _compared(comparisons: Sequence[Comparison]) -> list[str]:
+    cells = [
+        (
+            setting(c.row.base),
+            size_text(c.row.base.size if c.row.base.size is not None else c.row.base.message),
+            c.row.base.algorithm,
+            seconds(c.row.base.time_s),
+            seconds(c.row.new.time_s),
+            f"{100 * (c.ratio - 1):+.1f}%",
+            bounds_text(c),
+            c.word + (f", {c.row.new.wrong} wrong" if c.row.new.wrong else ""),
+        )
+        for c in comparisons
+    ]
+    head = "| measured | size | algorithm | base | new | change | 95 % | |"
+    return _table(head, "|---|---:|---|---:|---:|---:|---:|---|", cells)

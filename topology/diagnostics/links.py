@@ -1,0 +1,291 @@
+"""Findings about links: PCIe training, NVLinks, P2P, ACS and IOMMU, the way to the NIC."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from topology.diagnostics.finding import Finding, at_work, grouped, likes, listing
+from topology.model.rates import pcie
+from topology.model.topology import Device, Kind, Level, LinkKind, Topology
+
+_P2P_WORDS = {
+    "CNS": "chipset not supported",
+    "GNS": "GPU not supported",
+    "TNS": "topology not supported",
+    "DR": "disabled by registry key",
+    "NS": "not supported",
+}
+
+
+def pcie_width(topology: Topology) -> list[Finding]:
+    """Lanes below what the device can do: lost for good until somebody reseats or moves the card."""
+    lost: list[tuple[str, str]] = []
+    narrow: list[tuple[str, str]] = []
+    share = 0.0
+    for device in _pcie_devices(topology):
+        width, most = device.number("pcie_width"), device.number("pcie_width_max")
+        port = device.number("port_width_max")
+        if not width or not most or width >= most:
+            continue
+        share = max(share, 1 - width / most)
+        said = f"x{width:.0f} of x{most:.0f}"
+        if port and width >= port:
+            narrow.append((device.id, f"{said}, the port {device.get('port_busid')} has no more"))
+        else:
+            lost.append((device.id, said))
+    reseat = "reseat the card or riser, look for a slot that shares lanes, then for a bent pin"
+    move = "move the card to a slot with all of its lanes"
+    return [
+        *grouped("pcie-width", share, lost, "PCIe links trained below their width", reseat),
+        *grouped("pcie-slot-width", share, narrow, "slots narrower than their cards", move),
+    ]
+
+
+def pcie_generation(topology: Topology) -> list[Finding]:
+    """A generation below what device and port agree on, in a device that is not merely idle."""
+    rows: list[tuple[str, str]] = []
+    share = 0.0
+    for device in _pcie_devices(topology):
+        gen, most = device.number("pcie_gen"), device.number("pcie_gen_max")
+        port = device.number("port_gen_max")
+        if not gen or not most or (device.kind is Kind.GPU and not at_work(device)):
+            continue
+        most = min(most, port) if port else most
+        if gen < most:
+            rows.append((device.id, f"gen{gen:.0f} of gen{most:.0f}"))
+            share = max(share, 1 - pcie(int(gen), 1) / pcie(int(most), 1))
+    remedy = "set the slot's link speed in the BIOS, reseat the card, try without the riser"
+    summary = "PCIe links trained below their generation"
+    return grouped("pcie-generation", share, rows, summary, remedy)
+
+
+def pcie_unlike(topology: Topology) -> list[Finding]:
+    """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
+    found = []
+    for group in likes(topology):
+        rates = {
+            gpu: pcie(int(gen), int(width))
+            for gpu in group
+            if (gen := gpu.number("pcie_gen_max")) and (width := gpu.number("pcie_width_max"))
+        }
+        best, worst = max(rates.values(), default=0.0), min(rates.values(), default=0.0)
+        if worst == best:
+            continue
+        said = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
+        less = tuple(gpu.id for gpu, rate in rates.items() if rate < best)
+        summary, remedy = "like GPUs in unlike slots", "move the GPU to a slot like the others'"
+        harm = 1 - worst / best
+        found.append(Finding("pcie-slots-differ", harm, less, summary, listing(said), remedy))
+    return found
+
+
+def nvlinks(topology: Topology) -> list[Finding]:
+    """NVLinks that are down, or fewer or slower than those of like GPUs; and their errors."""
+    found = []
+    for group in likes(topology) or [list(topology.gpus)]:
+        found += [*_nvlink_counts(topology, group), *_nvlink_rates(group)]
+    wrong = [(g.id, f"{n:.0f} errors") for g in topology.gpus if (n := g.number("nvlink_errors"))]
+    remedy = "clear the counters, run a load, read again; links whose count rises are failing"
+    return found + grouped("nvlink-errors", 0.05, wrong, "NVLinks had to repeat or recover", remedy)
+
+
+def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
+    wired = _wired(topology)
+    known = {gpu: n for gpu in group if (n := _links(gpu, wired.get(gpu.id, []))) is not None}
+    # A GPU whose links are all down has no bridge, which is a fault only if its likes have one.
+    down = {
+        gpu: d for gpu in known if isinstance(d := gpu.get("nvlinks_down"), tuple) and known[gpu]
+    }
+    full = max((n + len(down.get(gpu, ())) for gpu, n in known.items()), default=0)
+    most = max(known.values(), default=0)
+    hurt = {gpu: n for gpu, n in known.items() if n < most or gpu in down}
+    if not hurt:
+        return []
+    evidence = listing((gpu.id, f"{n} NVLinks up") for gpu, n in known.items())
+    for gpu, numbers in down.items():
+        evidence += f"; {gpu.id}: link {', '.join(map(str, numbers))} down"
+    return [
+        Finding(
+            "nvlink-down",
+            1 - min(hurt.values()) / full,
+            tuple(gpu.id for gpu in hurt),
+            "NVLinks are down, or fewer than on like GPUs",
+            evidence,
+            "reset the GPUs; on NVSwitch machines look into nvidia-fabricmanager's log; reseat the "
+            "NVLink bridge; have the baseboard checked",
+        )
+    ]
+
+
+def _nvlink_rates(group: list[Device]) -> list[Finding]:
+    rates = {gpu.id: rate for gpu in group if (rate := gpu.number("nvlink_rate"))}
+    top = max(rates.values(), default=0.0)
+    slow = tuple(id for id, rate in rates.items() if rate < top * 0.99)
+    if not slow:
+        return []
+    evidence = listing((id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items())
+    summary, remedy = "NVLinks slower than on like GPUs", "reset the GPUs, then the machine"
+    return [Finding("nvlink-slow", 1 - min(rates.values()) / top, slow, summary, evidence, remedy)]
+
+
+def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
+    """The other end and the number of links of every NVLink, by device."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for link in topology.graph.topology.links:
+        if link.kind is LinkKind.NVLINK:
+            found.setdefault(link.a, []).append((link.b, link.count))
+            found.setdefault(link.b, []).append((link.a, link.count))
+    return found
+
+
+def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
+    """NVLinks of one GPU: its own count, or what its links or its switch-connected pairs show."""
+    said = gpu.get("nvlinks")
+    if isinstance(said, int):
+        return said
+    # Direct links may lead to GPUs that are not visible here, so only switches allow a comparison.
+    switched = any(end.startswith("NVS") for end, _ in wired)
+    return sum(count for _, count in wired) if switched else None
+
+
+def p2p(topology: Topology) -> list[Finding]:
+    """GPU pairs whose path would carry P2P and for which the driver refuses it."""
+    rows = []
+    for a, b in _asked(topology):
+        relation = topology.relation(a, b)
+        near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
+        if not (relation.nvlinks or near):
+            continue
+        words = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))}
+        refused = sorted(str(word) for word in words if word in _P2P_WORDS)
+        if refused:
+            rows.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
+        elif any(topology.pair(x, y, "p2p_access") is False for x, y in ((a, b), (b, a))):
+            rows.append((f"{a}-{b}", "no peer access for CUDA"))
+    return grouped(
+        "p2p-refused",
+        0.5,
+        rows,
+        "no P2P where the path would allow it",
+        "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS "
+        "(above 4G decoding, resizable BAR), and at the virtual machine's settings",
+    )
+
+
+def _asked(topology: Topology) -> list[tuple[str, str]]:
+    """The pairs of GPUs of which a source says whether P2P works, in the order of the GPUs."""
+    place = {gpu.id: n for n, gpu in enumerate(topology.gpus)}
+    names = ("p2p_read", "p2p_access")
+    pairs = {
+        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
+        for p in topology.pairs
+        if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
+    }
+    return [(topology.gpus[a].id, topology.gpus[b].id) for a, b in sorted(pairs)]
+
+
+def redirected(topology: Topology) -> list[Finding]:
+    """ACS and a translating IOMMU send traffic between neighbours through the root complex."""
+    acs: list[tuple[str, str]] = []
+    translated: list[tuple[str, str]] = []
+    for gpu in topology.gpus:
+        path = [gpu, *topology.ancestors(gpu.id)]
+        ports = [str(d.get("port_busid")) for d in path if d.get("port_acs") is True]
+        if ports:
+            acs.append((gpu.id, f"ACS redirects at {', '.join(ports)}"))
+        if str(gpu.get("iommu") or "").startswith("DMA"):
+            translated.append((gpu.id, f"IOMMU domain {gpu.get('iommu')}"))
+    return [
+        *grouped(
+            "acs",
+            0.5,
+            acs,
+            "PCIe ACS sends P2P through the root complex",
+            "turn ACS off in the BIOS, or clear its control bits with setpci after each boot",
+        ),
+        *grouped(
+            "iommu",
+            0.4,
+            translated,
+            "the IOMMU translates, which slows or forbids P2P",
+            "boot with iommu=pt (intel_iommu=on iommu=pt), or off",
+        ),
+    ]
+
+
+def far_from_nic(topology: Topology) -> list[Finding]:
+    """GPUs whose nearest NIC is beyond the CPU, though the NIC could be as near as others' are."""
+    nics = [nic.id for nic in _fabric_nics(topology)]
+    nearest: dict[str, tuple[Level, str]] = {}
+    for gpu in topology.gpus:
+        levels = [
+            (level, nic)
+            for nic in nics
+            if (level := topology.relation(gpu.id, nic).level) is not None
+        ]
+        if levels:
+            nearest[gpu.id] = min(levels)
+    if not nearest:
+        return []
+    best = min(level for level, _ in nearest.values())
+    far = {
+        id: near
+        for id, near in nearest.items()
+        if near[0] is Level.SYS or near[0] > max(best, Level.PXB)
+    }
+    if not far:
+        return []
+    harm = 0.4 if any(level is Level.SYS for level, _ in far.values()) else 0.2
+    evidence = listing((id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items())
+    return [
+        Finding("far-from-nic", harm, tuple(far), "GPUs far from every NIC", evidence,
+                "keep communication between nodes on the GPUs near a NIC, or move a NIC to their switch or socket")
+    ]  # fmt: skip
+
+
+def flat(topology: Topology) -> list[Finding]:
+    """Every pair SYS although NUMA affinities agree: a virtual machine that hides its PCIe tree."""
+    gpus = topology.gpus
+    homes = {gpu.get("numa_affinity") for gpu in gpus}
+    if len(gpus) < 2 or len(homes) >= len(gpus) or None in homes:
+        return []
+    relations = (topology.relation(a.id, b.id) for a, b in combinations(gpus, 2))
+    if any(r.level is not Level.SYS or r.nvlinks for r in relations):
+        return []
+    pairs = len(gpus) * (len(gpus) - 1) // 2
+    return [
+        Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus), "every pair is SYS, though GPUs share NUMA nodes",
+                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without the PCIe tree",
+                "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
+    ]  # fmt: skip
+
+
+def _fabric_nics(topology: Topology) -> list[Device]:
+    """NICs that carry RDMA where any is known to; bridges and management ports are no one's NIC."""
+    rdma = [n for n in topology.nics if _is_rdma(n)]
+    return rdma or [n for n in topology.nics if n.busid or not n.get("net_names")]
+
+
+def _is_rdma(nic: Device) -> bool:
+    names = nic.get("net_names")
+    every = {nic.name, *(map(str, names) if isinstance(names, tuple) else ())}
+    return any(
+        name.startswith(("mlx", "ib", "rdma", "roce", "hfi", "efa", "irdma", "bnxt_re"))
+        for name in every
+    )
+
+
+def _pcie_devices(topology: Topology) -> list[Device]:
+    return [d for d in topology.devices if d.kind in (Kind.GPU, Kind.NIC, Kind.BRIDGE)]
+
+
+LINK_RULES = (
+    pcie_width,
+    pcie_generation,
+    pcie_unlike,
+    nvlinks,
+    p2p,
+    redirected,
+    far_from_nic,
+    flat,
+)

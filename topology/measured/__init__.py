@@ -1,0 +1,1 @@
+"""What was measured between pairs of ranks, as data."""

@@ -1,0 +1,211 @@
+"""Measured matrices: which pairs go when, what the samples say, which pairs are slow. All pure.
+
+Rounds by the circle method of round-robin tournaments: all ranks but the last stand on a circle that
+turns by one each round, so that every pair meets once and no rank is twice in a round.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from busbar.cpulist import members
+from busbar.errors import ProbeError
+from busbar.statistics import interval
+from topology.model.topology import Device, Kind, Topology
+
+Pair = tuple[int, int]
+#: Below this a difference is of no consequence, however narrow the intervals are.
+MARGIN = 0.05
+#: What is measured, with the name of the fact about the pair and whether more is better.
+QUANTITIES: dict[str, bool] = {"latency": False, "bandwidth": True, "bandwidth_both": True}
+
+
+def rounds(size: int) -> tuple[tuple[Pair, ...], ...]:
+    """Return the rounds, pairs as (lower, higher): size - 1 rounds if size is even, size if odd."""
+    if size < 2:
+        return ()
+    seats = list(range(size)) + [-1] * (size % 2)
+    found = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = zip(seats[:half], reversed(seats[half:]), strict=True)
+        found.append(tuple(sorted((min(p), max(p)) for p in met if -1 not in p)))
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return tuple(found)
+
+
+def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]:
+    """Return the same pairs, one at a time."""
+    return tuple((pair,) for together in schedule for pair in together)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node."""
+
+    host: str
+    cpus: str
+    numa: int | None
+
+
+def with_cpus(
+    schedule: Sequence[Sequence[Pair]], places: Sequence[Place]
+) -> tuple[tuple[Pair, ...], ...]:
+    """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
+
+    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose two ranks
+    have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as it has
+    CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each other, as
+    launchers make them; ranks of which no CPUs are known take none.
+    """
+    sets = [(place.host, frozenset(members(place.cpus) or ())) for place in places]
+    if _room(sets):
+        return tuple(map(tuple, schedule))
+    found: list[tuple[Pair, ...]] = []
+    for together in schedule:
+        turns: list[list[Pair]] = []
+        for pair in together:
+            free = (t for t in turns if _room([sets[rank] for p in (*t, pair) for rank in p]))
+            turn = next(free, None)
+            if turn is None:
+                turns.append([pair])
+            else:
+                turn.append(pair)
+        found += map(tuple, turns)
+    return tuple(found)
+
+
+def _room(sets: Sequence[tuple[str, frozenset[int]]]) -> bool:
+    """Whether none of these sets of a host's CPUs has to serve more ranks than it has CPUs."""
+    ranks: dict[str, Counter[frozenset[int]]] = {}
+    for host, cpus in sets:
+        if cpus:
+            ranks.setdefault(host, Counter())[cpus] += 1
+    return all(
+        sum(n for some, n in here.items() if some <= cpus) <= len(cpus)
+        for here in ranks.values()
+        for cpus in here
+    )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A median with its interval, all in one unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+def estimate(samples: Sequence[float]) -> Estimate:
+    """Return the median and its 95 % interval by order statistics (Le Boudec 2010).
+
+    Of five or fewer the interval is from the least to the greatest. Raises ValueError without any.
+    """
+    if not samples:
+        raise ValueError("no samples to take a median of")
+    low, high = interval(samples) or (min(samples), max(samples))
+    return Estimate(median(samples), low, high)
+
+
+Matrix = Mapping[tuple[str, str], Estimate]
+
+
+def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
+    """Return what a map holds of one quantity, by directed pair of device ids.
+
+    Where no interval was saved (other programs' logs), the value is its own interval.
+    """
+    found: dict[tuple[str, str], Estimate] = {}
+    for fact in topology.pairs:
+        if fact.fact.name == name and (fact.a, fact.b) not in found:
+            value = topology.pair(fact.a, fact.b, name)
+            if isinstance(value, int | float):
+                low, high = (
+                    bound
+                    if isinstance(bound := topology.pair(fact.a, fact.b, key), float)
+                    else value
+                    for key in (f"{name}_low", f"{name}_high")
+                )
+                found[fact.a, fact.b] = Estimate(float(value), float(low), float(high))
+    return found
+
+
+def kind_of_pair(topology: Topology, a: str, b: str) -> str:
+    """The class of a pair: the matrix cell for GPUs and NICs; for ranks what they have in common."""
+    ends = [topology.device(id) for id in (a, b)]
+    if Kind.RANK not in (end.kind for end in ends):
+        return topology.relation(a, b).text
+    for kind, word in _SHARED:
+        homes = [_home(topology, end, kind) for end in ends]
+        if homes[0] is not None and homes[0] == homes[1]:
+            return word
+    return "network"
+
+
+_SHARED = ((Kind.NUMA, "same NUMA node"), (Kind.PACKAGE, "same socket"), (Kind.HOST, "same host"))
+
+
+def _home(topology: Topology, device: Device, kind: Kind) -> str | None:
+    above = topology.ancestor(device.id, kind)
+    return above.id if above else None
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A pair that is worse than its class by more than the noise; ``typical`` is the class's."""
+
+    a: str
+    b: str
+    kind: str
+    found: Estimate
+    typical: float
+
+
+def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow, ...]:
+    """Return the pairs whose whole interval is worse than the typical interval of the others.
+
+    That is: at its best the pair does not reach what the median of the other pairs of its class does at
+    their worst, and falls short of their median by more than MARGIN. A pair alone in its class has
+    nothing to be compared with.
+    """
+    classes = by_class(topology, cells)
+    sign = 1 if more_is_better else -1
+    found = []
+    for name, pairs in classes.items():
+        for pair in pairs:
+            others = [cells[other] for other in pairs if set(other) != set(pair)]
+            if not others:
+                continue
+            typical = median(cell.value for cell in others)
+            edge = median(cell.low if more_is_better else cell.high for cell in others)
+            cell = cells[pair]
+            best = cell.high if more_is_better else cell.low
+            short = sign * (typical - cell.value) > MARGIN * typical
+            if short and sign * (edge - best) > 0:
+                found.append(Slow(*pair, name, cell, typical))
+    return tuple(sorted(found, key=lambda s: sign * s.found.value / s.typical))
+
+
+def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str]]]:
+    """Group directed pairs by the class of the pair."""
+    classes: dict[str, list[tuple[str, str]]] = {}
+    for a, b in cells:
+        classes.setdefault(kind_of_pair(topology, a, b), []).append((a, b))
+    return classes
+
+
+def expected(topology: Topology, a: str, b: str) -> float | None:
+    """Bytes per second that link rates promise one flow from a to b; None where they promise nothing.
+
+    Within a NUMA node data goes through memory, of which the map knows no rate; where no route is
+    known, as between hosts, there is none either.
+    """
+    try:
+        hops = topology.route(a, b)
+    except ProbeError:
+        return None
+    return min((hop.bandwidth for hop in hops if hop.kind != "memory"), default=None)

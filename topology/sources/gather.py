@@ -1,0 +1,79 @@
+"""From what a user points at to one map: files, folders, standard input, or this machine."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from busbar.errors import ProbeError
+from topology.model.merge import merge
+from topology.model.topology import Topology
+from topology.sources.recognise import LIVE, parse
+from topology.sources.text import MAX_BYTES
+
+#: What nvidia-smi tells again less well when NVML has answered.
+_INSTEAD_OF_NVML = ("smi-topo", "smi-xml", "smi-nvlink", "smi-p2p")
+
+
+def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
+    """Return the map of the named files, or of this machine if there are none, and notes for users.
+
+    ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. The first file to state a
+    fact is believed. Raises ProbeError naming the file that cannot be read or understood, or when no
+    source of this machine answers.
+    """
+    names = list(files)
+    return (merge([_file(name) for name in names]), ()) if names else _machine()
+
+
+def _file(name: str) -> Topology:
+    where = "standard input" if name == "-" else name
+    try:
+        if name != "-" and Path(name).is_dir():
+            from topology.sources import sysfs
+
+            return sysfs.read(Path(name))
+        return parse(_text(name))
+    except OSError as error:
+        raise ProbeError(where, f"cannot be read: {error.strerror or error}") from None
+    except ProbeError as error:
+        raise ProbeError(where, str(error)) from None
+
+
+def _text(name: str) -> str:
+    """The file's text; one byte more than the limit is enough to be refused for its size."""
+    if name == "-":
+        raw = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        with Path(name).open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        # PowerShell's redirection writes UTF-16.
+        return raw.decode("utf-16", "replace")
+    return raw.decode("utf-8", "replace")
+
+
+def _machine() -> tuple[Topology, tuple[str, ...]]:
+    found: list[Topology] = []
+    notes: list[str] = []
+    tried = [name for name in LIVE if name not in _INSTEAD_OF_NVML]
+    for name in tried:
+        if name == "hwloc" and shutil.which("lstopo-no-graphics") is None:
+            continue  # sysfs has said the same; its absence is no news
+        _ask(name, found, notes)
+    if not any("nvml" in topology.sources for topology in found) and shutil.which("nvidia-smi"):
+        for name in _INSTEAD_OF_NVML:
+            _ask(name, found, notes)
+    if not found:
+        raise ProbeError("machine", f"no source answers here ({'; '.join(notes)}); use --from FILE")
+    return merge(found), tuple(notes)
+
+
+def _ask(name: str, found: list[Topology], notes: list[str]) -> None:
+    try:
+        found.append(importlib.import_module(LIVE[name]).read())
+    except ProbeError as error:
+        notes.append(str(error))
