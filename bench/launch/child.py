@@ -11,8 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
@@ -39,11 +39,13 @@ def run(
     command: Sequence[str],
     env: Mapping[str, str],
     told: signal.Signals | None = None,
+    receiver: Callable[[int], int] | None = None,
     **streams: Any,
 ) -> Ended:
     """Start a process and wait for it. Raises OSError where it cannot be started.
 
-    What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
+    ``receiver``: from the process's number that of whom signals are for, where it only waits for
+    another. What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
     own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
     which launchers kill. Being told again it is sent SIGTERM.
     """
@@ -54,7 +56,7 @@ def run(
         came.append(number)
         if process is not None:
             as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
-            process.send_signal(told or as_it_is if len(came) == 1 else signal.SIGTERM)
+            _send(process, told or as_it_is if len(came) == 1 else signal.SIGTERM, receiver)
 
     with _handled(forward):
         process = subprocess.Popen(
@@ -68,10 +70,21 @@ def run(
             **streams,
         )
         if came:  # before there was anyone to tell
-            process.send_signal(signal.SIGTERM)
+            _send(process, signal.SIGTERM, receiver)
         _, err = process.communicate()
     status = process.returncode
     return Ended(status if status >= 0 else 128 - status, err or "", came[0] if came else 0)
+
+
+def _send(
+    process: subprocess.Popen[str], number: int, receiver: Callable[[int], int] | None
+) -> None:
+    """Send a signal to a process that has not been waited for, or to whom it waits for."""
+    if receiver is None or process.poll() is not None:
+        process.send_signal(number)
+        return
+    with suppress(ProcessLookupError):
+        os.kill(receiver(process.pid), number)
 
 
 @contextmanager

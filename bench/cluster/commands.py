@@ -1,0 +1,152 @@
+"""The commands that make a planned network, each as its words. Pure; all run inside new namespaces.
+
+Nothing has a name outside of them: `/run` and `/dev/shm` are the cluster's own file systems, and
+its namespaces hang on files in `/run`. When its first process ends, the kernel takes all away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bench.cluster.network import Cable, Network
+
+__all__ = ["ENTER", "HEAD", "HOSTFILE", "Command", "inside", "making", "opening", "raised"]
+
+#: Where launchers run: it has a link to every host's control network and to no shaped one.
+HEAD = "head"
+_HEAD_ADDRESS = "10.2.0.254"
+#: Takes the place of ssh: enters the host that is named.
+ENTER = "/run/enter"
+HOSTFILE = "/run/hostfile"
+
+_SCRIPT = """#!/bin/sh
+# In ssh's place: options, a host's name, and what its shell is to run.
+while [ "${1#-}" != "$1" ]; do shift; done
+host=$1
+shift
+exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
+"""
+# Windows that fit into a port's buffer; no slow start after a pause, which no fabric has; and a
+# congestion control that every kernel has, the same everywhere.
+_TCP = (
+    "net.ipv4.tcp_congestion_control=reno",
+    "net.ipv4.tcp_slow_start_after_idle=0",
+    "net.ipv4.tcp_no_metrics_save=1",
+    "net.ipv4.tcp_rmem=4096 1048576 4194304",
+    "net.ipv4.tcp_wmem=4096 1048576 4194304",
+)
+
+
+class Command(NamedTuple):
+    """A command's words, and the text that it reads."""
+
+    words: tuple[str, ...]
+    text: str = ""
+
+
+def opening(user: bool) -> list[str]:
+    """What opens the namespaces of a cluster. ``user``: with one of users, without privilege.
+
+    Its process lives as long as its standard input is open, and everything in the cluster as long
+    as its process.
+    """
+    as_root = ["--user", "--map-root-user"] if user else []
+    kinds = ["--net", "--mount", "--uts", "--ipc", "--pid"]
+    return ["unshare", *as_root, *kinds, "--fork", "--kill-child", "--mount-proc", "cat"]
+
+
+def inside(pid: int, user: bool) -> list[str]:
+    """What runs a command in the namespaces whose first process has this number."""
+    kinds = ["--net", "--mount", "--uts", "--ipc", "--pid"]
+    as_root = ["--user", "--preserve-credentials"] if user else []
+    return ["nsenter", f"--target={pid}", *as_root, *kinds, "--"]
+
+
+def _words(line: str, *more: str, text: str = "") -> Command:
+    return Command((*line.split(), *more), text)
+
+
+def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
+    """The commands, in order, that build the network in namespaces that are open."""
+    hosts = range(network.hosts)
+    names = [network.name(host) for host in hosts]
+    yield _words("mount -t tmpfs tmpfs /run")
+    yield _words("mount -t tmpfs tmpfs /dev/shm")
+    yield _words("mkdir /run/netns /run/uts /run/ipc /run/tmp")
+    files = [f"/run/{kind}/{name}" for name in names for kind in ("netns", "uts", "ipc")]
+    yield Command(("touch", *files))
+    slots = "".join(f"{name}:{ranks_per_host}\n" for name in names)
+    slotted = "".join(f"{name} slots={ranks_per_host}\n" for name in names)
+    yield Command(("install", "-m", "755", "/dev/stdin", ENTER), _SCRIPT)
+    yield Command(("install", "-m", "644", "/dev/stdin", HOSTFILE), slots)
+    yield Command(("install", "-m", "644", "/dev/stdin", f"{HOSTFILE}.slots"), slotted)
+    known = [f"{network.address(host)} {network.name(host)}" for host in hosts]
+    lines = ["127.0.0.1 localhost", f"{_HEAD_ADDRESS} {HEAD}", *known]
+    yield Command(("install", "-m", "644", "/dev/stdin", "/run/hosts"), "\n".join(lines) + "\n")
+    yield _words("mount --bind /run/hosts /etc/hosts")
+    yield _words(f"hostname {HEAD}")
+    yield _words("ip link set lo up")
+    switches = [network.leaf(rack) for rack in range(network.racks)]
+    for switch in [*switches, *(["spine"] if network.racks > 1 else []), "control"]:
+        yield _words(f"ip link add {switch} mtu {network.mtu} type bridge")
+        yield _words(f"ip link set {switch} up")
+    yield _words(f"ip addr add {_HEAD_ADDRESS}/16 dev control")
+    for cable in network.cables():
+        yield from _host(network, cable) if cable.host is not None else _uplink(network, cable)
+
+
+def _host(network: Network, cable: Cable) -> Iterator[Command]:
+    """A host with its two links; the shaped one is its eth0."""
+    host, mtu = cable.host, network.mtu
+    assert host is not None
+    name = network.name(host)
+    yield _words(f"unshare --net=/run/netns/{name} --uts=/run/uts/{name} --ipc=/run/ipc/{name}",
+                 "hostname", name)  # fmt: skip
+    for near, far, switch, address in (
+        (cable.device, "eth0", network.leaf(cable.rack), network.address(host)),
+        (f"ctl{host}", "ctl0", "control", network.control(host)),
+    ):
+        yield _words(f"ip link add {near} mtu {mtu} type veth peer name {far} netns {name}")
+        yield _words(f"ip link set {near} master {switch} up")
+        yield _words(f"ip -n {name} link set {far} mtu {mtu} up")
+        yield _words(f"ip -n {name} addr add {address}/16 dev {far}")
+    yield _words(f"ip -n {name} link set lo up")
+    yield _words(f"ip netns exec {name} sysctl -q -w", *_TCP)
+    yield _shaped(network, "tc", cable.device, cable.rate)
+    yield _shaped(network, f"tc -n {name}", "eth0", cable.rate)
+    if network.latency or network.loss:
+        yield _netem(network, f"tc -n {name}", "eth0")
+
+
+def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
+    """The link between a rack's switch and the spine."""
+    down = f"down{cable.rack}"
+    yield _words(f"ip link add {cable.device} mtu {network.mtu} type veth peer name {down}")
+    yield _words(f"ip link set {cable.device} mtu {network.mtu} master "
+                 f"{network.leaf(cable.rack)} up")  # fmt: skip
+    yield _words(f"ip link set {down} mtu {network.mtu} master spine up")
+    yield _shaped(network, "tc", cable.device, cable.rate)
+    yield _shaped(network, "tc", down, cable.rate)
+
+
+def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
+    """What leaves a device leaves it at this rate; a veth has such an end on either side."""
+    return _words(
+        f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
+        f" burst {network.burst(rate)} limit {network.buffer}"
+    )
+
+
+def _netem(network: Network, tc: str, device: str) -> Command:
+    """Delay and loss below the shaper."""
+    delay = f" delay {network.latency * 1e6:g}us" if network.latency else ""
+    loss = f" loss {network.loss * 100:g}%" if network.loss else ""
+    return _words(
+        f"{tc} qdisc add dev {device} parent 1:1 handle 10: netem{delay}{loss} limit 100000"
+    )
+
+
+def raised(network: Network, host: int, up: bool) -> Command:
+    """What takes a host's link away, or brings it back."""
+    return _words(f"ip link set {network.name(host)} {'up' if up else 'down'}")

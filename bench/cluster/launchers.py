@@ -1,0 +1,71 @@
+"""What makes MPI's launchers and libraries use the cluster: variables of the environment only.
+
+So whatever starts ranks in the cluster, ``mpirun`` or ``--ranks``, starts them on its hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.cluster.commands import ENTER, HOSTFILE
+from collectives.errors import Unavailable
+from collectives.mpi import library_version, load_mpi
+from topology.launched import mpirun_beside
+
+__all__ = ["STARTERS", "launching", "variables"]
+
+#: What starts ranks by itself; any other command is started on every rank.
+STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
+
+# The shaped network for data, the other for what launchers say to each other.
+_DATA, _CONTROL = "10.1.0.0/16", "10.2.0.0/16"
+_SHARED = {"TMPDIR": "/run/tmp"}
+_HYDRA = {
+    "HYDRA_LAUNCHER": "ssh",
+    "HYDRA_LAUNCHER_EXEC": ENTER,
+    "HYDRA_HOST_FILE": HOSTFILE,
+    "HYDRA_IFACE": "control",
+    # Within a host MPICH has shared memory of its own; UCX's would join hosts of one kernel.
+    "UCX_TLS": "tcp,self",
+    "UCX_NET_DEVICES": "eth0",
+    "FI_PROVIDER": "tcp",
+    "FI_TCP_IFACE": "eth0",
+}
+_OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_plm": "ssh",
+    "PRTE_MCA_plm_ssh_agent": ENTER,
+    "PRTE_MCA_prte_default_hostfile": f"{HOSTFILE}.slots",
+    "PRTE_MCA_prte_if_include": _CONTROL,
+    # Every host believes that it has all cores: bound ranks would meet on the first.
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "PMIX_MCA_ptl_tcp_if_include": _CONTROL,
+    "OMPI_MCA_pml": "ob1",
+    "OMPI_MCA_btl": "self,sm,tcp",
+    "OMPI_MCA_btl_tcp_if_include": _DATA,
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+}
+# Another launcher's marks would be inherited by all ranks, and MPIs believe them.
+_MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_")
+
+
+def variables(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a command in the cluster: what ``env`` says itself goes before ours."""
+    kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
+    return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED}
+
+
+def launching(command: list[str], ranks: int) -> list[str]:
+    """A command as it is started: on so many ranks, unless it is itself what starts ranks.
+
+    Raises Unavailable without an MPI.
+    """
+    if Path(command[0]).name in STARTERS:
+        return command
+    library_version(load_mpi(initialize=False))
+    mpirun = mpirun_beside()
+    if mpirun is None:
+        raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
+    return [mpirun, "-n", str(ranks), *command]

@@ -1,0 +1,117 @@
+"""The plan of an emulated network: hosts, racks, links and their rates. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collectives.errors import Unsupported
+
+__all__ = ["MOST_HOSTS", "Cable", "Network"]
+
+#: Addresses are 10.1.0.1 to 10.1.0.250.
+MOST_HOSTS = 250
+# A link may send this much at once after it was idle: a millisecond's worth, two frames at least.
+# A token bucket of more lets whole messages pass at the speed of memory.
+_BURST_S = 1e-3
+# What a port holds before it drops. So deep that TCP's windows fit: a fabric without loss.
+_BUFFER = 1 << 26
+
+
+@dataclass(frozen=True)
+class Cable:
+    """A full-duplex link: its device in the switches' namespace, and bytes/s each way.
+
+    ``host``: the number of the host at its lower end; None for the uplink of a rack's switch.
+    """
+
+    device: str
+    rate: float
+    rack: int
+    host: int | None = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """Hosts on one switch, or in racks whose switches share a spine.
+
+    ``rate``: bytes/s of a host's link, each way. ``per_rack``: hosts on a switch, 0 for all.
+    ``taper``: what the links of a rack's hosts have together over its uplink. ``slow``: bytes/s of
+    single hosts' links. ``latency``: seconds added to what a host sends; ``loss``: the share of
+    packets that are lost. ``buffer``: bytes that a port holds before it drops.
+    """
+
+    hosts: int
+    rate: float
+    per_rack: int = 0
+    taper: float = 1.0
+    slow: Mapping[int, float] = field(default_factory=dict)
+    latency: float = 0.0
+    loss: float = 0.0
+    mtu: int = 9000
+    buffer: int = _BUFFER
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hosts <= MOST_HOSTS:
+            raise Unsupported(f"{self.hosts} hosts; a cluster has 1 to {MOST_HOSTS}")
+        if self.per_rack and self.hosts % self.per_rack:
+            raise Unsupported(f"{self.hosts} hosts do not fill racks of {self.per_rack}")
+        for host in self.slow:
+            self.known(host, "--slow")
+
+    def known(self, host: int, option: str) -> int:
+        """The number of a host that there is. Raises Unsupported for another."""
+        if not 0 <= host < self.hosts:
+            raise Unsupported(f"{option} {host}: hosts are 0 to {self.hosts - 1}")
+        return host
+
+    @property
+    def racks(self) -> int:
+        """How many switches have hosts."""
+        return self.hosts // self.per_rack if self.per_rack else 1
+
+    def rack(self, host: int) -> int:
+        """The rack of a host."""
+        return host // self.per_rack if self.per_rack else 0
+
+    def rate_of(self, host: int) -> float:
+        """Bytes/s of a host's link, each way."""
+        return self.slow.get(host, self.rate)
+
+    @property
+    def uplink(self) -> float:
+        """Bytes/s between a rack's switch and the spine, each way."""
+        return self.per_rack * self.rate / self.taper
+
+    def burst(self, rate: float) -> int:
+        """Bytes that a link of this rate may send at once."""
+        return max(2 * self.mtu, round(rate * _BURST_S))
+
+    @staticmethod
+    def name(host: int) -> str:
+        """The name of a host, of its namespaces and of the device of its switch's port."""
+        return f"host{host}"
+
+    @staticmethod
+    def address(host: int) -> str:
+        """The address of a host on its shaped link."""
+        return f"10.1.0.{host + 1}"
+
+    @staticmethod
+    def control(host: int) -> str:
+        """The address of a host on the network of launchers, which has no shaper."""
+        return f"10.2.0.{host + 1}"
+
+    def leaf(self, rack: int) -> str:
+        """The switch of a rack."""
+        return f"leaf{rack}" if self.racks > 1 else "switch"
+
+    def cables(self) -> list[Cable]:
+        """Every link that has a rate: the hosts', then the racks'."""
+        found = [
+            Cable(self.name(host), self.rate_of(host), self.rack(host), host)
+            for host in range(self.hosts)
+        ]
+        if self.racks > 1:
+            found += [Cable(f"up{rack}", self.uplink, rack) for rack in range(self.racks)]
+        return found

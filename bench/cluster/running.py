@@ -1,0 +1,182 @@
+"""A cluster that is there: made, used, and taken away again by the kernel.
+
+Everything hangs on one process, the first of a PID namespace, which reads a pipe of ours. When the
+pipe closes, because we leave or are killed, that process ends, and the kernel ends whatever runs in
+the cluster and removes its namespaces, links and mounts. No name is left that could be an orphan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from bench import child
+from bench.cluster.commands import Command, inside, making, opening
+from bench.cluster.launchers import variables
+from bench.cluster.network import Network
+from collectives.errors import Unavailable
+
+__all__ = ["Cluster", "privileges"]
+
+_TOOLS = {
+    "iproute2": ("ip", "tc"),
+    "util-linux": ("unshare", "nsenter", "mount"),
+    "procps": ("sysctl",),
+    "hostname": ("hostname",),
+    "coreutils": ("cat", "install", "touch", "mkdir", "env"),
+}
+_PATIENCE_S = 60.0
+
+
+def privileges() -> tuple[bool, ...]:
+    """The ways to open namespaces, in the order in which they are tried: with a user namespace?"""
+    return (False, True) if os.geteuid() == 0 else (True,)
+
+
+class Cluster:
+    """A network that exists while the context is open. ``ranks_per_host`` is what launchers put on one.
+
+    Raises Unavailable with what is missing where namespaces or shapers cannot be made.
+    """
+
+    def __init__(self, network: Network, ranks_per_host: int = 1) -> None:
+        self.network, self.ranks_per_host = network, ranks_per_host
+        self._first: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self._user = False
+
+    def __enter__(self) -> Cluster:
+        _tools()
+        refused = ""
+        for user in privileges():
+            refused = self._open(user)
+            if not refused:
+                break
+        else:
+            raise Unavailable(
+                "hosts are network namespaces, which need root with CAP_SYS_ADMIN or user namespaces"
+                f" (unshare -Urnm): {refused}"
+            )
+        try:
+            for command in making(self.network, self.ranks_per_host):
+                self._make(command)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open(self, user: bool) -> str:
+        """Open the namespaces; gives why not, or nothing."""
+        self._user = user
+        self._first = subprocess.Popen(
+            opening(user),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._first.stdin is not None and self._first.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._first.stdin.write(b"\n")
+            self._first.stdin.flush()
+        if self._first.stdout.readline() != b"\n":
+            assert self._first.stderr is not None
+            said = self._first.stderr.read(1000).decode(errors="replace").strip()
+            self.close()
+            return said.splitlines()[0] if said else "unshare said nothing"
+        self._pid = _child_of(self._first.pid)
+        return ""
+
+    def _make(self, command: Command) -> None:
+        done = self.call(command.words, text=command.text)
+        if done.returncode != 0:
+            said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
+            raise Unavailable(f"{' '.join(command.words)}: {said}")
+
+    def call(
+        self, words: Iterable[str], *, text: str = "", timeout: float = _PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a tool where the switches are, its output kept."""
+        return subprocess.run(
+            [*inside(self._pid, self._user), *words],
+            input=text,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+        )
+
+    def run(
+        self, words: Sequence[str], env: Mapping[str, str] | None = None, **streams: Any
+    ) -> child.Ended:
+        """Run a command where launchers run, here as far as files go, and wait for it.
+
+        What tells us to end reaches it. ``streams`` are `subprocess.Popen`'s. Raises OSError where
+        it cannot be started.
+        """
+        here = ["env", f"--chdir={Path.cwd()}"]
+        told = signal.SIGUSR1 if _softly(words) else None
+        return child.run(
+            [*inside(self._pid, self._user), *here, *words],
+            variables(os.environ if env is None else env),
+            told,
+            receiver=_child_of,
+            **streams,
+        )
+
+    def close(self) -> None:
+        """Take everything away; done when this returns."""
+        first, self._first = self._first, None
+        if first is None:
+            return
+        for stream in (first.stdin, first.stdout, first.stderr):
+            assert stream is not None
+            with contextlib.suppress(OSError):
+                stream.close()
+        first.wait()
+
+
+def _softly(words: Sequence[str]) -> bool:
+    """Whether the launcher is Open MPI's, which must not be interrupted itself."""
+    return bool(words) and Path(words[0]).name in ("mpirun", "prterun") and _prte(words[0])
+
+
+def _prte(mpirun: str) -> bool:
+    found = shutil.which(mpirun)
+    return found is not None and (Path(found).parent / "prterun").exists()
+
+
+def _child_of(pid: int) -> int:
+    """The child of a process that has one, else the process itself."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold anything.
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                return int(stat.parent.name)
+    return pid
+
+
+def _tools() -> None:
+    """Raise Unavailable with the packages whose tools are missing."""
+    missing = {p: [t for t in tools if shutil.which(t) is None] for p, tools in _TOOLS.items()}
+    lacking = [f"{', '.join(tools)} (package {p})" for p, tools in missing.items() if tools]
+    if lacking:
+        raise Unavailable(f"not found on PATH: {'; '.join(lacking)}")
+
