@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.cli.main import main as bench_main
+from bench.cluster.main import main as cluster_main
 from bench.tuning.cli import main as tune_main
 from collectives.cli import main as collectives_main
 from reports.cli import main as reports_main
@@ -30,6 +31,8 @@ def _help(program: str, command: str) -> str:
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
         if program == "bench" and command == "tune":
             tune_main(["--help"])
+        elif program == "bench" and command == "cluster":
+            cluster_main(["--help"])
         elif program == "bench":
             bench_main(command, ["--help"])
         else:
@@ -42,11 +45,11 @@ def _commands(page: Path) -> list[tuple[str, str, list[str]]]:
     """(program, command, options) of all command lines on a page, continued ones joined."""
     found = []
     for program, module, rest in COMMAND.findall(page.read_text().replace("\\\n", " ")):
-        words = rest.split()
+        words = rest.partition(" -- ")[0].split()  # what follows is another command's
         first = words[0] if words and re.fullmatch(r"[a-z]+", words[0]) else ""
         command = module[1:] or first
         if command or program == "topology":
-            found.append((program, command, OPTION.findall(rest)))
+            found.append((program, command, OPTION.findall(" ".join(["", *words]))))
     return found
 
 

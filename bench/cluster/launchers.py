@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.cluster.commands import ENTER, HOSTFILE
-from collectives.errors import Unavailable
-from collectives.mpi import library_version, load_mpi
-from topology.launched import mpirun_beside
+from busbar.errors import Unavailable
+from busbar.launchers import mpirun_beside
+from busbar.mpi import library_version, load_mpi
 
 __all__ = ["STARTERS", "launching", "variables"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collectives.errors import Unsupported
+from busbar.errors import Unsupported
 
 __all__ = ["MOST_HOSTS", "Cable", "Network"]
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from bench import child
 from bench.cluster.commands import Command, inside, making, opening
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
-from collectives.errors import Unavailable
+from bench.launch import child
+from busbar.errors import Unavailable
 
 __all__ = ["Cluster", "privileges"]
 
@@ -33,10 +33,12 @@ _TOOLS = {
     "coreutils": ("cat", "install", "touch", "mkdir", "env"),
 }
 _PATIENCE_S = 60.0
+# What runs in the cluster has so long to end once it was told.
+_GRACE_S = 15.0
 
 
 def privileges() -> tuple[bool, ...]:
-    """The ways to open namespaces, in the order in which they are tried: with a user namespace?"""
+    """The ways to open namespaces, in the order in which they are tried; True is with a user namespace."""
     return (False, True) if os.geteuid() == 0 else (True,)
 
 
@@ -106,21 +108,27 @@ class Cluster:
         done = self.call(command.words, text=command.text)
         if done.returncode != 0:
             said = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
+            if "netem" in command.words:
+                raise Unavailable(
+                    "this kernel has no netem (CONFIG_NET_SCH_NETEM), and nothing else delays or"
+                    f" loses packets: leave out --latency and --loss ({said})"
+                )
             raise Unavailable(f"{' '.join(command.words)}: {said}")
 
     def call(
-        self, words: Iterable[str], *, text: str = "", timeout: float = _PATIENCE_S
+        self, words: Iterable[str], *, text: str = "", keep: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run a tool where the switches are, its output kept."""
+        """Run a tool where the switches are, its output kept; ``keep`` our environment too."""
+        tools = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
         return subprocess.run(
             [*inside(self._pid, self._user), *words],
             input=text,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=timeout,
+            timeout=_PATIENCE_S,
             check=False,
-            env={"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"},
+            env=dict(os.environ) if keep else tools,
         )
 
     def run(
@@ -128,18 +136,33 @@ class Cluster:
     ) -> child.Ended:
         """Run a command where launchers run, here as far as files go, and wait for it.
 
-        What tells us to end reaches it. ``streams`` are `subprocess.Popen`'s. Raises OSError where
-        it cannot be started.
+        What tells us to end reaches it; a while later the cluster goes away, whatever it still
+        does. ``streams`` are `subprocess.Popen`'s. Raises OSError where it cannot be started.
         """
         here = ["env", f"--chdir={Path.cwd()}"]
-        told = signal.SIGUSR1 if _softly(words) else None
-        return child.run(
-            [*inside(self._pid, self._user), *here, *words],
-            variables(os.environ if env is None else env),
-            told,
-            receiver=_child_of,
-            **streams,
-        )
+        ending = threading.Timer(_GRACE_S, self._kill)
+        ending.daemon = True
+
+        def receiver(pid: int) -> int:
+            if not ending.is_alive():
+                ending.start()
+            return _child_of(pid)
+
+        try:
+            return child.run(
+                [*inside(self._pid, self._user), *here, *words],
+                variables(os.environ if env is None else env),
+                child.SOFTLY if _softly(words) else None,
+                receiver,
+                **streams,
+            )
+        finally:
+            ending.cancel()
+
+    def _kill(self) -> None:
+        """End everything in the cluster at once."""
+        if self._first is not None:
+            self._first.kill()
 
     def close(self) -> None:
         """Take everything away; done when this returns."""
@@ -179,4 +202,3 @@ def _tools() -> None:
     lacking = [f"{', '.join(tools)} (package {p})" for p, tools in missing.items() if tools]
     if lacking:
         raise Unavailable(f"not found on PATH: {'; '.join(lacking)}")
-

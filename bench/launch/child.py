@@ -45,7 +45,9 @@ def run(
     """Start a process and wait for it. Raises OSError where it cannot be started.
 
     ``receiver``: from the process's number that of whom signals are for, where it only waits for
-    another. What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
+    another.
+
+    What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
     own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
     which launchers kill. Being told again it is sent SIGTERM.
     """

@@ -1,0 +1,121 @@
+"""The command line of ``python -m bench.cluster``: options of the network, then a command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.cluster import text
+from bench.cluster.network import MOST_HOSTS, Network
+from busbar.arguments import Parser, whole
+from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS
+
+__all__ = ["Asked", "asked", "network_options", "planned"]
+
+PROG = "python -m bench.cluster"
+_HOSTS = 4
+
+
+class Asked(NamedTuple):
+    """What a command line asks for."""
+
+    network: Network
+    ranks_per_host: int
+    once: bool
+    downs: tuple[text.Down, ...]
+    dry_run: bool
+    svg: Path | None
+    command: tuple[str, ...]
+
+
+def asked(argv: Sequence[str]) -> Asked:
+    """The options before ``--`` and the command after it. Raises Unsupported."""
+    mine, command = list(argv), []
+    if "--" in mine:
+        at = mine.index("--")
+        mine, command = mine[:at], mine[at + 1 :]
+    args = _parser().parse_args(mine)
+    network = planned(args)
+    for one in args.down:
+        network.known(one.host, "--down")
+    if not command and not args.dry_run and args.svg is None:
+        raise Unsupported(f"no command; write it after --, as {PROG} --hosts 4 -- COMMAND")
+    return Asked(
+        network,
+        args.ranks_per_host,
+        args.once,
+        tuple(args.down),
+        args.dry_run,
+        args.svg,
+        tuple(command),
+    )
+
+
+def planned(args: argparse.Namespace) -> Network:
+    """The network that `network_options` describe. Raises Unsupported."""
+    racks: text.Racks | None = args.racks
+    hosts = args.hosts or (racks.racks * racks.hosts if racks else _HOSTS)
+    if racks and hosts != racks.racks * racks.hosts:
+        raise Unsupported(
+            f"--hosts {hosts} are not --racks {racks.racks}x{racks.hosts}; leave out --hosts"
+        )
+    return Network(
+        hosts=hosts,
+        rate=args.rate,
+        per_rack=racks.hosts if racks else 0,
+        taper=racks.taper if racks else 1.0,
+        slow=dict(args.slow),
+        latency=args.latency or 0.0,
+        loss=args.loss or 0.0,
+        mtu=args.mtu,
+        buffer=args.buffer << 10,
+    )
+
+
+def network_options(parser: argparse.ArgumentParser) -> None:
+    """Add what describes the network."""
+    add = parser.add_argument
+    add("--rate", type=text.rate, default=12.5e6, metavar="RATE",
+        help="rate of a host's link, each way (default 100Mbit)")  # fmt: skip
+    add("--racks", type=text.racks, metavar="RxH[:taper=T]",
+        help="R racks of H hosts under a spine, with 1/T of their rate upwards")  # fmt: skip
+    add("--slow", type=text.slow, action="append", default=[], metavar="HOST:RATE",
+        help="a link with a rate of its own; repeatable")  # fmt: skip
+    add("--latency", type=text.latency, metavar="TIME",
+        help="delay of what a host sends, as 50us; needs the kernel's netem")  # fmt: skip
+    add("--loss", type=text.loss, metavar="P%",
+        help="share of packets lost, as 0.1%%; needs the kernel's netem")  # fmt: skip
+    add("--mtu", type=whole(1280, "bytes a packet", 65535), default=9000, metavar="BYTES",
+        help="largest packet (default 9000)")  # fmt: skip
+    add("--buffer", type=whole(16, "KiB", 1 << 20), default=1 << 16, metavar="KIB",
+        help="what a port holds before it drops (default 65536 KiB, a fabric without loss)")  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=PROG,
+        usage=f"{PROG} [options] -- COMMAND …",
+        description="Emulate a cluster on this machine and run a command over it: hosts with names,"
+        " links with a rate. Without privilege it uses user namespaces; nothing is left.",
+        epilog="COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once)."
+        " See docs/cluster.md.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--hosts", type=whole(1, "hosts", MOST_HOSTS), metavar="H",
+        help=f"how many (default {_HOSTS}, or as many as --racks say)")  # fmt: skip
+    add("--ranks-per-host", type=whole(1, "ranks", MOST_RANKS), default=1, metavar="R",
+        help="ranks that launchers put on a host (default 1)")  # fmt: skip
+    network_options(parser)
+    add("--down", type=text.down, action="append", default=[], metavar="HOST@TIME[+TIME]",
+        help="take a host's link away so long after the start, and bring it back; repeatable")  # fmt: skip
+    add("--once", action="store_true",
+        help="start COMMAND once, beside the hosts: it starts its ranks itself")  # fmt: skip
+    add("--dry-run", action="store_true",
+        help="print the plan and the commands that would make it, and stop")  # fmt: skip
+    add("--svg", type=Path, metavar="FILE",
+        help="draw the network, links coloured by how busy they were")  # fmt: skip
+    return parser

@@ -1,0 +1,86 @@
+"""Whether links or processors are measured: all hosts share one machine's cores.
+
+Run as a program inside a cluster it sends through a control link, which has no rate, and prints the
+bytes that it moved a second of processor time. It counts its own time, so other work does not matter.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from bench.cluster.network import Network
+from bench.cluster.text import rate_text
+
+__all__ = ["MODULE", "asked", "judged", "measured"]
+
+MODULE = "bench.cluster.cpu"
+#: Above this share of the cores' time for moving bytes, ranks and links compete for them.
+_CROWDED = 0.5
+_SECONDS = 0.25
+_PIECE = 1 << 18
+
+
+def asked(network: Network) -> float:
+    """Bytes/s that hosts send when all of their links are full."""
+    return sum(network.rate_of(host) for host in range(network.hosts))
+
+
+def judged(network: Network, moved: float, cores: int) -> str:
+    """The line that says what is measured; ``moved``: bytes a second of one core's time."""
+    share = asked(network) / (moved * cores)
+    what = (
+        "links are what is measured"
+        if share <= _CROWDED
+        else f"the CPU is measured, no longer the links (above {rate_text(_CROWDED * moved * cores)})"
+    )
+    return (
+        f"CPU: a core moves {rate_text(moved)} between hosts; all links at once ask for"
+        f" {rate_text(asked(network))}, {100 * share:.3g} % of {cores} cores: {what}"
+    )
+
+
+def measured(address: str, namespace: str) -> float:
+    """Bytes a second of processor time from here into a network namespace that has this address."""
+    with socket.socket() as sender:
+        _enter(namespace)
+        with socket.socket() as listener:
+            listener.bind((address, 0))
+            listener.listen(1)
+            sender.connect(listener.getsockname())
+            receiver, _ = listener.accept()
+        with receiver:
+            return _flow(sender, receiver)
+
+
+def _enter(namespace: str) -> None:
+    """Let sockets that are made from now on be in a namespace. Raises OSError."""
+    file = os.open(namespace, os.O_RDONLY)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(file, 0) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), namespace)
+    os.close(file)
+
+
+def _flow(sender: socket.socket, receiver: socket.socket) -> float:
+    sender.setblocking(False)
+    receiver.setblocking(False)
+    data, room = bytes(_PIECE), bytearray(_PIECE)
+    moved, end = 0, time.monotonic() + 4 * _SECONDS
+    start = time.process_time()
+    while (spent := time.process_time() - start) < _SECONDS and time.monotonic() < end:
+        with suppress(BlockingIOError):
+            sender.send(data)
+        with suppress(BlockingIOError):
+            while True:
+                moved += receiver.recv_into(room)
+    return moved / max(spent, 1e-9)
+
+
+if __name__ == "__main__":
+    print(measured(sys.argv[1], str(Path("/run/netns") / sys.argv[2])))

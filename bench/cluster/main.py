@@ -1,0 +1,135 @@
+"""A command over an emulated cluster: from a command line to an exit status."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from bench.cluster import cpu, use
+from bench.cluster.arguments import Asked, asked
+from bench.cluster.commands import making, opening, raised
+from bench.cluster.launchers import launching
+from bench.cluster.network import Network
+from bench.cluster.picture import picture
+from bench.cluster.running import Cluster, privileges
+from bench.cluster.text import Down, rate_text
+from busbar.errors import BusbarError, Unavailable
+from busbar.files import check, write
+from busbar.host import cores
+
+__all__ = ["checked", "main", "plan"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""
+    try:
+        wanted = asked(argv)
+        if wanted.svg is not None:
+            check(wanted.svg)
+        if wanted.dry_run:
+            print("\n".join(plan(wanted)))
+        if wanted.command and not wanted.dry_run:
+            return _run(wanted)
+        if wanted.svg is not None:
+            write(wanted.svg, picture(wanted.network).encode())
+        return 0
+    except BusbarError as error:
+        print(f"busbar: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def plan(wanted: Asked) -> Iterator[str]:
+    """The lines of ``--dry-run``: what would be there, and a script that makes it."""
+    network = wanted.network
+    yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
+    for cable in network.cables():
+        name = (
+            cable.device if cable.host is None else f"{cable.device} {network.address(cable.host)}"
+        )
+        ends = f"{network.leaf(cable.rack)}" if cable.host is not None else "spine"
+        yield f"#   {name} to {ends}: {rate_text(cable.rate)} each way"
+    for down in wanted.downs:
+        yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
+    yield shlex.join(opening(privileges()[0])) + "   # and in it:"
+    for command in making(network, wanted.ranks_per_host):
+        line = shlex.join(command.words)
+        yield f"{line} <<'.'\n{command.text}." if command.text else line
+    if wanted.command:
+        yield shlex.join(_started(wanted))
+
+
+def _started(wanted: Asked) -> list[str]:
+    words = list(wanted.command)
+    ranks = wanted.network.hosts * wanted.ranks_per_host
+    return words if wanted.once else launching(words, ranks)
+
+
+def checked(cluster: Cluster) -> str:
+    """Measure what a core moves between hosts of a cluster, and say what is measured then."""
+    network = cluster.network
+    words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
+    done = cluster.call(words, keep=True)
+    try:
+        return cpu.judged(network, float(done.stdout), len(cores()))
+    except ValueError:
+        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
+
+
+def _run(wanted: Asked) -> int:
+    words, network = _started(wanted), wanted.network
+    with Cluster(network, wanted.ranks_per_host) as cluster:
+        _note(checked(cluster))
+        before, start = _counted(cluster), time.monotonic()
+        with _falling(cluster, wanted.downs):
+            try:
+                ended = cluster.run(words)
+            except OSError as error:
+                raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
+        if ended.interrupted:
+            return 128 + ended.interrupted
+        seconds = time.monotonic() - start
+        uses = use.used(network, before, _counted(cluster), seconds)
+        _note(use.said(uses, seconds))
+        if wanted.svg is not None:
+            write(wanted.svg, picture(network, uses).encode())
+    return ended.status
+
+
+def _note(line: str) -> None:
+    print(f"busbar: {line}", file=sys.stderr, flush=True)
+
+
+def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
+    return use.counters(cluster.call(use.COUNTERS).stdout)
+
+
+@contextmanager
+def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
+    """Meanwhile let links go away, and come back, at their times."""
+    timers = []
+    for down in downs:
+        timers.append(_later(down.after, cluster, down.host, False))
+        if down.lasting is not None:
+            timers.append(_later(down.after + down.lasting, cluster, down.host, True))
+    for timer in timers:
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+        for timer in timers:
+            timer.join()
+
+
+def _later(after: float, cluster: Cluster, host: int, up: bool) -> threading.Timer:
+    def act() -> None:
+        cluster.call(raised(cluster.network, host, up).words)
+        _note(f"{Network.name(host)}: its link {'is back' if up else 'went away'}")
+
+    return threading.Timer(after, act)

@@ -1,0 +1,114 @@
+"""The picture of a cluster as SVG: switches, hosts, and links coloured by how busy they were. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape, quoteattr
+
+from bench.cluster.network import Cable, Network
+from bench.cluster.text import rate_text
+from bench.cluster.use import Use
+
+__all__ = ["picture"]
+
+_WIDE, _HIGH, _MARGIN = 78, 34, 24
+_ROWS = {"spine": 40, "leaf": 130, "host": 240}
+_UNUSED = "#b5b5b5"
+# From idle to full, as the simulator's pictures go (viridis, reversed).
+_SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 84))
+
+
+def picture(network: Network, uses: Sequence[Use] = ()) -> str:
+    """The network; every link is two lines, up and down, by the share of its rate that it carried."""
+    busy = {use.cable.device: use for use in uses}
+    place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
+    leaves = [
+        sum(mine) / len(mine)
+        for rack in range(network.racks)
+        if (mine := [x for host, x in enumerate(place) if network.rack(host) == rack])
+    ]
+    middle = sum(leaves) / len(leaves)
+    lines, boxes = [], []
+    for cable in network.cables():
+        if cable.host is not None:
+            ends = (place[cable.host], _ROWS["host"]), (leaves[cable.rack], _ROWS["leaf"])
+        else:
+            ends = (leaves[cable.rack], _ROWS["leaf"]), (middle, _ROWS["spine"])
+        lines += _cable(cable, *ends, busy)
+    if network.racks > 1:
+        boxes += _box(middle, _ROWS["spine"], "spine", "#b8d98a")
+    for rack, x in enumerate(leaves):
+        boxes += _box(x, _ROWS["leaf"], network.leaf(rack), "#b8d98a")
+    for host, x in enumerate(place):
+        colour = "#f3b6ab" if host in network.slow else "#dfe7f2"
+        boxes += _box(x, _ROWS["host"], network.name(host), colour)
+        rate = rate_text(network.rate_of(host))
+        boxes.append(_text(x, _ROWS["host"] + 32, rate, 10))
+    width, height = 2 * _MARGIN + network.hosts * _WIDE, _ROWS["host"] + 90
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {max(width, 360)} {height}"'
+            ' font-family="sans-serif">',
+            '<rect width="100%" height="100%" fill="white"/>',
+            *lines,
+            *boxes,
+            *(_legend(height) if uses else []),
+            "</svg>\n",
+        ]
+    )
+
+
+def _cable(
+    cable: Cable, low: tuple[float, float], high: tuple[float, float], busy: Mapping[str, Use]
+) -> list[str]:
+    """Two lines side by side: left what goes up, right what goes down."""
+    use = busy.get(cable.device)
+    found = []
+    for shift, way, share in (
+        (-2.5, "up", use.up if use else None),
+        (2.5, "down", use.down if use else None),
+    ):
+        title = f"{cable.device} {way}, {rate_text(cable.rate)}"
+        title += f": {100 * share:.3g} %" if share is not None else ""
+        found.append(
+            f'<line x1="{low[0] + shift:.1f}" y1="{low[1]}" x2="{high[0] + shift:.1f}"'
+            f' y2="{high[1]}" stroke={quoteattr(_colour(share))} stroke-width="3">'
+            f"<title>{escape(title)}</title></line>"
+        )
+    return found
+
+
+def _colour(share: float | None) -> str:
+    if share is None:
+        return _UNUSED
+    at = min(max(share, 0.0), 1.0) * (len(_SCALE) - 1)
+    first = min(int(at), len(_SCALE) - 2)
+    mixed = (
+        round(a + (b - a) * (at - first))
+        for a, b in zip(_SCALE[first], _SCALE[first + 1], strict=True)
+    )
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _box(x: float, y: float, label: str, colour: str) -> list[str]:
+    wide = _WIDE - 14
+    return [
+        f'<rect x="{x - wide / 2:.1f}" y="{y - _HIGH / 2}" width="{wide}" height="{_HIGH}" rx="5"'
+        f' fill="{colour}" stroke="#444444"/>',
+        _text(x, y + 4, label, 12),
+    ]
+
+
+def _text(x: float, y: float, text: str, size: int) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y}" font-size="{size}" text-anchor="middle">{escape(text)}</text>'
+    )
+
+
+def _legend(height: int) -> list[str]:
+    y = height - 34
+    steps = [
+        f'<rect x="{_MARGIN + 12 * i}" y="{y}" width="12" height="10" fill="{_colour(i / 10)}"/>'
+        for i in range(11)
+    ]
+    return [*steps, _text(_MARGIN + 66, y + 24, "0 to 100 % of the link's rate", 10)]

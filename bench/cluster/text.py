@@ -1,0 +1,108 @@
+"""What options about links say, as values, and rates as text. Pure."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import NamedTuple
+
+__all__ = ["Down", "Racks", "down", "latency", "loss", "racks", "rate", "rate_text", "slow"]
+
+_BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_MOST = 400e9
+_NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
+
+
+class Racks(NamedTuple):
+    """Racks of so many hosts, and what their links have together over the rack's uplink."""
+
+    racks: int
+    hosts: int
+    taper: float
+
+
+class Down(NamedTuple):
+    """A host's link that goes away after so many seconds, and comes back after so many more."""
+
+    host: int
+    after: float
+    lasting: float | None
+
+
+def _shown(text: str) -> str:
+    return repr(text[:40])
+
+
+def rate(text: str) -> float:
+    """Bytes/s from ``200Mbit``."""
+    found = re.fullmatch(_NUMBER + r"([kKmMgG]?)bit", text)
+    bits = float(found[1]) * _BITS[found[2].upper()] if found else 0.0
+    if not 1e5 <= bits <= _MOST:
+        raise argparse.ArgumentTypeError(
+            f"{_shown(text)} is no rate from 100Kbit to 400Gbit, such as 200Mbit"
+        )
+    return bits / 8
+
+
+def rate_text(value: float) -> str:
+    """Bytes/s as the rate of a link, in three digits: ``200 Mbit/s``."""
+    bits = 8 * value
+    for unit, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if bits >= unit:
+            return f"{bits / unit:.3g} {prefix}bit/s"
+    return f"{bits:.3g} bit/s"
+
+
+def _time(text: str) -> float | None:
+    found = re.fullmatch(_NUMBER + "(us|ms|s)", text)
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
+def latency(text: str) -> float:
+    """Seconds from ``50us``."""
+    seconds = _time(text)
+    if seconds is None or not 0 < seconds <= 10:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is no delay up to 10s, such as 50us")
+    return seconds
+
+
+def loss(text: str) -> float:
+    """A share from ``0.1%``."""
+    found = re.fullmatch(_NUMBER + "%", text)
+    if found is None or not 0 < float(found[1]) < 100:
+        raise argparse.ArgumentTypeError(f"{_shown(text)} is no share of packets, such as 0.1%")
+    return float(found[1]) / 100
+
+
+def slow(text: str) -> tuple[int, float]:
+    """A host and its rate from ``3:20Mbit``."""
+    host, colon, of = text.partition(":")
+    if not colon or not re.fullmatch("[0-9]{1,4}", host):
+        raise argparse.ArgumentTypeError(f"{_shown(text)}: write HOST:RATE, such as 3:20Mbit")
+    return int(host), rate(of)
+
+
+def racks(text: str) -> Racks:
+    """Racks from ``4x4`` or ``4x4:taper=2``."""
+    found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})(?::taper=" + _NUMBER + ")?", text)
+    if found is None or not (int(found[1]) > 1 and int(found[2])):
+        raise argparse.ArgumentTypeError(
+            f"{_shown(text)}: write RACKSxHOSTS[:taper=T] with two racks or more, such as 4x4:taper=2"
+        )
+    taper = float(found[3]) if found[3] else 1.0
+    if not 1 / 64 <= taper <= 64:
+        raise argparse.ArgumentTypeError(f"{_shown(text)}: a taper is from 1/64 to 64")
+    return Racks(int(found[1]), int(found[2]), taper)
+
+
+def down(text: str) -> Down:
+    """A link that goes away from ``5@2s``, or ``5@2s+500ms`` with how long it is away."""
+    found = re.fullmatch(r"([0-9]{1,4})@([^+]*)(?:\+(.*))?", text)
+    after = _time(found[2]) if found else None
+    lasting = _time(found[3]) if found and found[3] is not None else None
+    if found is None or after is None or (found[3] is not None and lasting is None):
+        raise argparse.ArgumentTypeError(
+            f"{_shown(text)}: write HOST@TIME or HOST@TIME+TIME, such as 5@2s or 5@2s+500ms"
+        )
+    return Down(int(found[1]), after, lasting)

@@ -1,0 +1,67 @@
+"""How much of each link was used, from the counters of the switches' ports. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from bench.cluster.network import Cable, Network
+from bench.cluster.text import rate_text
+from busbar.errors import Unavailable
+
+__all__ = ["COUNTERS", "Use", "counters", "said", "used"]
+
+#: Prints the counters of all devices where the switches are.
+COUNTERS = ("ip", "-s", "-j", "link", "show")
+
+
+class Use(NamedTuple):
+    """The shares of its rate that a link carried, from 0 to 1: away from its lower end, and towards it."""
+
+    cable: Cable
+    up: float
+    down: float
+
+
+def counters(text: str) -> dict[str, tuple[int, int]]:
+    """Bytes that each device of a switch received and sent. Raises Unavailable for other text."""
+    try:
+        return {
+            str(one["ifname"]): tuple(int(one["stats64"][way]["bytes"]) for way in ("rx", "tx"))  # type: ignore[misc]
+            for one in json.loads(text)
+        }
+    except (ValueError, KeyError, TypeError):
+        raise Unavailable("ip -s -j link show: no counters of links in what it printed") from None
+
+
+def used(
+    network: Network,
+    before: Mapping[str, tuple[int, int]],
+    after: Mapping[str, tuple[int, int]],
+    seconds: float,
+) -> list[Use]:
+    """What every cable carried in that time. What a port of a host's receives went up."""
+    found = []
+    for cable in network.cables():
+        rx, tx = (
+            (after[cable.device][way] - before[cable.device][way]) / seconds / cable.rate
+            for way in (0, 1)
+        )
+        # An uplink's device is at its lower end, a host's at its upper.
+        up, down = (rx, tx) if cable.host is not None else (tx, rx)
+        found.append(Use(cable, up, down))
+    return found
+
+
+def said(uses: Sequence[Use], seconds: float) -> str:
+    """A line about the busiest link and the middle one, by the busier way of each."""
+    busiest = max(uses, key=lambda use: max(use.up, use.down))
+    middle = median(max(use.up, use.down) for use in uses)
+    way = "out of" if busiest.up >= busiest.down else "into"
+    return (
+        f"links, in {seconds:.3g} s with start and end: busiest {way} {busiest.cable.device},"
+        f" {100 * max(busiest.up, busiest.down):.3g} % of {rate_text(busiest.cable.rate)};"
+        f" median {100 * middle:.3g} %"
+    )

@@ -1,0 +1,186 @@
+"""Plans of networks: what options say, which links there are, and the commands that make them."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.cluster import cpu, text
+from bench.cluster.arguments import asked
+from bench.cluster.commands import making
+from bench.cluster.network import Cable, Network
+from bench.cluster.picture import picture
+from bench.cluster.use import Use, counters, used
+from busbar.errors import Unavailable, Unsupported
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Networks of every shape."""
+    racks, per = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    hosts = racks * per
+    return Network(
+        hosts=hosts,
+        rate=draw(st.floats(1e5, 1e9)),
+        per_rack=per if racks > 1 else 0,
+        taper=draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])),
+        slow=draw(st.dictionaries(st.integers(0, hosts - 1), st.floats(1e5, 1e9), max_size=2)),
+        mtu=draw(st.sampled_from([1500, 9000])),
+    )
+
+
+def _rates(network: Network) -> dict[tuple[str, str], float]:
+    """Bytes/s of every shaped device, by the namespace that it is in."""
+    found: dict[tuple[str, str], float] = {}
+    for command in making(network, 1):
+        words = command.words
+        if words[0] == "tc" and "tbf" in words:
+            where = words[2] if words[1] == "-n" else ""
+            device, rate = words[words.index("dev") + 1], words[words.index("rate") + 1]
+            assert (where, device) not in found
+            found[where, device] = int(rate.removesuffix("bit")) / 8
+    return found
+
+
+@given(networks())
+def test_every_link_is_shaped_once_at_each_end(network: Network) -> None:
+    """A port carries its rate each way: both ends of each link have a shaper, of this rate."""
+    found = _rates(network)
+    for cable in network.cables():
+        far = (
+            ("host" + str(cable.host), "eth0")
+            if cable.host is not None
+            else ("", f"down{cable.rack}")
+        )
+        for end in (("", cable.device), far):
+            assert found.pop(end) == pytest.approx(cable.rate, abs=1)
+    assert not found
+
+
+@given(networks())
+def test_names_and_addresses_are_of_one_host_each(network: Network) -> None:
+    """No device is made twice, and no address given twice."""
+    words = [command.words for command in making(network, 1)]
+    made = [
+        (w[2] if w[1] == "-n" else "", w[w.index("add") + 1])
+        for w in words
+        if "add" in w and w[0] == "ip" and "addr" not in w
+    ]
+    given_ = [w[w.index("add") + 1] for w in words if "addr" in w]
+    assert max(Counter(made).values()) == 1
+    assert max(Counter(given_).values()) == 1
+    assert all(len(device) <= 15 for _, device in made)  # the kernel's IFNAMSIZ
+
+
+@given(networks())
+def test_an_uplink_has_its_racks_links_over_the_taper(network: Network) -> None:
+    """A rack's uplink is its hosts' links together over the taper; one switch has none."""
+    ups = [cable for cable in network.cables() if cable.host is None]
+    assert len(ups) == (network.racks if network.racks > 1 else 0)
+    for cable in ups:
+        hosts = [h for h in range(network.hosts) if network.rack(h) == cable.rack]
+        assert cable.rate == pytest.approx(len(hosts) * network.rate / network.taper)
+
+
+@given(networks(), st.floats(0.01, 100.0))
+def test_use_is_bytes_over_what_the_rate_allows(network: Network, seconds: float) -> None:
+    """A link that carried its rate all the time was used to 1, on its own way only."""
+    before = {cable.device: (7, 9) for cable in network.cables()}
+    after = {c.device: (7 + round(c.rate * seconds), 9) for c in network.cables()}
+    for use in used(network, before, after, seconds):
+        way, other = (use.up, use.down) if use.cable.host is not None else (use.down, use.up)
+        assert way == pytest.approx(1, rel=1e-2)
+        assert other == 0
+
+
+@given(networks())
+def test_the_picture_is_xml_and_has_every_link_twice(network: Network) -> None:
+    """Both directions of every link are drawn, and the file is well-formed."""
+    uses = [Use(cable, 0.5, 1.2) for cable in network.cables()]
+    for drawn in (picture(network), picture(network, uses)):
+        lines = ElementTree.fromstring(drawn).findall("{http://www.w3.org/2000/svg}line")
+        assert len(lines) == 2 * len(network.cables())
+
+
+@given(st.floats(1e6, 1e11))
+def test_rates_are_read_as_they_are_written(bits: float) -> None:
+    """What `rate_text` prints to three digits, `rate` reads back."""
+    written = text.rate_text(bits / 8).replace("/s", "").replace(" ", "")
+    assert text.rate(written) == pytest.approx(bits / 8, rel=6e-3)
+
+
+@pytest.mark.parametrize(
+    ("parse", "wrong"),
+    [
+        (text.rate, ["", "100", "1Tbit", "1e9bit", "0bit", "9999999999Gbit", "-1Mbit", "1 Mbit"]),
+        (text.racks, ["", "1x4", "4x0", "4x4:taper=0", "4x4:taper=1e9", "4x4:tapir=2", "4x"]),
+        (text.slow, ["", "3", "x:1Mbit", "3:", "-1:1Mbit"]),
+        (text.down, ["", "5", "5@", "5@2", "5@2s+", "@2s", "5@2s+x"]),
+        (text.latency, ["", "1", "0us", "11s", "1m"]),
+        (text.loss, ["", "1", "0%", "100%", "-1%"]),
+    ],
+)
+def test_what_is_no_value_is_refused_in_a_sentence(parse, wrong) -> None:  # type: ignore[no-untyped-def]
+    """An unknown text of an option is an error that names it, never a default."""
+    for one in wrong:
+        with pytest.raises(argparse.ArgumentTypeError):
+            parse(one)
+
+
+def test_values_of_options() -> None:
+    """The examples of the documentation."""
+    assert text.rate("200Mbit") == 25e6
+    assert text.racks("4x4:taper=2") == (4, 4, 2.0)
+    assert text.slow("3:20Mbit") == (3, 2.5e6)
+    assert text.down("5@2s") == (5, 2.0, None)
+    assert text.down("5@2s+500ms") == (5, 2.0, 0.5)
+    assert text.latency("50us") == pytest.approx(5e-5)
+    assert text.loss("0.1%") == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--hosts", "3", "--racks", "2x2", "--", "true"], "--racks 2x2"),
+        (["--slow", "4:1Mbit", "--", "true"], "hosts are 0 to 3"),
+        (["--down", "4@1s", "--", "true"], "hosts are 0 to 3"),
+        (["--hosts", "999", "--", "true"], "999 hosts"),
+        (["--hosts", "2"], "no command"),
+        (["--hosts", "2", "--no-such", "--", "true"], "--no-such"),
+    ],
+)
+def test_plans_that_cannot_be_are_refused(argv: list[str], said: str) -> None:
+    """A contradiction is one line that names the option."""
+    with pytest.raises(Unsupported, match=said):
+        asked(argv)
+
+
+def test_what_follows_the_dashes_is_the_commands_own() -> None:
+    """Options of the command are not taken for the cluster's."""
+    wanted = asked(["--hosts", "2", "--", "x", "--hosts", "3", "--", "y"])
+    assert wanted.network.hosts == 2
+    assert wanted.command == ("x", "--hosts", "3", "--", "y")
+
+
+def test_counters_of_something_else_are_refused() -> None:
+    """What is not the tool's JSON is one of our errors."""
+    for other in ("", "[]x", "[1]", '[{"ifname": "a"}]', '{"a": 1}'):
+        with pytest.raises(Unavailable):
+            counters(other)
+
+
+def test_the_check_says_when_processors_are_measured() -> None:
+    """Where moving all links' bytes takes more than half of the cores, it is not links that are measured."""
+    network = Network(hosts=16, rate=12.5e6)
+    assert "links are what is measured" in cpu.judged(network, 1e9, 2)
+    assert "the CPU is measured" in cpu.judged(network, 1e8, 2)
+
+
+def test_a_cable_to_a_host_names_it() -> None:
+    """Uplinks have no host."""
+    assert Cable("host1", 1.0, 0, 1) in Network(2, 1.0).cables()

@@ -1,0 +1,149 @@
+"""Small clusters that are there: both MPIs over their hosts, and nothing left of them afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.cluster import running
+from bench.cluster.commands import raised
+from bench.cluster.network import Network
+from bench.cluster.running import Cluster
+from bench.cluster.use import COUNTERS, counters
+from tests.conftest import REPO, Mpi, Run, environment, interruptible, table_rows
+
+pytestmark = pytest.mark.usefixtures("namespaces")
+
+CLUSTER = ("-m", "bench.cluster")
+_WITHIN_S = 30.0
+
+
+def _start(mpi: Mpi, *argv: str) -> tuple[str, ...]:
+    return (mpi.python, *CLUSTER, *argv)
+
+
+def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """4 hosts x 2 ranks, either MPI: our benchmark sees four hosts of two ranks, and the links carry it."""
+    file = tmp_path / "rows.jsonl"
+    done = run(
+        *_start(
+            mpi, "--hosts", "4", "--ranks-per-host", "2", "--svg", str(tmp_path / "a.svg"), "--"
+        ),
+        *(mpi.python, "-m", "bench.allreduce", "-A", "ring,hierarchical"),
+        *("-b", "64K", "-e", "64K", "-n", "2", "-T", "60", "--out", str(file)),
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(table_rows(done.stdout)) == 2
+    record = json.loads(file.read_text().splitlines()[0])
+    environ = record.get("environment") or record
+    assert "host3" in json.dumps(environ)
+    found = json.dumps(record)
+    assert '"ranks_per_node": [2, 2, 2, 2]' in found or '"ranks_per_node":[2,2,2,2]' in found
+    assert "CPU: a core moves" in done.stderr
+    assert "busiest" in done.stderr
+    assert "busiest out of host0, 0 %" not in done.stderr
+    assert (tmp_path / "a.svg").read_text().startswith("<svg")
+
+
+def test_a_launcher_in_the_command_is_not_started_twice(mpi: Mpi, run: Run) -> None:
+    """``-- mpirun -n 2 …`` runs two ranks, on the cluster's hosts."""
+    flags = ("--map-by", "node") if mpi.name == "openmpi" else ("-ppn", "1")
+    done = run(*_start(mpi, "--hosts", "2", "--"), mpi.mpirun, *flags, "-n", "2", "hostname")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["host0", "host1"]
+
+
+def test_the_status_is_the_commands(mpich: Mpi, run: Run) -> None:
+    """What runs in the cluster ends it with its own exit status."""
+    done = run(*_start(mpich, "--hosts", "1", "--once", "--"), "sh", "-c", "exit 7")
+    assert done.returncode == 7, done.stderr
+
+
+def test_without_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user namespace is enough, for root as for anyone."""
+    monkeypatch.setattr(running, "privileges", lambda: (True,))
+    with Cluster(Network(hosts=2, rate=1e7)) as cluster:
+        assert (
+            cluster.call(["ip", "netns", "exec", "host1", "tc", "qdisc"]).stdout.count("tbf") == 1
+        )
+
+
+def test_two_clusters_do_not_meet() -> None:
+    """Same names, same addresses, and what happens in one does not reach the other."""
+    send = (sys.executable, "-c", _SEND)
+    with Cluster(Network(2, 1e7)) as one, Cluster(Network(2, 1e7)) as other:
+        one.call(raised(one.network, 1, False).words)
+        before = counters(one.call(COUNTERS).stdout)["host1"]
+        done = other.call(["ip", "netns", "exec", "host0", *send, other.network.address(1)])
+        assert done.returncode == 0, done.stderr
+        assert counters(one.call(COUNTERS).stdout)["host1"] == before
+        assert counters(other.call(COUNTERS).stdout)["host1"][1] > 0
+
+
+# A datagram to a host; its arrival is told by the counters.
+_SEND = "import socket, sys; socket.socket(2, 2).sendto(b'x', (sys.argv[1], 9))"
+# Says that it is there and where, and waits for ever.
+_STAY = (
+    "import os, signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "print(os.readlink('/proc/self/ns/net'), flush=True); signal.pause()"
+)
+
+
+def _alive(namespace: str) -> list[str]:
+    """Processes in a network namespace."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/ns/net"):
+        try:
+            if os.readlink(link) == namespace:  # noqa: PTH115
+                found.append(link.parts[2])
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left(
+    how: signal.Signals, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """However its process ends, the cluster's processes end, and its namespaces with them.
+
+    The command ignores what it is told, so that it is the cluster that ends it.
+    """
+    links = {path.name for path in Path("/sys/class/net").iterdir()}
+    names = set(Path("/run/netns").iterdir()) if Path("/run/netns").exists() else set()
+    code = (
+        "import bench.cluster.running as r; r._GRACE_S = 0.5; from bench.cluster.main import main;"
+    )
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", f"{code} import sys; sys.exit(main(sys.argv[1:]))"),
+            *("--hosts", "2", "--once", "--", sys.executable, "-c", _STAY),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+        cwd=REPO,
+        preexec_fn=interruptible,
+    )
+    assert process.stdout is not None
+    namespace = process.stdout.readline().strip()
+    assert namespace.startswith("net:")
+    assert namespace != os.readlink("/proc/self/ns/net")  # noqa: PTH115
+    assert _alive(namespace)
+    process.send_signal(how)
+    process.wait(_WITHIN_S)
+    process.stdout.close()
+    end = time.monotonic() + _WITHIN_S
+    while _alive(namespace) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not _alive(namespace)
+    assert {path.name for path in Path("/sys/class/net").iterdir()} == links
+    assert (set(Path("/run/netns").iterdir()) if Path("/run/netns").exists() else set()) == names
