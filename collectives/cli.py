@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from busbar.arguments import Parser
 from busbar.errors import BusbarError
 from collectives.commands import costing, fitting, listing, showing, simulating, verifying
+from collectives.commands import foreign as files
 from collectives.commands.command import Command
-from collectives.formats import cli as files
 
 __all__ = ["COMMANDS", "main"]
 

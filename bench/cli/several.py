@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 from bench.launch.launch import launched, run_of_its_own
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unavailable, Unsupported
-from reports.analysis.winners import winners_map
 from reports.readers.reading import read
+from reports.tables.winners import winners_map
 
 __all__ = ["several"]
 

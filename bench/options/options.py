@@ -13,6 +13,7 @@ from busbar.arguments import whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, parse_size, sweep
 from collectives.execution.world import How
+from collectives.formats.load import from_file
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
@@ -134,7 +135,7 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
         listed = choice.name in (*BESIDE, "auto") or choice.name in known
-        if not (listed or "+" in choice.name or catalogue.from_file(choice.name)):
+        if not (listed or "+" in choice.name or from_file(choice.name)):
             raise Unsupported(
                 f"no algorithm {choice.name!r}; there are: {', '.join([*known, *BESIDE, 'auto', 'all'])}"
             )

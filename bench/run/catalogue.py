@@ -13,7 +13,8 @@ from bench.run.rules import doubts, load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
 from collectives.execution.world import World
-from collectives.schedule.catalogue import build, parameters, spec
+from collectives.formats.load import build, parameters
+from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import traffic
 from collectives.schedule.digest import digest
 from collectives.schedule.layout import Elements

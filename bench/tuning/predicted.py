@@ -8,6 +8,7 @@ from pathlib import Path
 from bench.run.rules import Candidate
 from bench.tuning.launches import algorithms
 from bench.tuning.series import Key, Series
+from collectives.formats.load import draft
 from collectives.model.fitfile import read
 from collectives.model.given import given
 from collectives.model.predict import seconds
@@ -47,7 +48,7 @@ def predicted(
             at = found.setdefault(key, {size: {} for size in shown})
             for name in names:
                 plain, parameters = catalogue.parse(name)
-                made = catalogue.draft(collective, plain, n, root=0, **parameters)
+                made = draft(collective, plain, n, root=0, **parameters)
                 times = seconds(made, spec, priced, shown, itemsize=itemsize)
                 for size, time in zip(shown, times.tolist(), strict=True):
                     at[size][Candidate(name, transport)] = [[time]]

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, ranks
-from collectives.formats import cli as files
-from collectives.schedule.catalogue import (
-    algorithm,
-    algorithms,
-    collectives,
-    from_file,
-    parse,
-    spec,
-)
+from collectives.commands import foreign as files
+from collectives.formats.load import from_file
+from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -19,8 +19,8 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
+from collectives.formats.load import from_file
 from collectives.schedule.bounds import bound
-from collectives.schedule.catalogue import from_file
 
 if TYPE_CHECKING:
     from rich.table import Table

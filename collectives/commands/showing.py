@@ -17,7 +17,7 @@ from collectives.commands.command import (
     show,
     width,
 )
-from collectives.schedule.catalogue import build, draft
+from collectives.formats.load import build, draft
 from collectives.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from collectives.figures import checked
+    from busbar.figures import checked
     from collectives.schedule.draw import listed, picture
 
     if options.svg is not None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from busbar.errors import Unsupported
 from busbar.sizes import human, parse_size, ranks, sweep
 from collectives.commands.command import Command, asked, new_table, schedule_options, show
-from collectives.schedule.catalogue import algorithms, collectives, draft, from_file, spec
+from collectives.formats.load import draft, from_file
+from collectives.schedule.catalogue import algorithms, collectives, spec
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -147,7 +148,7 @@ def _simulate(options: argparse.Namespace) -> int:
 
 def _drawable(options: argparse.Namespace) -> None:
     """Refuse, before anything is simulated, a drawing that could not be made."""
-    from collectives.figures import checked
+    from busbar.figures import checked
 
     checked(options.svg)
     if options.sweep is None and len(_names(options)) > 1:

@@ -6,6 +6,7 @@ import argparse
 
 from busbar.errors import ScheduleError, Unsupported
 from busbar.sizes import ranks
+from collectives.commands import foreign as files
 from collectives.commands.command import (
     Command,
     asked,
@@ -14,8 +15,8 @@ from collectives.commands.command import (
     schedule_options,
     show,
 )
-from collectives.formats import cli as files
-from collectives.schedule.catalogue import build, from_file, spec
+from collectives.formats.load import build, from_file
+from collectives.schedule.catalogue import spec
 
 __all__ = ["COMMAND"]
 

@@ -1,7 +1,9 @@
-"""Files in the place of algorithms: what ``-A FILE.xml`` means."""
+"""Algorithms by name, or by the MSCCL file that holds one: what ``-A FILE.xml`` means."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +13,11 @@ from collectives.formats.memory import layout
 from collectives.formats.msccl import Algorithm
 from collectives.formats.parse import read
 from collectives.formats.prove import Proof, prove
+from collectives.schedule import catalogue
+from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["load", "proven"]
+__all__ = ["build", "draft", "from_file", "load", "parameters", "proven"]
 
 
 def proven(path: Path) -> tuple[Algorithm, Proof]:
@@ -32,7 +36,7 @@ def proven(path: Path) -> tuple[Algorithm, Proof]:
 
 
 def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
-    """A file's algorithm as a placed schedule for a collective, as `collectives.schedule.catalogue` needs.
+    """A file's algorithm as a placed schedule for a collective.
 
     Raises what `proven` does, and Unsupported where the file is for something else.
     """
@@ -48,3 +52,32 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
             raise Unsupported(f"{path}: it is for {name} {has}, not {asked}")
     algorithm, proof = proven(path)
     return replace(convert(algorithm, proof), name=path.name)
+
+
+def from_file(name: str) -> bool:
+    """Whether an algorithm's name is that of an MSCCL XML file instead."""
+    return name.endswith(".xml")
+
+
+def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
+    """As `collectives.schedule.catalogue.parameters`; a file's algorithm has none."""
+    return {} if from_file(name) else catalogue.parameters(collective, name)
+
+
+def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+    """As `collectives.schedule.catalogue.draft`; a file's schedule is a placed one.
+
+    Raises what `load` does beside.
+    """
+    if not from_file(name):
+        return catalogue.draft(collective, name, nranks, root=root, **given)
+    if "pack" in given:
+        raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
+    catalogue.check(name, nranks, root, given, {})
+    return load(Path(name), catalogue.spec(collective).name, nranks, root)
+
+
+def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
+    """As `collectives.schedule.catalogue.build`, also for a file."""
+    made = draft(collective, name, nranks, root=root, **given)
+    return place(made, catalogue.spec(collective), root)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from busbar.errors import Unsupported
+from busbar.errors import ProbeError, Unsupported
 from collectives.model import fitfile
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs
 from collectives.model.machine import Machine, one_class, placed, tabled
 from collectives.model.measured import costs_of
 from collectives.model.predict import Priced
-from topology.model.topology import Kind, ProbeError, Topology
+from topology.model.topology import Kind, Topology
 from topology.sources.gather import gather
 
 __all__ = ["fitted", "given", "priced_by_fit"]

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from busbar.errors import BusbarError
+from collectives.formats.load import draft, from_file
 from collectives.model.fitfile import Fit
 from collectives.model.given import priced_by_fit
 from collectives.model.predict import Priced, seconds
 from collectives.model.sweep import least
-from collectives.schedule.catalogue import collectives, draft, from_file, parse, spec
+from collectives.schedule.catalogue import collectives, parse, spec
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.schedule import Schedule
 

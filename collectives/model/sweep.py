@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
+from collectives.formats.load import draft, from_file
 from collectives.model.costs import Link
 from collectives.model.predict import Priced, seconds
 from collectives.schedule.bounds import bound
-from collectives.schedule.catalogue import draft, from_file, spec
+from collectives.schedule.catalogue import spec
 from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective

@@ -21,10 +21,10 @@ __all__ = [
     "algorithm",
     "algorithms",
     "build",
+    "check",
     "collectives",
     "compositions",
     "draft",
-    "from_file",
     "parameters",
     "parse",
     "spec",
@@ -131,11 +131,6 @@ def usual(collective: str) -> str:
     return next((name for name in _USUAL if name in known), known[0])
 
 
-def from_file(name: str) -> bool:
-    """Whether an algorithm's name is that of an MSCCL XML file instead."""
-    return name.endswith(".xml")
-
-
 def compositions(collective: str) -> list[str]:
     """The names of all compositions of two algorithms that make a collective."""
     forms = _COMPOSED.get(spec(collective).name, ())
@@ -144,8 +139,6 @@ def compositions(collective: str) -> list[str]:
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     """An algorithm's parameters beside the rank count, by name; a composition has its parts'."""
-    if from_file(name):
-        return {}
     found: dict[str, inspect.Parameter] = {}
     for stage in _stages(collective, name):
         found |= inspect.signature(algorithm(*stage)).parameters
@@ -153,7 +146,7 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     return found
 
 
-def _check(name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]) -> None:
+def _check_parameter(name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]) -> None:
     if key not in known:
         has = ", ".join(known) or "none"
         raise Unsupported(f"{name} has no parameter {key!r}; its parameters: {has}")
@@ -168,24 +161,29 @@ def _check(name: str, key: str, value: object, known: Mapping[str, inspect.Param
         raise Unsupported(f"{name}: {key} must be {kind}, not {value!r}")
 
 
+def check(
+    name: str,
+    nranks: int,
+    root: int,
+    given: Mapping[str, object],
+    known: Mapping[str, inspect.Parameter],
+) -> None:
+    """Raise Unsupported for a parameter that is not known, and for ranks that there are not."""
+    for key, value in given.items():
+        _check_parameter(name, key, value, known)
+    if nranks < 1:
+        raise Unsupported(f"{nranks} ranks; at least 1 is needed")
+    if not 0 <= root < nranks:
+        raise Unsupported(f"root {root} is not a rank; there are {nranks}, from 0")
+
+
 def draft(collective: str, name: str, nranks: int, *, root: int = 0, **given: object) -> Schedule:
     """An algorithm's own schedule, in vector form; arguments and errors as for `build`."""
     known = parameters(collective, name)
     pack = given.pop("pack", None)
     if pack not in (None, 0, 1):
         raise Unsupported(f"{name}: pack must be 0 or 1, not {pack!r}")
-    for key, value in given.items():
-        _check(name, key, value, known)
-    if nranks < 1:
-        raise Unsupported(f"{nranks} ranks; at least 1 is needed")
-    if not 0 <= root < nranks:
-        raise Unsupported(f"root {root} is not a rank; there are {nranks}, from 0")
-    if from_file(name):
-        from collectives.formats.load import load
-
-        if pack is not None:
-            raise Unsupported(f"{name}: a file says itself how messages travel; leave out pack")
-        return load(Path(name), spec(collective).name, nranks, root)
+    check(name, nranks, root, given, known)
     made = []
     for stage in _stages(collective, name):
         own = inspect.signature(algorithm(*stage)).parameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from busbar.errors import Unsupported
-from collectives.figures import checked, save
+from busbar.figures import checked, save
 from collectives.schedule.moves import Buffer, Move, Moves
 from collectives.schedule.schedule import Schedule
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.figures import checked, save
+from busbar.figures import checked, save
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.outcome import Outcome
 

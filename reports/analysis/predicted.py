@@ -19,8 +19,7 @@ from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
 from collectives.schedule.catalogue import draft, spec
 from reports.records.record import Result
-from reports.records.rows import Row
-from reports.tables.show import Expected
+from reports.records.rows import Expected, Row
 
 __all__ = [
     "beside",

@@ -19,8 +19,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the tables, base case first, and who wins where."""
     from reports.analysis.quality import checklist
-    from reports.analysis.scaling import scaling, scaling_tables
-    from reports.analysis.winners import winners_map
+    from reports.tables.scaling import scaling, scaling_tables
+    from reports.tables.winners import winners_map
 
     rows = rows_of(options)
     found = scaling(rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "OF_RUN", "Note", "Reading", "Row", "Run", "column", "listed", "record"]
+__all__ = ["COLUMNS", "OF_RUN", "Expected", "Note", "Reading", "Row", "Run", "column", "listed", "record"]
 
 
 @dataclass(frozen=True)
@@ -144,3 +144,10 @@ def record(row: Row) -> dict[str, Any]:
     """A row as a flat mapping of ``COLUMNS``."""
     of_run = [getattr(row.run, name) for name in OF_RUN.values()]
     return dict(zip(COLUMNS, of_run + [getattr(row, name) for name in _OF_ROW], strict=True))
+
+
+class Expected(NamedTuple):
+    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
+
+    predicted: float | None = None
+    bound: float | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from reports.analysis.compare import Comparison
 from reports.records.cores import SHARED, marked, oversubscription
-from reports.records.rows import Row
+from reports.records.rows import Expected, Row
 from reports.records.shown import interval_text, percent, rate, seconds, size_text, sparkline
 from reports.statistics.quantities import joules_per_gb, of_limit
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
-    "Expected",
     "Shown",
     "bounds_text",
     "comparison_tables",
@@ -74,13 +73,6 @@ class Shown:
 
 
 _Column = tuple[str, str, list[str]]
-
-
-class Expected(NamedTuple):
-    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
-
-    predicted: float | None = None
-    bound: float | None = None
 
 
 def tables(

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.statistics import interval
-from reports.analysis.scaling import scaling
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
 from reports.records.record import Result, Sample
 from reports.statistics import quantities as q
+from reports.tables.scaling import scaling
 
 POSITIVE = st.floats(1e-6, 1e6)
 LISTS = st.lists(POSITIVE, min_size=1, max_size=20)

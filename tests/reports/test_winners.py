@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.winners import winners, winners_map
 from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
+from reports.tables.winners import winners, winners_map
 
 
 def _result(

@@ -21,9 +21,8 @@ from typing import NamedTuple
 from bench.options.options import parse_choice
 from bench.run import rules as tuning
 from bench.run.work import read_counts
-from busbar import cpulist
+from busbar import cpulist, sizes
 from busbar.errors import BusbarError, ProbeError, ReportError
-from collectives import sizes
 from collectives.execution.nccl import said as nccl_said
 from collectives.formats import parse as msccl
 from collectives.model import fitfile, nccl

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from topology.model.device import Contradiction
 from topology.model.facts import SYMMETRIC, VOLATILE, Fact, Value
-from topology.model.topology import DERIVED, Contradiction, Level, Topology
+from topology.model.map import DERIVED, Map
+from topology.model.relation import Level
 
 #: Who says what follows from the NVLinks that sources list one by one.
 LINKS = "the links"
@@ -13,7 +15,7 @@ _ROUNDING = 0.005
 _SAME_NODE = frozenset({Level.PHB, Level.NODE})
 
 
-def contradictions(topology: Topology) -> tuple[Contradiction, ...]:
+def contradictions(topology: Map) -> tuple[Contradiction, ...]:
     """Return facts that sources state differently, and pairs whose tree is not what was stated."""
     found = [
         Contradiction(device.id, name, said)
@@ -44,7 +46,7 @@ def _agree(values: list[Value]) -> bool:
     return all(value == first for value in values)
 
 
-def _pair_conflicts(topology: Topology) -> list[Contradiction]:
+def _pair_conflicts(topology: Map) -> list[Contradiction]:
     found: list[Contradiction] = []
     ends = [device.id for device in topology.endpoints]
     place = {id: n for n, id in enumerate(ends)}

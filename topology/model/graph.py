@@ -11,8 +11,9 @@ from functools import cached_property
 
 from busbar.errors import ProbeError
 from topology.model import rates
+from topology.model.device import Device, Kind, Link, LinkKind
 from topology.model.infer import complete
-from topology.model.topology import Device, Kind, Link, LinkKind, Topology
+from topology.model.map import Map
 
 INNER = (Kind.HOST, Kind.PACKAGE, Kind.NUMA)
 
@@ -47,7 +48,7 @@ class Hop:
 class Graph:
     """The link graph of a topology, completed where the topology knows relations only."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Map) -> None:
         self.topology = complete(topology)
 
     @cached_property

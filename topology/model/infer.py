@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+from topology.model.device import Device, Kind, Link, LinkKind
 from topology.model.facts import Fact
+from topology.model.map import Map
 from topology.model.rates import nvlink_ports
-from topology.model.topology import Device, Kind, Level, Link, LinkKind, Topology
+from topology.model.relation import Level
 
 INFERRED = "inferred"
 
 
-def complete(topology: Topology) -> Topology:
+def complete(topology: Map) -> Map:
     """Return the topology with a tree above every GPU and NIC and a link for every stated NVLink.
 
     A topology that already has both is returned as it is.
@@ -43,7 +45,7 @@ def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[st
 class _Builder:
     """The tree under construction: new inner devices, and the parent of each endpoint."""
 
-    topology: Topology
+    topology: Map
     taken: set[str]
     added: list[Device] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class _Builder:
         return known.id
 
 
-def _adopted(topology: Topology) -> Topology:
+def _adopted(topology: Map) -> Map:
     """Hang devices without a parent beside the nearest device that has one, where a level says how."""
     placed = [device for device in topology.endpoints if device.parent is not None]
     parents: dict[str, str] = {}
@@ -139,7 +141,7 @@ _HOLDERS = {
 }
 
 
-def _with_tree(topology: Topology) -> Topology:
+def _with_tree(topology: Map) -> Map:
     loose = [device.id for device in topology.endpoints if device.parent is None]
     if not loose:
         return topology
@@ -170,7 +172,7 @@ def _with_tree(topology: Topology) -> Topology:
     return replace(topology, devices=(*devices, *builder.added))
 
 
-def _with_links(topology: Topology) -> Topology:
+def _with_links(topology: Map) -> Map:
     linked = {
         frozenset((link.a, link.b)) for link in topology.links if link.kind is LinkKind.NVLINK
     }
@@ -211,7 +213,7 @@ def _with_links(topology: Topology) -> Topology:
 
 
 def _stated_counts(
-    topology: Topology, gpus: Sequence[str], linked: set[frozenset[str]]
+    topology: Map, gpus: Sequence[str], linked: set[frozenset[str]]
 ) -> dict[tuple[str, str], int]:
     """NVLinks that were stated of pairs without a link, in the order of the pairs."""
     place = {gpu: n for n, gpu in enumerate(gpus)}

@@ -5,32 +5,24 @@ is kept with its provenance; what follows from it (relations, contradictions, ro
 when asked and never stored. Who may lean on this: placement, views, cost models, simulators::
 
     topology.gpus                       the GPUs, in index order
-    topology.model.relation("GPU0", "GPU3")   Relation(level=PHB, nvlinks=0, …); .text is topo -m's cell
+    topology.relation("GPU0", "GPU3")   Relation(level=PHB, nvlinks=0, …); .text is topo -m's cell
     topology.matrix()                   the cells, GPUs then NICs
-    topology.model.device("GPU0").get("clock_memory_hz")
+    topology.device("GPU0").get("clock_memory_hz")
     topology.route("GPU0", "NIC1")      hops with bandwidths; see topology.model.graph
-
-The tree is in one normal form whatever the source: host > package > NUMA node > root complex >
-PCIe switch* > GPU or NIC, where a level that a source does not know is simply absent, and a
-PCIe switch is *one* node (its upstream and downstream ports are not nodes of their own; the
-port that a device plugs into is among the device's facts).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from busbar.errors import ProbeError
-from topology.model.busid import slot
-from topology.model.device import Contradiction, Device, Kind, Link, LinkKind, PairFact, said_of
-from topology.model.facts import COUNT, SYMMETRIC, Fact, Gap, Value
+from topology.model.conflicts import contradictions
+from topology.model.device import Contradiction, Device, Kind, Link, LinkKind, PairFact
+from topology.model.facts import Fact, Gap
+from topology.model.graph import Graph, Hop
+from topology.model.map import Map
 from topology.model.relation import Level, Relation
-
-if TYPE_CHECKING:
-    from topology.model.graph import Graph, Hop
 
 __all__ = [
     "Contradiction",
@@ -47,207 +39,18 @@ __all__ = [
     "Topology",
 ]
 
-DERIVED = "derived"
-
 
 @dataclass(frozen=True)
-class Topology:
+class Topology(Map):
     """A machine, as far as its sources know it. Raises ProbeError when it does not hang together."""
-
-    devices: tuple[Device, ...] = ()
-    links: tuple[Link, ...] = ()
-    pairs: tuple[PairFact, ...] = ()
-    facts: tuple[Fact, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-    sources: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self._by_id) != len(self.devices):
-            ids = [device.id for device in self.devices]
-            twice = next(id for id in ids if ids.count(id) > 1)
-            raise ProbeError("topology", f"two devices are called {twice}")
-        for device in self.devices:
-            if device.parent is not None and device.parent not in self._by_id:
-                raise ProbeError(
-                    "topology", f"{device.id} hangs on {device.parent}, which is absent"
-                )
-        ends = [(link.a, link.b) for link in self.links] + [(pair.a, pair.b) for pair in self.pairs]
-        for end in {end for pair in ends for end in pair}:
-            if end not in self._by_id:
-                raise ProbeError("topology", f"a link or pair names {end}, which is absent")
-        for device in self.devices:
-            if sum(1 for _ in self.ancestors(device.id)) > len(self.devices):
-                raise ProbeError("topology", f"{device.id} is its own ancestor")
-
-    # -- devices
-
-    @cached_property
-    def _by_id(self) -> dict[str, Device]:
-        return {device.id: device for device in self.devices}
-
-    def device(self, id: str) -> Device:
-        """The device of that id; ProbeError names those there are."""
-        if id not in self._by_id:
-            known = ", ".join(d.id for d in (*self.gpus, *self.nics)) or "none"
-            raise ProbeError("topology", f"no device {id!r}; GPUs and NICs here: {known}")
-        return self._by_id[id]
-
-    def of(self, kind: Kind) -> tuple[Device, ...]:
-        """All devices of a kind, by index and then by their place in the topology."""
-        found = (device for device in self.devices if device.kind is kind)
-        return tuple(sorted(found, key=lambda d: -1 if d.index is None else d.index))
-
-    @property
-    def gpus(self) -> tuple[Device, ...]:
-        """The GPUs by index."""
-        return self.of(Kind.GPU)
-
-    @property
-    def nics(self) -> tuple[Device, ...]:
-        """The NICs by index."""
-        return self.of(Kind.NIC)
-
-    @property
-    def endpoints(self) -> tuple[Device, ...]:
-        """What the matrix has rows for: GPUs, NICs, and NICs' data-direct functions (DD0 …)."""
-        return (*self.gpus, *self.nics, *self.of(Kind.DIRECT))
-
-    def get(self, name: str) -> Value | None:
-        """The most trusted statement about the machine as a whole."""
-        return next((fact.value for fact in self.facts if fact.name == name), None)
-
-    # -- tree
-
-    def children(self, id: str) -> tuple[Device, ...]:
-        """The devices that hang directly on this one."""
-        return tuple(device for device in self.devices if device.parent == id)
-
-    def ancestors(self, id: str) -> Iterator[Device]:
-        """The device's parent, its parent, … ; at most one step per device even in a bad tree."""
-        parent = self._by_id[id].parent
-        for _ in range(len(self.devices) + 1):
-            if parent is None:
-                return
-            yield self._by_id[parent]
-            parent = self._by_id[parent].parent
-
-    def ancestor(self, id: str, kind: Kind) -> Device | None:
-        """The nearest ancestor of a kind."""
-        return next((device for device in self.ancestors(id) if device.kind is kind), None)
-
-    # -- pairs
-
-    @cached_property
-    def _pair_index(self) -> dict[tuple[str, str], tuple[Fact, ...]]:
-        index: dict[tuple[str, str], tuple[Fact, ...]] = {}
-        for pair in self.pairs:
-            ways = [(pair.a, pair.b)]
-            if pair.fact.name in SYMMETRIC and pair.a != pair.b:
-                ways.append((pair.b, pair.a))
-            for way in ways:
-                index[way] = (*index.get(way, ()), pair.fact)
-        return index
-
-    def pair_said(self, a: str, b: str, name: str) -> dict[str, Value]:
-        """Everyone's statement about a pair: ``{source: value}``, in order of trust."""
-        return said_of(self._pair_index.get((a, b), ()), name)
-
-    def pair(self, a: str, b: str, name: str) -> Value | None:
-        """The most trusted statement about a pair (directed from a to b), or None."""
-        return next(iter(self.pair_said(a, b, name).values()), None)
-
-    def tree_level(self, a: str, b: str) -> Level | None:
-        """The PCIe ancestor as the tree has it, or None where the tree does not tell.
-
-        Below one root complex the tree decides. Two devices of one NUMA node are NODE when their
-        root complexes are known and differ, and PHB otherwise (NCCL, which does not know root
-        complexes, calls them so too).
-        """
-        if a == b:
-            return Level.LOC
-        first, second = self._by_id[a], self._by_id[b]
-        cards = [str(d.busid or d.get("card") or d.id) for d in (first, second)]
-        if slot(cards[0]) == slot(cards[1]) != "":
-            return Level.PIX
-        above = [device.id for device in self.ancestors(b)]
-        common = next((d for d in self.ancestors(a) if d.id in above), None)
-        if common is None:
-            return None
-        if common.kind is Kind.BRIDGE:
-            near = first.parent == common.id and second.parent == common.id
-            return Level.PIX if near else Level.PXB
-        if common.kind is Kind.ROOT:
-            return Level.PHB
-        if common.kind is Kind.NUMA:
-            roots = all(self.ancestor(end, Kind.ROOT) for end in (a, b))
-            return Level.NODE if roots else Level.PHB
-        # Whose memory is unknown may still be known to be on another package.
-        kinds = (Kind.NUMA, Kind.PACKAGE) if common.kind is Kind.HOST else (Kind.NUMA,)
-        apart = all(any(self.ancestor(end, kind) for kind in kinds) for end in (a, b))
-        return Level.SYS if apart else None
-
-    @cached_property
-    def _nvlinks(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
-        for link in self.links:
-            if link.kind is LinkKind.NVLINK and link.a != link.b:
-                for a, b in ((link.a, link.b), (link.b, link.a)):
-                    peers = found.setdefault(a, {})
-                    peers[b] = max(peers.get(b, 0), link.count)
-        return found
-
-    def wired_nvlinks(self, a: str, b: str) -> int | None:
-        """NVLinks between two devices by the links themselves; None where a has no links at all.
-
-        Through switches it is the smaller of the two devices' link counts to those switches,
-        which is what nvidia-smi prints (18 on an H100 baseboard).
-        """
-        mine, theirs = self._nvlinks.get(a, {}), self._nvlinks.get(b, {})
-        if not mine or not theirs:
-            return None
-        if b in mine:
-            return mine[b]
-        shared = [s for s in mine if s in theirs and self._by_id[s].kind is Kind.SWITCH]
-        return min(sum(mine[s] for s in shared), sum(theirs[s] for s in shared))
-
-    def nvlinks(self, a: str, b: str) -> int:
-        """NVLinks between two devices: as stated, else as wired, else 0."""
-        stated = self.pair(a, b, "nvlinks")
-        return stated if isinstance(stated, int) else self.wired_nvlinks(a, b) or 0
-
-    def relation(self, a: str, b: str) -> Relation:
-        """How two devices stand to each other; statements first, then the tree."""
-        self.device(a), self.device(b)
-        if a == b:
-            return Relation(Level.LOC, 0, (DERIVED,))
-        stated = self.pair_said(a, b, "level")
-        sources = tuple(dict.fromkeys((*stated, *self.pair_said(a, b, "nvlinks"))))
-        level = Level[str(next(iter(stated.values())))] if stated else self.tree_level(a, b)
-        return Relation(level, self.nvlinks(a, b), sources or (DERIVED,))
-
-    def matrix(self, ids: Iterable[str] | None = None) -> tuple[tuple[str, ...], ...]:
-        """The cells as nvidia-smi prints them (X, NV4, PIX … or ?), for all GPUs and NICs or ids."""
-        rows = tuple(ids) if ids is not None else tuple(d.id for d in self.endpoints)
-        return tuple(tuple(self.relation(a, b).text for b in rows) for a in rows)
-
-    # -- what follows
-
-    @property
-    def lost(self) -> tuple[Gap, ...]:
-        """The gaps that are devices: in a source's text, and not in the map."""
-        return tuple(gap for gap in self.gaps if gap.call == COUNT)
 
     def contradictions(self) -> tuple[Contradiction, ...]:
         """Statements of different sources that cannot all be right; see topology.model.conflicts."""
-        from topology.model.conflicts import contradictions
-
         return contradictions(self)
 
     @cached_property
     def graph(self) -> Graph:
         """The link graph with bandwidths in bytes per second; see topology.model.graph."""
-        from topology.model.graph import Graph
-
         return Graph(self)
 
     def route(self, a: str, b: str) -> tuple[Hop, ...]:

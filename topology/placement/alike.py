@@ -13,8 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topology.model.busid import slot
+from topology.model.device import Kind, LinkKind
 from topology.model.graph import Hop
-from topology.model.topology import Kind, LinkKind, Topology
+from topology.model.map import Map
+from topology.model.topology import Topology
 
 Codes = npt.NDArray[np.int64]
 _STATED = ("level", "nvlinks", "p2p_read")
@@ -48,7 +50,7 @@ def _hop(hop: Hop) -> Hashable:
     return hop.kind, hop.bandwidth, hop.count, hop.assumed
 
 
-def _kinds(topology: Topology, climb: Sequence[Hop]) -> Iterable[Hashable]:
+def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
     """What the devices above are; of NUMA nodes also the CPU, which decides about the way between two."""
     for hop in climb:
         device = topology.device(hop.b)
@@ -56,7 +58,7 @@ def _kinds(topology: Topology, climb: Sequence[Hop]) -> Iterable[Hashable]:
         yield device.kind, tuple(device.get(name) for name in _CPU) if numa else ()
 
 
-def _links(topology: Topology, ids: Sequence[str]) -> list[Hashable]:
+def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
     """GPUs' links to what is no GPU, with what decides about their rate; whether they have NVLinks."""
     found: dict[str, set[Hashable]] = {id: set() for id in ids}
     linked: set[str] = set()

@@ -7,8 +7,10 @@ from xml.sax.saxutils import quoteattr
 
 from busbar.cpulist import mask, members
 from busbar.errors import ProbeError
+from topology.model.device import Device, Kind, LinkKind
 from topology.model.infer import complete
-from topology.model.topology import Device, Kind, LinkKind, Topology
+from topology.model.map import Map
+from topology.model.topology import Topology
 
 _SPEEDS: dict[object, str] = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 
@@ -25,7 +27,7 @@ def dump(topology: Topology) -> str:
 
 
 class _Writer:
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Map) -> None:
         self.topology = topology
         self.invented = 0
 

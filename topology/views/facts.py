@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from topology.model.device import Device, Kind
 from topology.model.facts import Value
-from topology.model.topology import Device, Kind, Topology
+from topology.model.map import Map
 
 
 def _hertz(value: float) -> str:
@@ -60,7 +61,7 @@ def title(device: Device) -> str:
     return " ".join(dict.fromkeys(w for w in words if w == device.id or w not in device.id))
 
 
-def summary(topology: Topology, device: Device) -> str:
+def summary(topology: Map, device: Device) -> str:
     """What a line of the tree says of a device besides its title; "" if there is nothing."""
     words: list[str] = []
     if device.busid and device.busid not in device.id:
@@ -79,7 +80,7 @@ def summary(topology: Topology, device: Device) -> str:
     return ", ".join(words)
 
 
-def _peers(topology: Topology, gpu: Device) -> list[str]:
+def _peers(topology: Map, gpu: Device) -> list[str]:
     """``NVLink x12 to every GPU``, or each peer with its links where they differ."""
     counts = {
         other.id: topology.nvlinks(gpu.id, other.id)

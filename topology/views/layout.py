@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from math import hypot
 
 from topology.exports.drawings import HIDDEN, network
-from topology.model.topology import Device, Kind, Topology
+from topology.model.device import Device, Kind
+from topology.model.map import Map
+from topology.model.topology import Topology
 from topology.views.facts import everything, summary, title
 
 _LEAVES = (Kind.GPU, Kind.NIC, Kind.DIRECT)
@@ -84,7 +86,7 @@ def draw(topology: Topology) -> Drawing:
     return Drawing(nodes, edges, wide, deep)
 
 
-def _columns(topology: Topology, layers: dict[str, int]) -> dict[str, float]:
+def _columns(topology: Map, layers: dict[str, int]) -> dict[str, float]:
     """The place of every device from left to right, a box being 1 wide."""
     import networkx as nx
 
@@ -101,7 +103,7 @@ def _columns(topology: Topology, layers: dict[str, int]) -> dict[str, float]:
     return found | {id: step * (place + 1) - 0.5 for place, id in enumerate(switches)}
 
 
-def _layers(topology: Topology) -> dict[str, int]:
+def _layers(topology: Map) -> dict[str, int]:
     """The layer of every device that is drawn, in depth-first order of the tree."""
     found: dict[str, int] = {}
 
@@ -123,7 +125,7 @@ def _layers(topology: Topology) -> dict[str, int]:
     return found
 
 
-def _words(topology: Topology, device: Device) -> tuple[str, tuple[str, ...]]:
+def _words(topology: Map, device: Device) -> tuple[str, tuple[str, ...]]:
     lines = [title(device), summary(topology, device), *everything(device)]
     label = device.id.removeprefix("PCI:").removeprefix("ROOT:0000:")
     return label, tuple(dict.fromkeys(line for line in lines if line))

@@ -6,7 +6,9 @@ import io
 
 from busbar.cpulist import listed, members
 from busbar.printable import printable, printable_lines
-from topology.model.topology import Device, Kind, Topology
+from topology.model.device import Device, Kind
+from topology.model.map import Map
+from topology.model.topology import Topology
 from topology.views.facts import shown, summary, title
 
 
@@ -16,18 +18,18 @@ def text(topology: Topology, width: int = 80) -> str:
     What no source says of the way up from a GPU or NIC is inferred from relations, as for routing,
     and marked so.
     """
-    topology = topology.graph.topology
+    whole = topology.graph.topology
     from rich.console import Console
     from rich.text import Text
     from rich.tree import Tree
 
     def grow(branch: Tree, devices: tuple[Device, ...]) -> None:
-        for line, below in _lines(topology, devices):
+        for line, below in _lines(whole, devices):
             grow(branch.add(Text(printable(line))), below)
 
-    roots = tuple(d for d in topology.devices if d.parent is None and d.kind is not Kind.SWITCH)
-    switches = topology.of(Kind.SWITCH)
-    head = f"machine, as said by {', '.join(topology.sources) or 'nobody'}"
+    roots = tuple(d for d in whole.devices if d.parent is None and d.kind is not Kind.SWITCH)
+    switches = whole.of(Kind.SWITCH)
+    head = f"machine, as said by {', '.join(whole.sources) or 'nobody'}"
     root = Tree(Text(printable(head)))
     grow(root, roots)
     if switches:
@@ -37,7 +39,7 @@ def text(topology: Topology, width: int = 80) -> str:
     return printable_lines("\n".join(row.rstrip() for row in out.getvalue().splitlines()) + "\n")
 
 
-def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
+def _lines(topology: Map, devices: tuple[Device, ...]) -> list[tuple[str, tuple[Device, ...]]]:
     """Lines with what hangs below them: one a device, but one for all like cores and caches."""
     found: list[tuple[str, tuple[Device, ...]]] = []
     folded: set[tuple[Kind, str]] = set()
@@ -56,7 +58,7 @@ def _lines(topology: Topology, devices: tuple[Device, ...]) -> list[tuple[str, t
     return found
 
 
-def _below(topology: Topology, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+def _below(topology: Map, devices: tuple[Device, ...]) -> tuple[Device, ...]:
     return tuple(child for device in devices for child in topology.children(device.id))
 
 

@@ -10,11 +10,11 @@ from statistics import median
 
 import numpy as np
 
-from busbar.errors import Unsupported
+from busbar.errors import ProbeError, Unsupported
 from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers, Sized
 from collectives.simulate.machines.weights import Weights
 from topology.measured.sweep import swept
-from topology.model.topology import Device, Kind, ProbeError, Topology
+from topology.model.topology import Device, Kind, Topology
 
 __all__ = ["from_file", "from_map"]
 

@@ -13,7 +13,7 @@ from busbar.errors import ScheduleError, Unsupported
 from busbar.files import write_all
 from busbar.sizes import MOST_BYTES, Unsaid, human, ranks
 from collectives.formats.convert import convert
-from collectives.formats.load import proven
+from collectives.formats.load import build, from_file, proven
 from collectives.formats.memory import layout
 from collectives.formats.msccl import PROTOCOLS, Algorithm
 from collectives.formats.parse import MOST_GPUS, read
@@ -21,7 +21,7 @@ from collectives.formats.parse import parse as parse_xml
 from collectives.formats.prove import Proof, prove
 from collectives.formats.table import FORMATS, Order
 from collectives.model.sweep import moves_about
-from collectives.schedule.catalogue import build, from_file, parse, spec
+from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.layout import Layout
 
