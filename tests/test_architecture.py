@@ -5,59 +5,111 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatch
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 HOME = Path(__file__).parent.parent
-#: The ground floor: every room may use it, and it knows none of them.
-FLOOR = "busbar"
-ROOMS = (FLOOR, "collectives", "topology", "bench", "reports", "native")
-# What a room may import of the others: module, and the files that may ("" is any).
-ALLOWED: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
-    FLOOR: (),
-    "collectives": (
-        (
-            "topology.model",
-            ("collectives/schedule/cost.py", "collectives/simulate", "collectives/model/"),
-        ),
-        # Costs are fitted on measured maps, and a machine is read from any file that maps one.
-        (
-            "topology.sources.gather",
-            ("collectives/model/", "collectives/simulate/machines/maps.py"),
-        ),
-        ("topology.measured.matrix", ("collectives/model/",)),
-        # A map that is simulated may have the rate of additions in its sweep.
-        (
-            "topology.measured.sweep",
-            ("collectives/model/", "collectives/simulate/machines/maps.py"),
-        ),
-        ("native", ("collectives/execution/",)),
+#: The floors of the house, lowest first: a room, and the rooms that it may import. A row names rooms
+#: that stand above it in this list only, so that no arrow can turn.
+FLOORS: tuple[tuple[str, str], ...] = (
+    ("busbar", ""),
+    ("native", ""),
+    ("topology.model", "busbar"),
+    ("topology.sources", "busbar topology.model"),
+    ("topology.measured", "busbar topology.model"),
+    ("topology.diagnostics", "topology.model"),
+    ("topology.placement", "busbar topology.model topology.diagnostics"),
+    ("topology.exports", "busbar topology.model topology.sources"),
+    (
+        "topology.views",
+        "busbar topology.model topology.measured topology.diagnostics topology.exports",
     ),
-    "topology": (),
-    "bench": (("collectives", ("",)), ("topology", ("",)), ("reports", ("",))),
-    "reports": (
-        ("topology.model", ("",)),
-        ("topology", ("reports/analysis/machine.py",)),
-        ("collectives.schedule.cost", ("",)),
-        # Predictions stand beside measured rows: one door, and the textbook's comparison.
-        (
-            "collectives.model",
-            (
-                "reports/analysis/predicted.py",
-                "reports/statistics/order.py",
-                "reports/figures/series.py",
-                "reports/commands/",
-            ),
-        ),
-        (
-            "collectives.schedule.catalogue",
-            ("reports/analysis/predicted.py", "reports/analysis/model.py"),
-        ),
+    ("topology", "busbar topology.*"),
+    ("collectives.schedule", "busbar"),
+    ("collectives.specs", "collectives.schedule"),
+    ("collectives.algorithms", "busbar collectives.schedule"),
+    ("collectives.formats", "busbar collectives.schedule"),
+    ("collectives.execution", "busbar collectives.schedule"),
+    ("collectives.execution.inproc", "busbar collectives.schedule collectives.execution"),
+    ("collectives.execution.shm", "busbar native collectives.schedule collectives.execution"),
+    (
+        "collectives.execution.gpu",
+        "busbar collectives.schedule collectives.execution collectives.execution.inproc"
+        " collectives.execution.shm",
     ),
-    "native": (),
-}
+    (
+        "collectives.execution.ipc",
+        "busbar collectives.schedule collectives.execution collectives.execution.inproc"
+        " collectives.execution.shm collectives.execution.gpu",
+    ),
+    (
+        "collectives.execution.mpi",
+        "busbar collectives.schedule collectives.execution collectives.execution.gpu",
+    ),
+    (
+        "collectives.execution.nccl",
+        "busbar collectives.schedule collectives.execution collectives.execution.gpu",
+    ),
+    (
+        "collectives.model",
+        "busbar topology.model topology.sources topology.measured collectives.schedule"
+        " collectives.formats collectives.execution collectives.execution.shm",
+    ),
+    (
+        "collectives.simulate",
+        "busbar topology.model topology.sources topology.measured collectives.schedule"
+        " collectives.model",
+    ),
+    (
+        "collectives.commands",
+        "busbar collectives.schedule collectives.formats collectives.model collectives.simulate",
+    ),
+    ("collectives", "busbar collectives.commands"),
+    ("reports.records", "busbar"),
+    ("reports.statistics", "busbar collectives.model reports.records"),
+    ("reports.readers", "busbar reports.records"),
+    ("reports.exports", "busbar reports.records reports.statistics reports.readers"),
+    (
+        "reports.analysis",
+        "busbar topology.* collectives.schedule collectives.model reports.records"
+        " reports.statistics reports.readers",
+    ),
+    ("reports.tables", "busbar reports.records reports.statistics reports.analysis"),
+    ("reports.figures", "busbar collectives.model reports.records reports.analysis"),
+    ("reports.page", "busbar reports.records reports.analysis reports.figures"),
+    ("reports.commands", "busbar collectives.model reports.*"),
+    ("reports", "busbar reports.readers reports.commands"),
+    ("bench.launch", "busbar"),
+    ("bench.options", "busbar collectives.schedule collectives.formats collectives.execution"),
+    (
+        "bench.gpu",
+        "busbar topology.model topology.sources topology.placement collectives.execution*"
+        " bench.options",
+    ),
+    ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
+    (
+        "bench.run",
+        "busbar topology.model topology.sources collectives.schedule collectives.formats"
+        " collectives.execution* reports.* bench.launch bench.options",
+    ),
+    (
+        "bench.cli",
+        "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
+        " bench.gpu bench.run",
+    ),
+    (
+        "bench.tuning",
+        "busbar collectives.schedule collectives.formats collectives.model reports.*"
+        " bench.launch bench.options bench.run bench.cli",
+    ),
+    ("bench", "busbar bench.*"),
+)
+ROOMS = tuple(room for room, _ in FLOORS)
+HOUSES = ("busbar", "native", "topology", "collectives", "reports", "bench")
 OPTIONAL = {
     "mpi4py",
     "cupy",
@@ -71,62 +123,100 @@ OPTIONAL = {
 }
 
 
-def _files(room: str) -> list[Path]:
-    return sorted((HOME / room).rglob("*.py"))
+def _modules() -> dict[str, Path]:
+    """Every module of the product by its dotted name."""
+    found = {}
+    for house in HOUSES:
+        for path in sorted((HOME / house).rglob("*.py")):
+            name = ".".join(path.relative_to(HOME).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
 
 
-def _imports(path: Path) -> Iterator[tuple[str, int]]:
-    """The modules that a file imports, wherever in it, with their lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _imports(text: str, modules: Collection[str]) -> set[str]:
+    """The modules of ours that a text imports, also in functions and under TYPE_CHECKING."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            assert node.module is not None
-            yield node.module, node.lineno
-            # `from topology import model` imports topology.model.topology.
-            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+            assert node.level == 0 and node.module is not None, "a relative import"
+            # `from topology.model import graph` imports topology.model.graph.
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & set(modules) or {node.module}
+    return found & set(modules)
 
 
-def _under(name: str, module: str) -> bool:
-    return name == module or name.startswith(module + ".")
+def _room(module: str, modules: Mapping[str, Path]) -> str:
+    """The innermost room that a module stands in."""
+    inside = module if modules[module].name == "__init__.py" else module.rpartition(".")[0]
+    return max((r for r in ROOMS if f"{inside}.".startswith(f"{r}.")), key=len)
 
 
-def _permitted(room: str, file: str, name: str) -> bool:
-    return _under(name, FLOOR) or any(
-        _under(name, module) and any(file.startswith(prefix) for prefix in files)
-        for module, files in ALLOWED[room]
-    )
+def _arrows() -> dict[str, set[str]]:
+    modules = _modules()
+    return {m: _imports(p.read_text(encoding="utf-8"), modules) for m, p in modules.items()}
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_no_arrow_that_the_table_does_not_allow(room: str) -> None:
+@pytest.fixture(scope="module")
+def arrows() -> dict[str, set[str]]:
+    """What every module of ours imports of ours."""
+    return _arrows()
+
+
+def _wrong(arrows: Mapping[str, set[str]], rooms: Mapping[str, str]) -> list[str]:
+    """The arrows between rooms that the table does not allow."""
+    allowed = {room: words.split() for room, words in FLOORS}
+    return [
+        f"{a} ({rooms[a]}) imports {b} ({rooms[b]})"
+        for a, found in arrows.items()
+        for b in found
+        if rooms[a] != rooms[b] and not any(fnmatch(rooms[b], w) for w in allowed[rooms[a]])
+    ]
+
+
+def test_no_arrow_that_the_table_does_not_allow(arrows: dict[str, set[str]]) -> None:
     """A room imports of the others only what the architecture's table lists."""
-    wrong = []
-    for path in _files(room):
-        file = path.relative_to(HOME).as_posix()
-        lines: dict[int, list[str]] = {}
-        for name, line in _imports(path):
-            lines.setdefault(line, []).append(name)
-        for line, names in lines.items():
-            foreign = [n for n in names if n.split(".")[0] in ROOMS and not _under(n, room)]
-            # Of `from a import b` both a and a.b were listed; one of them being allowed will do.
-            if foreign and not any(_permitted(room, file, name) for name in foreign):
-                wrong.append(f"{file}:{line} imports {foreign[0]}")
+    modules = _modules()
+    wrong = _wrong(arrows, {module: _room(module, modules) for module in modules})
     assert not wrong, "\n".join(wrong)
 
 
-def test_the_walk_sees_what_is_forbidden(tmp_path: Path) -> None:
-    """The walk finds imports inside functions too, and the table refuses what it should."""
-    file = tmp_path / "x.py"
-    file.write_text("def f():\n    from bench import main\n    import topology.sources\n")
-    assert {name for name, _ in _imports(file)} == {"bench", "bench.main", "topology.sources"}
-    assert not _permitted("collectives", "collectives/schedule/moves.py", "bench.cli.main")
-    assert not _permitted("collectives", "collectives/schedule/moves.py", "topology.model.graph")
-    assert _permitted("collectives", "collectives/schedule/cost.py", "topology.model")
-    assert not _permitted("reports", "reports/x.py", "collectives.schedule.verify")
-    assert not _permitted("reports", "reports/x.py", "collectives")
-    assert _permitted("bench", "bench/x.py", "collectives.schedule.verify")
+def test_the_table_lets_no_arrow_turn() -> None:
+    """Rule: a row of the table names rooms above it only."""
+    for n, (room, words) in enumerate(FLOORS):
+        for word in words.split():
+            below = [r for r in ROOMS if fnmatch(r, word) and r != room]
+            assert below, f"{room} may import {word}, which is no room"
+            assert set(below) <= set(ROOMS[:n]), f"{room} may import {word}"
+
+
+def test_no_circle_of_modules(arrows: dict[str, set[str]]) -> None:
+    """Rule: no module leads back to itself, also not inside functions or for types only."""
+    assert _circle(arrows) is None
+
+
+def _circle(arrows: Mapping[str, set[str]]) -> tuple[str, ...] | None:
+    try:
+        tuple(TopologicalSorter(arrows).static_order())
+    except CycleError as error:
+        return tuple(error.args[1])
+    return None
+
+
+def test_the_walk_sees_what_is_forbidden() -> None:
+    """The walk finds imports inside functions and for types, and the table refuses what it should."""
+    modules = _modules()
+    text = (
+        "def f():\n    from bench.cli import main\nif TYPE_CHECKING:\n    import topology.sources\n"
+    )
+    assert _imports(text, modules) == {"bench.cli.main", "topology.sources"}
+    rooms = {module: _room(module, modules) for module in modules}
+    assert rooms["collectives.schedule.moves"] == "collectives.schedule"
+    assert _wrong({"collectives.schedule.moves": {"bench.cli.main"}}, rooms)
+    assert _wrong({"collectives.schedule.moves": {"topology.model.graph"}}, rooms)
+    assert not _wrong({"collectives.model.given": {"topology.sources.gather"}}, rooms)
+    assert _circle({"a": {"b"}, "b": {"a"}}) is not None
 
 
 def test_importing_the_rooms_loads_nothing_optional() -> None:

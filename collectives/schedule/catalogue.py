@@ -146,7 +146,9 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     return found
 
 
-def _check_parameter(name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]) -> None:
+def _check_parameter(
+    name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]
+) -> None:
     if key not in known:
         has = ", ".join(known) or "none"
         raise Unsupported(f"{name} has no parameter {key!r}; its parameters: {has}")

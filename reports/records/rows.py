@@ -7,7 +7,18 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "OF_RUN", "Expected", "Note", "Reading", "Row", "Run", "column", "listed", "record"]
+__all__ = [
+    "COLUMNS",
+    "OF_RUN",
+    "Expected",
+    "Note",
+    "Reading",
+    "Row",
+    "Run",
+    "column",
+    "listed",
+    "record",
+]
 
 
 @dataclass(frozen=True)

@@ -5,27 +5,27 @@ What `collectives.execution.ipc.transport` prepares; collective, like all bindin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.ipc.fire import Call, program, steps
-from collectives.execution.ipc.table import PACK, Stage, control_bytes, table, teams
+from collectives.execution.gpu.device import Device
+from collectives.execution.ipc.fire import Call, WatchedLane, program, steps
+from collectives.execution.ipc.kernels import Kernels, Variant
+from collectives.execution.ipc.memory import Memory
+from collectives.execution.ipc.table import PACK, Addresses, Stage, control_bytes, table, teams
 from collectives.execution.program import Program
 from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work, flow
 from collectives.execution.shm.tasks import Place, encode, ordered
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
-from collectives.execution.world import Json
+from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
-
-if TYPE_CHECKING:
-    from collectives.execution.ipc.transport import IpcTransport
 
 __all__ = ["Binding"]
 
@@ -33,19 +33,49 @@ __all__ = ["Binding"]
 EMPTY = -2
 
 
+class Peers(Protocol):
+    """What binding needs of the transport: one rank's GPU, its memory, and its way to the others."""
+
+    world: World
+    device: Device
+    memory: Memory
+    lane: WatchedLane
+    executor: str
+    variant: Variant
+    deadline: float
+    #: Whether ranks are processes of their own, the index of every rank's GPU, teams that fit on it.
+    shared: bool
+    gpus: list[int]
+    most_teams: int
+
+    def allocate(self, nbytes: int) -> Any:
+        """Memory of this rank's GPU."""
+        ...
+
+    def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
+        """Every rank's value; ``kept`` gains what keeps the named allocations mapped."""
+        ...
+
+    def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
+        """Where a plan's words and places lie, as this rank sees them."""
+        ...
+
+    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
+        """The executor for a type and an operation, compiled once."""
+        ...
+
+
 class Binding:
     """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
 
-    def __init__(self, transport: IpcTransport, dtype: np.dtype[Any]) -> None:
+    def __init__(self, transport: Peers, dtype: np.dtype[Any]) -> None:
         self._transport, self._dtype = transport, dtype
         self._at: list[dict[int, int]] = []
         self.kept: list[object] = []
         self.calls: list[Call] = []
 
     @classmethod
-    def plan(
-        cls, transport: IpcTransport, program: Program, buffers: Buffers, op: Op | None
-    ) -> Binding:
+    def plan(cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None) -> Binding:
         """A rank's program, of all ranks together. An average's division is the last call."""
 
         def found(everyone: list[Json]) -> Flow:
@@ -54,7 +84,7 @@ class Binding:
         return cls._bound(transport, buffers, op, lambda places: encode(program, places), found)
 
     @classmethod
-    def worksharing(cls, transport: IpcTransport, call: LibraryCall) -> tuple[Binding, Flow]:
+    def worksharing(cls, transport: Peers, call: LibraryCall) -> tuple[Binding, Flow]:
         """A collective whose work belongs to no rank, and who does what of it."""
         buffers, dealt = call.buffers, list[Flow]()
 
@@ -69,7 +99,7 @@ class Binding:
     @classmethod
     def _bound(
         cls,
-        transport: IpcTransport,
+        transport: Peers,
         buffers: Mapping[Buffer, Any],
         op: Op | None,
         tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
@@ -94,7 +124,7 @@ class Binding:
         return bound
 
     @classmethod
-    def meeting(cls, transport: IpcTransport, dtype: np.dtype[Any], op: Op | None) -> Binding:
+    def meeting(cls, transport: Peers, dtype: np.dtype[Any], op: Op | None) -> Binding:
         """Where no rank's stream goes on before all have come; by the kernels of a type.
 
         One launch of one block, with nothing between entering and leaving.

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
+from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.program import Port
 from collectives.execution.transport import LibraryCall
+from collectives.execution.world import World
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
-
-if TYPE_CHECKING:
-    from collectives.execution.nccl.transport import NcclTransport
 
 __all__ = ["FLOAT8_SINCE", "OPS", "TYPES", "library_calls"]
 
@@ -45,10 +45,29 @@ OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
 
 
+class NcclPort(Port, Protocol):
+    """What the calls need of the transport beside messages; ``nccl`` is CuPy's module."""
+
+    world: World
+    device: Device
+    nccl: Any
+    comm: Any
+
+    @property
+    def library_version(self) -> str:
+        """NCCL and its version."""
+        ...
+
+    @property
+    def meet(self) -> list[Call]:
+        """Calls that end when all ranks have come to them."""
+        ...
+
+
 class _Binding:
     """What the calls are made of: communicator, stream, typed buffers, operation, root."""
 
-    def __init__(self, transport: NcclTransport, call: LibraryCall) -> None:
+    def __init__(self, transport: NcclPort, call: LibraryCall) -> None:
         spec, buffers, op, root = call.spec, call.buffers, call.op, call.root
         self.transport, self.comm = transport, transport.comm
         self.stream, self.root, self.elements = transport.lane.stream.ptr, root, call.elements
@@ -74,7 +93,7 @@ class _Binding:
         return [port.exchange(calls)] if calls else []
 
 
-def _kind(transport: NcclTransport, dtype: np.dtype[Any], op: Op | None) -> int:
+def _kind(transport: NcclPort, dtype: np.dtype[Any], op: Op | None) -> int:
     """NCCL's number of a type. Raises Unsupported where this NCCL or GPU does not add it."""
     if dtype.name not in TYPES:
         raise Unsupported(f"NCCL has no type for {dtype.name}, so no library row")
@@ -170,7 +189,7 @@ _CALLS: dict[str, Callable[[_Binding], list[Call]]] = {
 }
 
 
-def library_calls(transport: NcclTransport, call: LibraryCall) -> list[Call]:
+def library_calls(transport: NcclPort, call: LibraryCall) -> list[Call]:
     """The calls that carry a collective out once. Raises Unsupported where NCCL has none."""
     if call.spec.name not in _CALLS:
         raise Unsupported(f"NCCL has no collective {call.spec.name}, so no library row")
