@@ -90,6 +90,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar topology.model topology.sources topology.placement collectives.execution*"
         " bench.options",
     ),
+    ("bench.cluster", "busbar topology.* collectives.* reports.* bench.launch bench.options"),
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
         "bench.run",
