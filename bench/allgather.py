@@ -1,6 +1,6 @@
 """Measure allgather: ``mpirun -n 16 python -m bench.allgather``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("allgather")
+    leave("busbar", "bench.cli.main:command", "allgather")

@@ -1,6 +1,6 @@
 """Measure all-reduce: ``mpirun -n 16 python -m bench.allreduce``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("allreduce")
+    leave("busbar", "bench.cli.main:command", "allreduce")

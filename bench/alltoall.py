@@ -1,6 +1,6 @@
 """Measure alltoall: ``mpirun -n 16 python -m bench.alltoall``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("alltoall")
+    leave("busbar", "bench.cli.main:command", "alltoall")

@@ -1,6 +1,6 @@
 """Measure alltoallv: ``mpirun -n 16 python -m bench.alltoallv``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("alltoallv")
+    leave("busbar", "bench.cli.main:command", "alltoallv")

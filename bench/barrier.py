@@ -1,6 +1,6 @@
 """Measure barrier: ``mpirun -n 16 python -m bench.barrier``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("barrier")
+    leave("busbar", "bench.cli.main:command", "barrier")

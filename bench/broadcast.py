@@ -1,6 +1,6 @@
 """Measure broadcast: ``mpirun -n 16 python -m bench.broadcast``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("broadcast")
+    leave("busbar", "bench.cli.main:command", "broadcast")

@@ -1,6 +1,6 @@
 """Measure gather: ``mpirun -n 16 python -m bench.gather``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("gather")
+    leave("busbar", "bench.cli.main:command", "gather")

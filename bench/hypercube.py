@@ -1,6 +1,6 @@
 """Measure hypercube: ``mpirun -n 16 python -m bench.hypercube``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("hypercube")
+    leave("busbar", "bench.cli.main:command", "hypercube")

@@ -1,6 +1,6 @@
 """Measure reduce: ``mpirun -n 16 python -m bench.reduce``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("reduce")
+    leave("busbar", "bench.cli.main:command", "reduce")

@@ -1,6 +1,6 @@
 """Measure reduce_scatter: ``mpirun -n 16 python -m bench.reduce_scatter``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("reduce_scatter")
+    leave("busbar", "bench.cli.main:command", "reduce_scatter")

@@ -1,6 +1,6 @@
 """Measure scatter: ``mpirun -n 16 python -m bench.scatter``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("scatter")
+    leave("busbar", "bench.cli.main:command", "scatter")

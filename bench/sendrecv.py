@@ -1,6 +1,6 @@
 """Measure send-receive: ``mpirun -n 16 python -m bench.sendrecv --pattern ring``."""
 
-from bench.doors import door
+from busbar.process import leave
 
 if __name__ == "__main__":
-    door("sendrecv")
+    leave("busbar", "bench.cli.main:command", "sendrecv")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Launched", "launched", "mpirun_beside", "wrong_library", "wrong_size"]
+__all__ = ["Launched", "launched", "mpirun_beside", "speaks", "wrong_library", "wrong_size"]
 
 _OPEN_MPI = "Open MPI"
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
@@ -51,6 +51,12 @@ def launched(env: Mapping[str, str] = os.environ) -> Launched | None:
         if env.get(rank, "").isdigit() and env.get(size, "").isdigit():
             return Launched(by, int(env[rank]), int(env[size]))
     return None
+
+
+def speaks() -> bool:
+    """Whether this process is the one of its launcher's that prints."""
+    sign = launched()
+    return sign is None or sign.rank == 0
 
 
 def wrong_library(library: str, env: Mapping[str, str] = os.environ) -> str | None:

@@ -1,7 +1,7 @@
-"""How a command begins and ends as a process: its streams, an interrupt, its exit status.
+"""How a command begins and ends as a process: its streams, an interrupt, its errors, its exit status.
 
 Standard output may be a terminal without UTF-8, a pipe whose reader leaves, a full disk, or closed.
-None of these is worth a traceback.
+None of these is worth a traceback. Light, for an interrupt until this is loaded is Python's to tell.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
-__all__ = ["CLOSED", "INTERRUPTED", "serve"]
+from busbar.errors import BusbarError
+from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 
-INTERRUPTED = 128 + 2  # as a shell reports SIGINT
-CLOSED = 128 + 13  # as a shell reports SIGPIPE
+__all__ = ["OutputClosed", "OutputLost", "leave", "load", "output", "serve", "told"]
 
 # What standard output says when nobody can take more of it.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -27,28 +28,91 @@ _PLAIN = dict(
 )
 
 
-def serve(name: str, run: Callable[[], int]) -> int:
-    """Run a command with streams that it can rely on; gives the exit status.
+class OutputClosed(BusbarError):
+    """Whoever read standard output has gone (``| head``), which nobody needs to be told."""
 
-    ``name`` begins the one line on standard error where standard output cannot be written: status
-    2 then, 130 after Ctrl-C, 141 where the reader of standard output has left (``| head``).
+    exit_status = CLOSED
+
+
+class OutputLost(BusbarError):
+    """Standard output cannot be written: the disk that it goes to is full."""
+
+
+def leave(name: str, target: str, *words: str) -> NoReturn:
+    """Serve a command with this process's arguments behind ``words``, and leave.
+
+    ``target``: its function, as ``module:function``. The module is loaded here and not earlier, so
+    that whatever goes wrong while it loads ends in good order.
     """
-    _streams()
+    sys.exit(serve(name, lambda: int(load(target)([*words, *sys.argv[1:]]))))
+
+
+def load(target: str) -> Any:
+    """What ``module:name`` stands for, loaded now: how a door leads to a room above this one."""
+    from importlib import import_module
+
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def serve(name: str, run: Callable[[], int]) -> int:
+    """Run a command with streams that it can rely on; gives the exit status, see `busbar.status`.
+
+    An error of ours is one line on standard error that begins with ``name``.
+    """
     try:
-        status = run()
-        sys.stdout.flush()
+        _streams()
+        with output():
+            try:
+                status = run()
+            except SystemExit as end:  # argparse has printed what was asked for
+                status = end.code if isinstance(end.code, int) else GOOD if not end.code else BAD
+            sys.stdout.flush()
         return status
     except KeyboardInterrupt:
+        with contextlib.suppress(BusbarError), output():
+            sys.stdout.flush()
         return INTERRUPTED
-    except BrokenPipeError:
-        _forget()
+    except OutputClosed:
         return CLOSED
+    except BusbarError as error:
+        return told(name, error)
+
+
+def told(name: str, error: BusbarError) -> int:
+    """Say why a command ends, on the launcher's rank 0 alone; gives the exit status.
+
+    A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until
+    it is ended or some time has passed: it must not cut off the one that speaks.
+    """
+    import time
+
+    from busbar.launchers import launched
+    from busbar.printable import printable
+
+    sign = launched()
+    if sign is None or sign.rank == 0:
+        print(f"{name}: {printable(str(error))}", file=sys.stderr, flush=True)
+    else:
+        time.sleep(sign.grace_s)
+    return error.exit_status
+
+
+@contextlib.contextmanager
+def output() -> Iterator[None]:
+    """What prints inside raises OutputClosed or OutputLost where standard output takes no more."""
+    try:
+        yield
     except OSError as error:
-        if error.errno not in _LOST or error.filename is not None:
+        lost = error.errno in _LOST and error.filename is None
+        if not lost and not isinstance(error, BrokenPipeError):
             raise
-        _forget()
-        print(f"{name}: standard output cannot be written: {error.strerror}", file=sys.stderr)
-        return 2
+        # What is still buffered has nowhere to go; the interpreter would complain at its end.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not lost:
+            raise OutputClosed("standard output was closed") from None
+        raise OutputLost(f"standard output cannot be written: {error.strerror}") from None
 
 
 def _streams() -> None:
@@ -64,8 +128,9 @@ def _streams() -> None:
             os.set_inheritable(stream.fileno(), True)
             setattr(sys, name, stream)
     codecs.register_error("busbar-plain", _plain)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="busbar-plain")
+    for one in (sys.stdout, sys.stderr):
+        if isinstance(one, io.TextIOWrapper):
+            one.reconfigure(errors="busbar-plain")
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -74,9 +139,3 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
         raise error
     text = error.object[error.start : error.end]
     return "".join(_PLAIN.get(character, "?") for character in text), error.end
-
-
-def _forget() -> None:
-    """What is still buffered has nowhere to go; the interpreter would complain at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

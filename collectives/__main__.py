@@ -1,15 +1,6 @@
-"""``python -m collectives``: schedules for people to see, prove and cost."""
+"""``python -m collectives``; the command itself is in `collectives.cli`."""
 
-import sys
-
-from busbar.process import serve
-
-
-def _main() -> int:
-    from collectives.cli import main
-
-    return main()
-
+from busbar.process import leave
 
 if __name__ == "__main__":
-    sys.exit(serve("collectives", _main))
+    leave("collectives", "collectives.cli:main")

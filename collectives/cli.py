@@ -6,11 +6,10 @@ Results go to standard output; an error is one line on standard error.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 
-from busbar.arguments import Parser
-from busbar.errors import BusbarError
+from busbar.arguments import Parser, program
+from busbar.process import serve
 from collectives.commands import costing, fitting, listing, showing, simulating, verifying
 from collectives.commands import foreign as files
 from collectives.commands.command import Command
@@ -29,19 +28,19 @@ COMMANDS: Mapping[str, Command] = {
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run one command; gives the exit status: 0, 1 for a failed proof, 2 for bad input."""
-    try:
+
+    def run() -> int:
         options = _parser().parse_args(arguments)
         return int(options.run(options))
-    except BusbarError as error:
-        print(f"collectives: {error}", file=sys.stderr)
-        return error.exit_status
+
+    return serve("collectives", run)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m collectives", description="Schedules of collectives: see, prove, cost."
+        prog=program("collectives"), description="Schedules of collectives: see, prove, cost."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():

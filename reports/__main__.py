@@ -1,17 +1,6 @@
-"""``python -m reports``: read, show, compare, plot."""
+"""``python -m reports``; the command itself is in `reports.cli`."""
 
-import os
-import sys
-from pathlib import Path
+from busbar.process import leave
 
 if __name__ == "__main__":
-    try:
-        from reports.cli import main
-
-        if sys.stdout is None:  # closed by whoever started us: `>&-`
-            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
-        status = main(sys.argv[1:])
-    except KeyboardInterrupt:
-        print("reports: interrupted", file=sys.stderr)
-        status = 130
-    sys.exit(status)
+    leave("reports", "reports.cli:main")

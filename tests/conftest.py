@@ -128,10 +128,7 @@ def cupy() -> Any:
 
 def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of ``python -m collectives``, in here."""
-    try:
-        status = collectives_main(arguments)
-    except SystemExit as end:
-        status = int(end.code or 0)
+    status = collectives_main(arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
 

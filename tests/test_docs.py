@@ -28,7 +28,7 @@ def _help(program: str, command: str) -> str:
     """What a command's --help prints."""
     argv = [*command.split(), "--help"]
     out = io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+    with contextlib.redirect_stdout(out):
         if program == "bench" and command == "tune":
             tune_main(["--help"])
         elif program == "bench" and command == "cluster":

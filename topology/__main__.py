@@ -1,10 +1,6 @@
-"""``python -m topology``."""
+"""``python -m topology``; the command itself is in `topology.cli`."""
 
-from __future__ import annotations
-
-import sys
-
-from topology.cli import main
+from busbar.process import leave
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave("topology", "topology.cli:main")

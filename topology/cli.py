@@ -3,79 +3,43 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import io
 import json
-import os
 import shutil
 import sys
-import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
 
-from busbar.errors import BusbarError, ProbeError
+from busbar.arguments import Parser, program, unknown
+from busbar.errors import ProbeError
 from busbar.files import write
-from busbar.launchers import launched
 from busbar.printable import printable
+from busbar.process import serve
+from busbar.status import FOUND, GOOD
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-CLEAN, FOUND, BAD = 0, 1, 2
-_PROG = "python -m topology"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line and status 2, as is all bad input."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ProbeError(self.prog, f"{message} (see --help)")
-
 
 def main(argv: Sequence[str]) -> int:
-    """Run one command; return its exit status: 0, 1 where check found something, 2 for bad input."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us: `>&-`
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal that cannot show an arrow shows a question mark instead of a traceback.
-            stream.reconfigure(errors="replace")
-    try:
-        name = argv[0] if argv and argv[0] in _COMMANDS else ""
-        status = _COMMANDS[name](argv[1:] if name else argv)
-        sys.stdout.flush()
-        return status
-    except BusbarError as error:
-        sign = launched()
-        if sign is None or sign.rank == 0:  # the others leave it the word
-            sys.stderr.write(printable(str(error)) + "\n")
-            sys.stderr.flush()
-        else:
-            time.sleep(sign.grace_s)
-        return error.exit_status
-    except BrokenPipeError:
-        # The reader has seen enough; what Python flushes at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLEAN
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO) or error.filename is not None:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.stderr.write(f"standard output: cannot be written: {error.strerror}\n")
-        return BAD
-    except KeyboardInterrupt:
-        return 130
+    """Run one command; gives its exit status: see `busbar.status`."""
+
+    def run() -> int:
+        word = argv[0] if argv else ""
+        if word in _COMMANDS:
+            return _COMMANDS[word](argv[1:])
+        if word and not word.startswith("-"):
+            raise unknown("command", word, filter(None, _COMMANDS))
+        return _show(argv)
+
+    return serve("topology", run)
 
 
-def _parser(command: str, about: str, epilog: str = "") -> _Parser:
-    parser = _Parser(
-        prog=f"{_PROG} {command}".strip(),
+def _parser(command: str, about: str, epilog: str = "") -> Parser:
+    parser = Parser(
+        prog=f"{program('topology')} {command}".strip(),
         description=about,
         epilog=epilog or None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     parser.add_argument(
         "--from",
@@ -109,7 +73,7 @@ def _gathered(args: argparse.Namespace) -> Topology:
 
 
 def _show(argv: Sequence[str]) -> int:
-    commands = "\n".join(f"  {_PROG} {name} --help" for name in _COMMANDS if name)
+    commands = "\n".join(f"  {program('topology')} {name} --help" for name in _COMMANDS if name)
     parser = _parser("", "Map a machine: the matrix of nvidia-smi topo -m.", f"also:\n{commands}")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the whole map, with who said what")
@@ -127,7 +91,7 @@ def _show(argv: Sequence[str]) -> int:
                 _write(name, draw(topology))
     if args.json or args.csv or args.tree or not (args.svg or args.html):
         sys.stdout.write(_shown(topology, args))
-    return CLEAN
+    return GOOD
 
 
 def _shown(topology: Topology, args: argparse.Namespace) -> str:
@@ -169,7 +133,7 @@ def _check(argv: Sequence[str]) -> int:
         sys.stdout.write(json.dumps([vars(finding) for finding in found], indent=1) + "\n")
     else:
         sys.stdout.write(view.text(topology, found, shutil.get_terminal_size().columns))
-    return FOUND if found else CLEAN
+    return FOUND if found else GOOD
 
 
 def _choice(parser: argparse.ArgumentParser, required: bool) -> None:
@@ -213,7 +177,7 @@ def _pick(argv: Sequence[str]) -> int:
         sys.stdout.write(text.as_json(ranking))
     else:
         sys.stdout.write(text.text(ranking, shutil.get_terminal_size().columns))
-    return CLEAN
+    return GOOD
 
 
 def _words(lists: Sequence[str]) -> list[str]:
@@ -242,7 +206,7 @@ def _export(argv: Sequence[str]) -> int:
         k = len(pool) if args.k is None else args.k
         order = pick(topology, k, Objective(args.objective), pool, 1).picks[0].order
     sys.stdout.write(export(args.format, topology, order))
-    return CLEAN
+    return GOOD
 
 
 def _measure(argv: Sequence[str]) -> int:

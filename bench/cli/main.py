@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
 from bench.launch import launch
 from bench.options.options import Options, parse
-from busbar.errors import BusbarError, Unsupported
+from busbar.arguments import Parser, program, unknown
+from busbar.errors import Unsupported
+from busbar.launchers import speaks
+from busbar.process import serve
 from collectives.schedule.catalogue import collectives, spec
 
-__all__ = ["ALL", "listing", "main", "names", "speaks"]
+__all__ = ["ALL", "command", "listing", "main", "names"]
 
 ALL = "all"
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
@@ -21,21 +25,28 @@ def names() -> list[str]:
     return [name for name in collectives() if name not in _HIDDEN]
 
 
-def speaks() -> bool:
-    """Whether this process is the one of its launcher's that prints."""
-    sign = launch.launched()
-    return sign is None or sign.rank == 0
-
-
 def listing() -> list[str]:
     """A line a benchmark."""
     lines = [f"  {name:<16}{spec(name).title}" for name in names()]
-    return [
-        "usage: python -m bench NAME [options]   (python -m bench NAME --help)",
-        "",
-        *lines,
-        f"  {ALL:<16}all of these, one after the other, in one launch",
-    ]
+    return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
+
+
+def command(argv: Sequence[str]) -> int:
+    """Run the benchmark that the first word names, or list them; gives the exit status."""
+    if argv and not argv[0].startswith("-"):
+        return main(argv[0], argv[1:])
+    return serve("busbar", lambda: _about(argv))
+
+
+def _about(argv: Sequence[str]) -> int:
+    name = program("bench")
+    Parser(
+        prog=name,
+        usage=f"{name} NAME [options]   ({name} NAME --help)",
+        epilog="\n".join(listing()),
+        formatter_class=RawDescriptionHelpFormatter,
+    ).parse_args(argv or ["--help"])
+    return 0
 
 
 def main(collective: str, argv: Sequence[str]) -> int:
@@ -43,41 +54,40 @@ def main(collective: str, argv: Sequence[str]) -> int:
 
     Only rank 0 prints; an error is one line.
     """
+    return serve("busbar", lambda: _run(collective, argv))
+
+
+def _run(collective: str, argv: Sequence[str]) -> int:
     sign = launch.launched()
-    if not speaks() and not {"-h", "--help"}.isdisjoint(argv):
-        return 0
-    try:
-        wanted = _wanted(collective, argv)
-        first = wanted[0]
-        if first.dry_run:
-            return _dry(wanted)
-        module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
-        if first.launches:
-            from bench.cli.several import several
+    wanted = _wanted(collective, argv)
+    first = wanted[0]
+    if first.dry_run:
+        return _dry(wanted)
+    module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
+    if first.launches:
+        from bench.cli.several import several
 
-            return several(module, argv, first.launches)
-        from bench.cli import start
+        return several(module, argv, first.launches)
+    from bench.cli import start
 
-        if first.transport == "inproc" or first.threads is not None:
-            if sign is not None:
-                what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
-                raise Unsupported(
-                    f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
-                )
-            if first.threads is not None and first.ranks not in (None, first.threads):
-                raise Unsupported("--ranks and --threads exclude each other; give one of them")
-            return start.threads(wanted)
-        if first.ranks is not None and sign is None:
-            return launch.start(module, argv, first.ranks)
-        return start.mpi(wanted)
-    except BusbarError as error:
-        return launch.said(error)
+    if first.transport == "inproc" or first.threads is not None:
+        if sign is not None:
+            what = "--transport inproc" if first.threads is None else "--threads (-t x -g)"
+            raise Unsupported(
+                f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
+            )
+        if first.threads is not None and first.ranks not in (None, first.threads):
+            raise Unsupported("--ranks and --threads exclude each other; give one of them")
+        return start.threads(wanted)
+    if first.ranks is not None and sign is None:
+        return launch.start(module, argv, first.ranks)
+    return start.mpi(wanted)
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
     """The options of each collective to run; names that only some collectives know are theirs."""
     if collective not in (*names(), ALL):
-        raise Unsupported(f"no benchmark {collective!r}; there are: {', '.join([*names(), ALL])}")
+        raise unknown("benchmark", collective, [*names(), ALL])
     if collective != ALL:
         return [parse(argv, collective)]
     found: list[Options] = []

@@ -10,14 +10,15 @@ from tempfile import TemporaryDirectory
 
 from bench.launch.launch import launched, run_of_its_own
 from bench.run.screen import Screen
-from busbar.errors import ReportError, Unavailable, Unsupported
+from busbar.errors import ReportError, Unsupported
+from busbar.status import CLOSED, MISSING
 from reports.readers.reading import read
 from reports.tables.winners import winners_map
 
 __all__ = ["several"]
 
 #: What ends all launches: nothing can be started, or nobody reads the results any more.
-_FINAL = (Unavailable.exit_status, 141)
+_FINAL = (MISSING, CLOSED)
 _LEAST_WIDTH = 80
 
 

@@ -21,7 +21,7 @@ from bench.run.screen import Screen
 from bench.run.session import Session
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.mpi import library_version, load_mpi
-from busbar.process import INTERRUPTED
+from busbar.status import INTERRUPTED, RANK_LOST
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -204,7 +204,7 @@ def _leave(world: MpiWorld, error: BaseException) -> None:
     print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
     with suppress(BrokenPipeError):
         sys.stdout.flush()
-    world.abort(error.exit_status if isinstance(error, BusbarError) else 4)
+    world.abort(error.exit_status if isinstance(error, BusbarError) else RANK_LOST)
 
 
 def _run(

@@ -11,12 +11,11 @@ import resource
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.launch import child
-from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.errors import Unavailable, Unsupported
 from busbar.launchers import launched, mpirun_beside, wrong_library, wrong_size
 from busbar.mpi import library_version, load_mpi
 
@@ -26,26 +25,11 @@ __all__ = [
     "launched",
     "launcher",
     "run_of_its_own",
-    "said",
     "start",
 ]
 
 # What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
 _RANK_FILES, _LAUNCHER_FILES = 48, 4
-
-
-def said(error: BusbarError) -> int:
-    """Say, on rank 0 alone, why this process ends; gives the exit status.
-
-    A launcher ends all ranks at the first bad status of one. A silent rank therefore stays until
-    it is ended or some time has passed: it must not cut off the one that speaks.
-    """
-    sign = launched()
-    if sign is None or sign.rank == 0:
-        print(f"busbar: {error}", file=sys.stderr, flush=True)
-    else:
-        time.sleep(sign.grace_s)
-    return error.exit_status
 
 
 def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:

@@ -17,7 +17,7 @@ from bench.options.argument_types import (
     split,
 )
 from bench.options.nccl_flags import add_flags
-from busbar.arguments import Parser
+from busbar.arguments import Parser, program
 from busbar.sizes import MOST_RANKS
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
@@ -38,11 +38,10 @@ Add = Callable[..., object]
 def parser(collective: str, title: str) -> argparse.ArgumentParser:
     """The parser of one benchmark's command line; it raises Unsupported instead of leaving."""
     p = Parser(
-        prog=f"python -m bench.{collective}",
+        prog=program(f"bench.{collective}"),
         description=f"Measure {collective}: {title}.",
         epilog="Run under mpirun, or with --ranks N to have the launcher started for you. Of"
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
-        allow_abbrev=False,
     )
     add_flags(p.add_argument)
     _sweep(p.add_argument_group("sizes and iterations").add_argument)

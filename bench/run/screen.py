@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Iterable
@@ -10,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bench.run.pace import Pace, duration
-from busbar.errors import BusbarError
+from busbar.process import output
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -21,32 +20,6 @@ __all__ = ["Screen"]
 _EVERY_S = 5.0
 # A sweep that may take longer than this says so before it begins.
 _LONG_S = 30.0
-
-
-class OutputClosedError(BusbarError):
-    """Whoever read standard output has gone (``| head``)."""
-
-    exit_status = 141  # as a shell reports SIGPIPE
-
-
-class OutputLostError(BusbarError):
-    """Standard output cannot be written: the disk that it goes to is full."""
-
-
-def _write(lines: Iterable[str]) -> None:
-    if sys.stdout is None:  # closed by whoever started us: `>&-`
-        return
-    try:
-        for line in lines:
-            print(line)
-        sys.stdout.flush()
-    except OSError as error:
-        # What is still buffered has nowhere to go; the interpreter would complain at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if isinstance(error, BrokenPipeError):
-            raise OutputClosedError("standard output was closed; the run ends here") from None
-        what = f"standard output cannot be written: {error.strerror}"
-        raise OutputLostError(f"{what}; the run ends here") from None
 
 
 class Screen:
@@ -68,7 +41,10 @@ class Screen:
             # Rows go to standard output untouched, so the display steps aside for them.
             if self._progress is not None:
                 self._progress.stop()
-            _write(lines)
+            with output():
+                for line in lines:
+                    print(line)
+                sys.stdout.flush()
             if self._progress is not None:
                 self._progress.start()
 

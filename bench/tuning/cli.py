@@ -19,9 +19,10 @@ from bench.tuning.launches import Launch, LaunchFailed, plan, run
 from bench.tuning.predicted import predicted
 from bench.tuning.series import of_files, tune
 from bench.tuning.table import table
-from busbar.arguments import Parser
-from busbar.errors import BusbarError, ReportError, Unsupported
+from busbar.arguments import Parser, program, unknown
+from busbar.errors import ReportError, Unsupported
 from busbar.files import write
+from busbar.process import serve
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
@@ -37,13 +38,12 @@ def _share(text: str) -> float:
 
 def _parser() -> argparse.ArgumentParser:
     p = Parser(
-        prog="python -m bench.tune",
+        prog=program("bench.tune"),
         description=(
             "Find the best algorithm for each size and rank count, and write it for -A auto, for"
             " Open MPI and for NCCL. Nothing is preferred that is not faster beyond noise."
         ),
         epilog="Options not listed here go to every measuring run, such as -b 1K -e 16M -f 4.",
-        allow_abbrev=False,
     )
     add = p.add_argument
     add("--collective", default="allreduce", help="names joined by commas (default allreduce)")
@@ -68,11 +68,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str]) -> int:
     """Run it; 0 well, 1 a run failed or a file could not be written, 2 a wrong option or file."""
-    try:
+
+    def run() -> int:
         given, rest = _parser().parse_known_args(argv)
         return _tune(given, rest)
-    except BusbarError as error:
-        return launch.said(error)
+
+    return serve("busbar", run)
 
 
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
@@ -123,7 +124,7 @@ def _collectives(given: argparse.Namespace) -> list[str]:
     wanted: list[str] = given.collective.split(",")
     for collective in wanted:
         if collective not in names():
-            raise Unsupported(f"no collective {collective!r}; there are: {', '.join(names())}")
+            raise unknown("collective", collective, names())
     return wanted
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, ranks
+from busbar.terminal import terminal
 from collectives.commands import foreign as files
 from collectives.formats.load import from_file
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, parse, spec
@@ -121,13 +122,7 @@ def width() -> int:
 
 def show(*things: object) -> None:
     """Print tables and lines to standard output."""
-    from rich.console import Console
-
-    class Ours(Console):
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # rich would leave with status 1
-
-    console = Ours(width=width(), highlight=False, markup=False)
+    console = terminal(width=width(), highlight=False, markup=False)
     for thing in things:
         console.print(thing)
 

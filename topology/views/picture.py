@@ -6,7 +6,7 @@ import html
 import io
 from xml.etree import ElementTree
 
-from busbar.errors import ProbeError
+from busbar.errors import MissingLibrary
 from topology.model.topology import Kind, Topology
 from topology.views.layout import Drawing, Node, draw
 
@@ -23,19 +23,18 @@ _PLAIN = "#eeeeee"
 _STROKE = {"nvlink": "#4f8a10", "c2c": "#a03070", "pcie": "#4a6fa5", "cpu": "#7d5ba6"}
 _GREY = "#b5b5b5"
 _SVG = "http://www.w3.org/2000/svg"
-_INSTALL = "is not installed; pip install 'busbar[reports]'"
 
 
 def svg(topology: Topology) -> str:
     """Return the picture as SVG; boxes and lines have titles that browsers show when hovered.
 
-    Raises ProbeError when matplotlib is not installed.
+    Raises MissingLibrary when matplotlib is not installed.
     """
     try:
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
     except ImportError:
-        raise ProbeError("picture", f"matplotlib draws the SVG and {_INSTALL}") from None
+        raise MissingLibrary("matplotlib", "--svg") from None
     drawing = draw(topology)
     figure = Figure(figsize=(max(6.0, 1.05 * drawing.width), max(3.5, 1.35 * drawing.layers + 0.8)))
     FigureCanvasSVG(figure)
@@ -97,12 +96,12 @@ def _titled(picture: bytes, drawing: Drawing) -> str:
 def page(topology: Topology) -> str:
     """Return the picture as one HTML page that needs no network; facts show when hovered.
 
-    Raises ProbeError when plotly is not installed.
+    Raises MissingLibrary when plotly is not installed.
     """
     try:
         import plotly.graph_objects as go
     except ImportError:
-        raise ProbeError("picture", f"plotly draws the page and {_INSTALL}") from None
+        raise MissingLibrary("plotly", "--html") from None
     drawing = draw(topology)
     traces = []
     for edge in drawing.edges:

@@ -1,0 +1,69 @@
+"""The command ``busbar``: ``busbar allreduce``, ``busbar topology pick``, ``busbar reports show``.
+
+The only module of this package that knows of the rooms, by name alone: a door is loaded when it is
+opened. ``python -m`` goes to the same doors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from busbar.process import load, serve
+
+__all__ = ["DOORS", "main"]
+
+
+class Door(NamedTuple):
+    """A command: how its errors begin, where it is (``module:function``), and what it does."""
+
+    name: str
+    target: str
+    about: str
+
+
+#: What is no benchmark; those are found by their names.
+DOORS: Mapping[str, Door] = {
+    "topology": Door("topology", "topology.cli:main", "map a machine, check it, pick GPUs"),
+    "collectives": Door("collectives", "collectives.cli:main", "see, prove, cost and simulate"),
+    "reports": Door("reports", "reports.cli:main", "show, compare and draw what was measured"),
+    "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Open the door that the first word names; gives the exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in DOORS:
+        door = DOORS[words[0]]
+        return serve(door.name, lambda: load(door.target)(words[1:]))
+    if not words or words[0].startswith("-"):
+        return serve("busbar", lambda: _about(words))
+    return serve("busbar", lambda: _benchmark(words))
+
+
+def _benchmark(words: Sequence[str]) -> int:
+    names: list[str] = load("bench.cli.main:names")()
+    everything: str = load("bench.cli.main:ALL")
+    if words[0] not in (*names, everything):
+        from busbar.arguments import unknown
+
+        raise unknown("command", words[0], (*DOORS, *names, everything))
+    status: int = load("bench.cli.main:command")(words)
+    return status
+
+
+def _about(words: Sequence[str]) -> int:
+    from argparse import RawDescriptionHelpFormatter
+
+    from busbar.arguments import Parser
+
+    doors = [f"  {name:<16}{door.about}" for name, door in DOORS.items()]
+    Parser(
+        prog="busbar",
+        usage="busbar COMMAND [options]   (busbar COMMAND --help)",
+        epilog="\n".join([*doors, *load("bench.cli.main:listing")()]),
+        formatter_class=RawDescriptionHelpFormatter,
+    ).parse_args(words or ["--help"])
+    return 0

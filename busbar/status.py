@@ -1,0 +1,39 @@
+"""The exit statuses of every command: the only place that numbers them; README has the same table."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "BAD",
+    "CLOSED",
+    "FOUND",
+    "GOOD",
+    "INTERRUPTED",
+    "MEANING",
+    "MISSING",
+    "RANK_LOST",
+    "TERMINATED",
+]
+
+GOOD: Final = 0
+FOUND: Final = 1
+BAD: Final = 2
+MISSING: Final = 3
+RANK_LOST: Final = 4
+# As a shell reports a process that a signal ended: 128 and the signal's number.
+INTERRUPTED: Final = 128 + 2
+CLOSED: Final = 128 + 13
+TERMINATED: Final = 128 + 15
+
+MEANING: Final = {
+    GOOD: "all right",
+    FOUND: "a result was wrong, a proof failed, a threshold was not kept, `check` has findings, or"
+    " a result file could not be kept",
+    BAD: "bad input, or a full disk behind standard output",
+    MISSING: "something is not on this machine: a library, a device, a launcher",
+    RANK_LOST: "a rank failed or never arrived",
+    INTERRUPTED: "Ctrl-C",
+    CLOSED: "the reader of standard output has left (`| head`)",
+    TERMINATED: "SIGTERM",
+}

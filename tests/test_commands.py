@@ -1,0 +1,281 @@
+"""Every command as a process: closed pipes, full disks, no UTF-8, Ctrl-C, bad flags, exit statuses.
+
+What a case does is carried out by `commands_process`: one interpreter serves all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from busbar import errors, process, status
+from busbar.cli import DOORS
+from reports.exports.formats import to_jsonl
+from tests.conftest import REPO, environment
+from tests.reports.runs import records
+
+MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
+SWEEP = [
+    "allreduce",
+    "--transport",
+    "inproc",
+    "--ranks",
+    "2",
+    "-b",
+    "1K",
+    "-e",
+    "1K",
+    "-n",
+    "9",
+    "-A",
+    "ring",
+]
+#: The commands, by how their errors begin. RUN is a file of records, MAP a matrix of GPUs.
+COMMANDS: tuple[tuple[str, list[str]], ...] = (
+    ("busbar", []),
+    ("busbar", ["--version"]),
+    ("busbar", SWEEP),
+    ("busbar", ["allreduce", "--help"]),
+    ("busbar", ["allreduce", "--ranks", "4", "--dry-run", "-A", "all"]),
+    ("busbar", ["tune", "--help"]),
+    ("busbar", ["tune", "--from", "RUN", "--out", "FOLDER/rules.json"]),
+    ("topology", ["topology", "--from", "MAP"]),
+    ("topology", ["topology", "--json", "--from", "MAP"]),
+    ("topology", ["topology", "export", "json", "--from", "MAP"]),
+    ("topology", ["topology", "pick", "-k", "2", "--from", "MAP"]),
+    ("collectives", ["collectives", "list"]),
+    ("collectives", ["collectives", "show", "ring", "-c", "allreduce", "-n", "4"]),
+    ("collectives", ["collectives", "verify", "ring", "-c", "allreduce", "-n", "4"]),
+    ("collectives", ["collectives", "cost", "-c", "allreduce", "-n", "4", "-b", "1K", "-e", "4K"]),
+    ("collectives", ["collectives", "simulate", "ring", "-n", "8", "--machine", "dgx1"]),
+    ("collectives", ["collectives", "export", "ring", "-c", "allreduce", "-n", "16"]),
+    ("reports", ["reports", "show", "RUN"]),
+    ("reports", ["reports", "md", "RUN"]),
+    ("reports", ["reports", "import", "RUN", "--format", "csv"]),
+)  # fmt: skip
+#: Times are as long as they are.
+TIMED = (SWEEP, COMMANDS[6][1])
+#: A benchmark without an end, which must have one when nobody reads it.
+ENDLESS = [*SWEEP, "-N", "0"]
+#: Commands that wait at a pipe: interrupted there.
+WAITING = (
+    ("collectives", "import", "PIPE"),
+    ("reports", "html", "PIPE", "--out", "FOLDER/page.html"),
+    ("topology", "--from", "PIPE"),
+    ("tune", "--from", "PIPE"),
+)
+REFUSED: tuple[tuple[list[str], str], ...] = (
+    (["topolgy"], "no command 'topolgy'; did you mean topology?"),
+    (["alreduce"], "did you mean allreduce?"),
+    (["--frob"], "--frob"),
+    (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),
+    (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
+    (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
+    (["topology", "pck"], "did you mean pick?"),
+    (["topology", "--frob"], "--frob; see python -m topology --help"),
+    (["collectives", "list", "--frob"], "--frob"),
+    (["reports", "show", "RUN", "--frob"], "no argument --frob"),
+    (["reports"], "required: COMMAND"),
+)
+LACKING = (
+    ("matplotlib", "reports plot RUN --out FOLDER"),
+    ("matplotlib", "topology --svg FOLDER/a.svg --from MAP"),
+    ("mpi4py", "topology measure"),
+    ("mpi4py", "allreduce --ranks 2"),
+)
+
+
+class Ended(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Cases:
+    """Commands that are carried out by one process, in whatever locale that has."""
+
+    def __init__(self, folder: Path, **env: str) -> None:
+        self.folder = folder
+        (folder / "map.txt").write_text(MATRIX)
+        (folder / "run.jsonl").write_bytes(to_jsonl(records(["ring", "tree"], [2], [1024, 4096])))
+        os.mkfifo(folder / "pipe.jsonl")
+        self._names = {
+            "RUN": str(folder / "run.jsonl"),
+            "MAP": str(folder / "map.txt"),
+            "PIPE": str(folder / "pipe.jsonl"),
+            "FOLDER": str(folder),
+        }
+        whole = environment({"COLUMNS": "160", **env})
+        whole.pop("PYTHONIOENCODING", None)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.commands_process"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8",
+            env=whole, cwd=REPO,
+        )  # fmt: skip
+
+    def run(self, *cases: dict[str, Any]) -> list[Ended]:
+        """Each case's end: ``argv``, ``stdout`` (file, left, full, closed), ``interrupt``, ``lacking``."""
+        text = json.dumps([{"stdout": "file", "interrupt": "", "lacking": [], **c} for c in cases])
+        for name, path in self._names.items():
+            text = re.sub(rf'(?<=["]){name}\b|(?<= ){name}\b', path, text)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{text}\n")
+        self.process.stdin.flush()
+        return [Ended(**one) for one in json.loads(self.process.stdout.readline())]
+
+    def all(self, stdout: str) -> list[Ended]:
+        """All `COMMANDS` with such a standard output."""
+        return self.run(*({"argv": argv, "stdout": stdout} for _, argv in COMMANDS))
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    """A process with UTF-8."""
+    found = Cases(tmp_path_factory.mktemp("utf_8"), PYTHONUTF8="1")
+    with found.process:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
+    """A process in the C locale, which Python is kept from taking for UTF-8."""
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    found = Cases(tmp_path_factory.mktemp("plain"), **env)
+    with found.process:
+        yield found
+
+
+def test_a_full_disk_is_one_line(cases: Cases) -> None:
+    """Rule: where standard output cannot be written there is one line about it, and status 2."""
+    for (name, argv), done in zip(COMMANDS, cases.all("full"), strict=True):
+        said = f"{name}: standard output cannot be written: No space left on device"
+        assert done.err.splitlines()[-1:] == [said] and done.status == status.BAD, (argv, done)
+        assert "Traceback" not in done.err
+
+
+def test_a_reader_who_leaves_is_no_error_to_tell_of(cases: Cases) -> None:
+    """Rule: `| head` ends a command without a word about it, with the status that a shell has for it."""
+    endless = {"argv": ENDLESS, "stdout": "left"}
+    ended = [*cases.all("left"), *cases.run(endless)]
+    for argv, done in zip([*(argv for _, argv in COMMANDS), ENDLESS], ended, strict=True):
+        assert done.status == status.CLOSED, (argv, done)
+        assert "Error" not in done.err and "written" not in done.err, (argv, done)
+
+
+def test_closed_streams_are_no_matter(cases: Cases) -> None:
+    """Rule: with all three streams closed a command does what it did."""
+    assert {done.status for done in cases.all("closed")} == {status.GOOD}
+
+
+def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cases) -> None:
+    """Rule: what an encoding lacks is shown by what it has, column for column, never a traceback."""
+    for (_, argv), rich, poor in zip(COMMANDS, cases.all("file"), plain.all("file"), strict=True):
+        assert rich.status == poor.status == status.GOOD, (argv, rich, poor)
+        assert poor.out.isascii() and poor.err.isascii() and "Traceback" not in poor.err
+        if argv in TIMED:
+            continue
+        wide, narrow = (text.splitlines() for text in (rich.out, poor.out))
+        assert [len(line) for line in narrow] == [len(line) for line in wide], argv
+        lost = sum(map(rich.out.count, "ᵢ²Σ█▉▊▋▌▍▎▏▁▂▃▄▅▆▇"))
+        assert poor.out.count("?") <= rich.out.count("?") + lost, argv
+
+
+def test_ctrl_c_while_modules_load(cases: Cases) -> None:
+    """Rule: an interrupt before a command has begun ends it silently with 130."""
+    targets = [door.target for door in DOORS.values()] + ["bench.cli.main:command"]
+    for target, done in zip(
+        targets, cases.run(*({"argv": [], "interrupt": one} for one in targets)), strict=True
+    ):
+        assert done == (status.INTERRUPTED, "", ""), target
+
+
+def test_ctrl_c_while_it_reads(cases: Cases) -> None:
+    """Rule: an interrupt ends a command silently with 130, and no half file is left."""
+    found = cases.run(*({"argv": argv, "interrupt": "PIPE"} for argv in WAITING))
+    for argv, done in zip(WAITING, found, strict=True):
+        assert done == (status.INTERRUPTED, "", ""), argv
+    assert not [path for path in cases.folder.iterdir() if "page" in path.name]
+
+
+def test_bad_input_is_one_line(cases: Cases) -> None:
+    """Rule: status 2, nothing on standard output, one line that says what; no abbreviations."""
+    found = cases.run(*({"argv": argv} for argv, _ in REFUSED))
+    for (argv, said), done in zip(REFUSED, found, strict=True):
+        assert (done.status, done.out, done.err.count("\n")) == (status.BAD, "", 1), (argv, done)
+        assert said.replace("python -m bench.", "busbar ") in done.err.replace(
+            "python -m bench.", "busbar "
+        ), done
+
+
+def test_what_is_not_here_is_status_3(cases: Cases) -> None:
+    """Rule: a missing library is one line with the remedy."""
+    found = cases.run(
+        *(
+            {"argv": line.split(), "lacking": [library, f"{library}.backends", f"{library}.figure"]}
+            for library, line in LACKING
+        )
+    )
+    for (library, line), done in zip(LACKING, found, strict=True):
+        assert done.status == status.MISSING, (line, done)
+        assert library in done.err and "pip install" in done.err, done
+
+
+def test_findings_are_status_1(cases: Cases) -> None:
+    """Rule: what a command looked for and found is a status of its own."""
+    limit = ["reports", "show", "RUN", "--expect"]
+    found = cases.run(
+        {"argv": [*limit, "busbw >= 1 MB/s"]}, {"argv": [*limit, "busbw >= 999999 GB/s"]}
+    )
+    assert [done.status for done in found] == [status.GOOD, status.FOUND], found
+
+
+def test_a_process_of_its_own(tmp_path: Path) -> None:
+    """Rule: python -m and the console script lead to the same doors, without UTF-8 and to a full disk.
+
+    What `commands_process` makes of streams is what an interpreter makes of them.
+    """
+    env = environment({"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    env.pop("PYTHONIOENCODING", None)
+    with Path("/dev/full").open("w") as full:
+        line = [sys.executable, "-m", "bench.allreduce", "--help"]
+        done = subprocess.run(
+            line, stdout=full, stderr=subprocess.PIPE, text=True, env=env, cwd=REPO, timeout=60,
+            check=False,
+        )  # fmt: skip
+    said = "busbar: standard output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (status.BAD, said)
+
+
+def test_the_console_script_is_busbar_cli() -> None:
+    """Rule: an installation has `busbar`, and its doors are those of python -m."""
+    project = (REPO / "pyproject.toml").read_text(encoding="utf-8")
+    assert '[project.scripts]\nbusbar = "busbar.cli:main"\n' in project
+    for name, file in (
+        ("topology", "topology/__main__.py"),
+        ("collectives", "collectives/__main__.py"),
+        ("reports", "reports/__main__.py"),
+        ("tune", "bench/tune.py"),
+    ):
+        door = DOORS[name]
+        assert f'leave("{door.name}", "{door.target}")' in (REPO / file).read_text(encoding="utf-8")
+
+
+def test_every_error_has_a_status_that_is_explained() -> None:
+    """Rule: README's table, `busbar.status` and the errors agree on every exit status."""
+    page = (REPO / "README.md").read_text(encoding="utf-8")
+    table = {int(n): text for n, text in re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE)}
+    assert table == status.MEANING
+    for module in (errors, process):
+        for found in vars(module).values():
+            if isinstance(found, type) and issubclass(found, errors.BusbarError):
+                assert found.exit_status in status.MEANING
