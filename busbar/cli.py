@@ -28,6 +28,9 @@ DOORS: Mapping[str, Door] = {
     "topology": Door("topology", "topology.cli:main", "map a machine, check it, pick GPUs"),
     "collectives": Door("collectives", "collectives.cli:main", "see, prove, cost and simulate"),
     "reports": Door("reports", "reports.cli:main", "show, compare and draw what was measured"),
+    "cluster": Door(
+        "busbar", "bench.cluster.main:main", "run a command over emulated hosts and links"
+    ),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
 }
 

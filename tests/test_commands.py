@@ -23,54 +23,42 @@ from tests.conftest import REPO, environment
 from tests.reports.runs import records
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
-SWEEP = [
-    "allreduce",
-    "--transport",
-    "inproc",
-    "--ranks",
-    "2",
-    "-b",
-    "1K",
-    "-e",
-    "1K",
-    "-n",
-    "9",
-    "-A",
-    "ring",
-]
-#: The commands, by how their errors begin. RUN is a file of records, MAP a matrix of GPUs.
-COMMANDS: tuple[tuple[str, list[str]], ...] = (
-    ("busbar", []),
-    ("busbar", ["--version"]),
-    ("busbar", SWEEP),
-    ("busbar", ["allreduce", "--help"]),
-    ("busbar", ["allreduce", "--ranks", "4", "--dry-run", "-A", "all"]),
-    ("busbar", ["tune", "--help"]),
-    ("busbar", ["tune", "--from", "RUN", "--out", "FOLDER/rules.json"]),
-    ("topology", ["topology", "--from", "MAP"]),
-    ("topology", ["topology", "--json", "--from", "MAP"]),
-    ("topology", ["topology", "export", "json", "--from", "MAP"]),
-    ("topology", ["topology", "pick", "-k", "2", "--from", "MAP"]),
-    ("collectives", ["collectives", "list"]),
-    ("collectives", ["collectives", "show", "ring", "-c", "allreduce", "-n", "4"]),
-    ("collectives", ["collectives", "verify", "ring", "-c", "allreduce", "-n", "4"]),
-    ("collectives", ["collectives", "cost", "-c", "allreduce", "-n", "4", "-b", "1K", "-e", "4K"]),
-    ("collectives", ["collectives", "simulate", "ring", "-n", "8", "--machine", "dgx1"]),
-    ("collectives", ["collectives", "export", "ring", "-c", "allreduce", "-n", "16"]),
-    ("reports", ["reports", "show", "RUN"]),
-    ("reports", ["reports", "md", "RUN"]),
-    ("reports", ["reports", "import", "RUN", "--format", "csv"]),
-)  # fmt: skip
-#: Times are as long as they are.
-TIMED = (SWEEP, COMMANDS[6][1])
+SWEEP = "allreduce --transport inproc --ranks 2 -b 1K -e 1K -n 9 -A ring"
+TUNE = "tune --from RUN --out FOLDER/rules.json"
+#: The commands, and how their errors begin. RUN is a file of records, MAP a matrix of GPUs.
+COMMANDS: dict[str, str] = {
+    "": "busbar",
+    "--version": "busbar",
+    SWEEP: "busbar",
+    "allreduce --help": "busbar",
+    "allreduce --ranks 4 --dry-run -A all": "busbar",
+    TUNE: "busbar",
+    "tune --help": "busbar",
+    "cluster --dry-run --hosts 2": "busbar",
+    "topology --from MAP": "topology",
+    "topology --json --from MAP": "topology",
+    "topology export json --from MAP": "topology",
+    "topology pick -k 2 --from MAP": "topology",
+    "collectives list": "collectives",
+    "collectives show ring -c allreduce -n 4": "collectives",
+    "collectives verify ring -c allreduce -n 4": "collectives",
+    "collectives cost -c allreduce -n 4 -b 1K -e 4K": "collectives",
+    "collectives simulate ring -n 8 --machine dgx1": "collectives",
+    "collectives export ring -c allreduce -n 16": "collectives",
+    "reports show RUN": "reports",
+    "reports md RUN": "reports",
+    "reports import RUN --format csv": "reports",
+}
+#: Their times are as long as they are.
+TIMED = (SWEEP, TUNE)
 #: A benchmark without an end, which must have one when nobody reads it.
-ENDLESS = [*SWEEP, "-N", "0"]
+ENDLESS = f"{SWEEP} -N 0"
 #: Commands that wait at a pipe: interrupted there.
 WAITING = (
-    ("collectives", "import", "PIPE"),
-    ("reports", "html", "PIPE", "--out", "FOLDER/page.html"),
-    ("topology", "--from", "PIPE"),
-    ("tune", "--from", "PIPE"),
+    "collectives import PIPE",
+    "reports html PIPE --out FOLDER/page.html",
+    "topology --from PIPE",
+    "tune --from PIPE",
 )
 REFUSED: tuple[tuple[list[str], str], ...] = (
     (["topolgy"], "no command 'topolgy'; did you mean topology?"),
@@ -79,6 +67,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
+    (["cluster", "--hosts", "2"], "no command; write it after --"),
     (["topology", "pck"], "did you mean pick?"),
     (["topology", "--frob"], "--frob; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
@@ -135,7 +124,7 @@ class Cases:
 
     def all(self, stdout: str) -> list[Ended]:
         """All `COMMANDS` with such a standard output."""
-        return self.run(*({"argv": argv, "stdout": stdout} for _, argv in COMMANDS))
+        return self.run(*({"argv": line.split(), "stdout": stdout} for line in COMMANDS))
 
 
 @pytest.fixture(scope="module")
@@ -157,19 +146,19 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cases]:
 
 def test_a_full_disk_is_one_line(cases: Cases) -> None:
     """Rule: where standard output cannot be written there is one line about it, and status 2."""
-    for (name, argv), done in zip(COMMANDS, cases.all("full"), strict=True):
+    for (line, name), done in zip(COMMANDS.items(), cases.all("full"), strict=True):
         said = f"{name}: standard output cannot be written: No space left on device"
-        assert done.err.splitlines()[-1:] == [said] and done.status == status.BAD, (argv, done)
+        assert done.err.splitlines()[-1:] == [said] and done.status == status.BAD, (line, done)
         assert "Traceback" not in done.err
 
 
 def test_a_reader_who_leaves_is_no_error_to_tell_of(cases: Cases) -> None:
     """Rule: `| head` ends a command without a word about it, with the status that a shell has for it."""
-    endless = {"argv": ENDLESS, "stdout": "left"}
+    endless = {"argv": ENDLESS.split(), "stdout": "left"}
     ended = [*cases.all("left"), *cases.run(endless)]
-    for argv, done in zip([*(argv for _, argv in COMMANDS), ENDLESS], ended, strict=True):
-        assert done.status == status.CLOSED, (argv, done)
-        assert "Error" not in done.err and "written" not in done.err, (argv, done)
+    for line, done in zip([*COMMANDS, ENDLESS], ended, strict=True):
+        assert done.status == status.CLOSED, (line, done)
+        assert "Error" not in done.err and "written" not in done.err, (line, done)
 
 
 def test_closed_streams_are_no_matter(cases: Cases) -> None:
@@ -179,15 +168,15 @@ def test_closed_streams_are_no_matter(cases: Cases) -> None:
 
 def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cases) -> None:
     """Rule: what an encoding lacks is shown by what it has, column for column, never a traceback."""
-    for (_, argv), rich, poor in zip(COMMANDS, cases.all("file"), plain.all("file"), strict=True):
-        assert rich.status == poor.status == status.GOOD, (argv, rich, poor)
+    for line, rich, poor in zip(COMMANDS, cases.all("file"), plain.all("file"), strict=True):
+        assert rich.status == poor.status == status.GOOD, (line, rich, poor)
         assert poor.out.isascii() and poor.err.isascii() and "Traceback" not in poor.err
-        if argv in TIMED:
+        if line in TIMED:
             continue
         wide, narrow = (text.splitlines() for text in (rich.out, poor.out))
-        assert [len(line) for line in narrow] == [len(line) for line in wide], argv
+        assert list(map(len, narrow)) == list(map(len, wide)), line
         lost = sum(map(rich.out.count, "ᵢ²Σ█▉▊▋▌▍▎▏▁▂▃▄▅▆▇"))
-        assert poor.out.count("?") <= rich.out.count("?") + lost, argv
+        assert poor.out.count("?") <= rich.out.count("?") + lost, line
 
 
 def test_ctrl_c_while_modules_load(cases: Cases) -> None:
@@ -201,9 +190,9 @@ def test_ctrl_c_while_modules_load(cases: Cases) -> None:
 
 def test_ctrl_c_while_it_reads(cases: Cases) -> None:
     """Rule: an interrupt ends a command silently with 130, and no half file is left."""
-    found = cases.run(*({"argv": argv, "interrupt": "PIPE"} for argv in WAITING))
-    for argv, done in zip(WAITING, found, strict=True):
-        assert done == (status.INTERRUPTED, "", ""), argv
+    found = cases.run(*({"argv": line.split(), "interrupt": "PIPE"} for line in WAITING))
+    for line, done in zip(WAITING, found, strict=True):
+        assert done == (status.INTERRUPTED, "", ""), line
     assert not [path for path in cases.folder.iterdir() if "page" in path.name]
 
 
@@ -212,9 +201,7 @@ def test_bad_input_is_one_line(cases: Cases) -> None:
     found = cases.run(*({"argv": argv} for argv, _ in REFUSED))
     for (argv, said), done in zip(REFUSED, found, strict=True):
         assert (done.status, done.out, done.err.count("\n")) == (status.BAD, "", 1), (argv, done)
-        assert said.replace("python -m bench.", "busbar ") in done.err.replace(
-            "python -m bench.", "busbar "
-        ), done
+        assert said in done.err, done
 
 
 def test_what_is_not_here_is_status_3(cases: Cases) -> None:
@@ -265,6 +252,7 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("collectives", "collectives/__main__.py"),
         ("reports", "reports/__main__.py"),
         ("tune", "bench/tune.py"),
+        ("cluster", "bench/cluster/__main__.py"),
     ):
         door = DOORS[name]
         assert f'leave("{door.name}", "{door.target}")' in (REPO / file).read_text(encoding="utf-8")

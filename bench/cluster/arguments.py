@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from bench.cluster import text
 from bench.cluster.network import MOST_HOSTS, Network
-from busbar.arguments import Parser, whole
+from busbar.arguments import Parser, program, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
 __all__ = ["Asked", "asked", "network_options", "planned"]
 
-PROG = "python -m bench.cluster"
 _HOSTS = 4
 
 
@@ -42,7 +41,9 @@ def asked(argv: Sequence[str]) -> Asked:
     for one in args.down:
         network.known(one.host, "--down")
     if not command and not args.dry_run and args.svg is None:
-        raise Unsupported(f"no command; write it after --, as {PROG} --hosts 4 -- COMMAND")
+        raise Unsupported(
+            f"no command; write it after --, as {program('bench.cluster')} --hosts 4 -- COMMAND"
+        )
     return Asked(
         network,
         args.ranks_per_host,
@@ -96,13 +97,12 @@ def network_options(parser: argparse.ArgumentParser) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog=PROG,
-        usage=f"{PROG} [options] -- COMMAND …",
+        prog=program("bench.cluster"),
+        usage=f"{program('bench.cluster')} [options] -- COMMAND …",
         description="Emulate a cluster on this machine and run a command over it: hosts with names,"
         " links with a rate. Without privilege it uses user namespaces; nothing is left.",
         epilog="COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once)."
         " See docs/cluster.md.",
-        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--hosts", type=whole(1, "hosts", MOST_HOSTS), metavar="H",

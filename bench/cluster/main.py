@@ -17,29 +17,29 @@ from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.running import Cluster, privileges
 from bench.cluster.text import Down, rate_text
-from busbar.errors import BusbarError, Unavailable
+from busbar.errors import Unavailable
 from busbar.files import check, write
 from busbar.host import cores
+from busbar.process import serve
 
 __all__ = ["checked", "main", "plan"]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""
-    try:
-        wanted = asked(argv)
-        if wanted.svg is not None:
-            check(wanted.svg)
-        if wanted.dry_run:
-            print("\n".join(plan(wanted)))
-        if wanted.command and not wanted.dry_run:
-            return _run(wanted)
-        if wanted.svg is not None:
-            write(wanted.svg, picture(wanted.network).encode())
-        return 0
-    except BusbarError as error:
-        print(f"busbar: {error}", file=sys.stderr)
-        return error.exit_status
+    return serve("busbar", lambda: _asked(asked(argv)))
+
+
+def _asked(wanted: Asked) -> int:
+    if wanted.svg is not None:
+        check(wanted.svg)
+    if wanted.dry_run:
+        print("\n".join(plan(wanted)))
+    if wanted.command and not wanted.dry_run:
+        return _run(wanted)
+    if wanted.svg is not None:
+        write(wanted.svg, picture(wanted.network).encode())
+    return 0
 
 
 def plan(wanted: Asked) -> Iterator[str]:
