@@ -17,7 +17,7 @@ import gpu_right as sections
 import numpy as np
 from gpu_page import Page
 
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.load import load_nccl
 from collectives.execution.gpu.pick import oversubscribed
 from collectives.execution.ipc.transport import IpcTransport
@@ -86,7 +86,7 @@ class SocketWorld:
 def play(cupy: Any, what: str, rank: str, size: str, address: str) -> None:
     """One process's part, over ``ipc`` or ``nccl``; rank 0 prints what it kept as JSON."""
     world: Any = SocketWorld(int(rank), int(size), address)
-    device, page = Device(cupy, 0), Page(out=sys.stderr)
+    device, page = GpuDevice(cupy, 0), Page(out=sys.stderr)
     page.table(what, "", sections.COLUMNS)
     transport = (_nccl if what == "nccl" else _ipc)(world, device)
     sections.ended(transport, lambda one: sections.judge(one, SIZES, KINDS, page))
@@ -94,11 +94,11 @@ def play(cupy: Any, what: str, rank: str, size: str, address: str) -> None:
         print(json.dumps(page.kept))
 
 
-def _ipc(world: Any, device: Device) -> Any:
+def _ipc(world: Any, device: GpuDevice) -> Any:
     return IpcTransport(world, device, deadline=sections.DEADLINE_S)
 
 
-def _nccl(world: Any, device: Device) -> Any:
+def _nccl(world: Any, device: GpuDevice) -> Any:
     from collectives.execution.nccl.transport import NcclTransport
 
     nccl = load_nccl()

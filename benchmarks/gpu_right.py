@@ -18,7 +18,7 @@ from busbar.errors import Unsupported
 from collectives.execution.gpu import pick
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import run
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.lower import lower
@@ -99,7 +99,7 @@ def inputs(rank: int, kind: str) -> np.ndarray[Any, Any]:
     return ((np.arange(PERIOD) + 7 * rank) % 5 + 1).astype(dtype(kind))
 
 
-def fill(device: Device, stream: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
+def fill(device: GpuDevice, stream: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
     """Repeat a tile over an array."""
     raw, bytes_ = array.view(np.uint8), tile.view(np.uint8)
     filled = min(len(bytes_), len(raw))
@@ -216,7 +216,7 @@ def right_over_nccl(
         return
     os.environ.update(given)
 
-    def make(world: World, device: Device) -> NcclTransport:
+    def make(world: World, device: GpuDevice) -> NcclTransport:
         return NcclTransport(world, device, nccl, cold=False, deadline=DEADLINE_S)
 
     for n in ranks:
@@ -233,13 +233,13 @@ def on_threads(
     cupy: Any,
     nranks: int,
     body: Callable[[Any], Any],
-    make: Callable[[World, Device], Any] | None = None,
+    make: Callable[[World, GpuDevice], Any] | None = None,
     **options: Any,
 ) -> Any:
     """What rank 0's ``body(transport)`` gives, with so many ranks on GPU 0."""
 
     def rank(world: Any) -> Any:
-        device = Device(cupy, 0)
+        device = GpuDevice(cupy, 0)
         given = {"deadline": DEADLINE_S, **options}
         transport = make(world, device) if make else IpcTransport(world, device, **given)
         return ended(transport, body)

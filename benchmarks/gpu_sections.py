@@ -20,7 +20,7 @@ from gpu_right import MB, Sizes
 from busbar.errors import BusbarError, Unavailable
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.compile import compiler
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.driver import driver
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.load import load_nccl, version_text
@@ -47,7 +47,7 @@ class Section(NamedTuple):
 
 def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """GPU, versions, headers, and what our kernels take of a multiprocessor."""
-    device = Device(cupy, 0)
+    device = GpuDevice(cupy, 0)
     device.use()
     page.table("The machine", "", ("what", "found"))
     page.row("GPU", device.name)
@@ -70,7 +70,7 @@ def probe(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     _kernels(page, cupy, device)
 
 
-def _kernels(page: Page, cupy: Any, device: Device) -> None:
+def _kernels(page: Page, cupy: Any, device: GpuDevice) -> None:
     page.table(
         "Our kernels for float sum",
         "Blocks: of so many threads resident on a multiprocessor at once.",
@@ -172,7 +172,7 @@ def _sampled(page: Page, cupy: Any, seconds: float = 3.0, nbytes: int = 64 * MB)
     page.table("The sampler while copies run", "", ("figure", "found"))
 
     def body(world: Any) -> None:
-        device = Device(cupy, 0)
+        device = GpuDevice(cupy, 0)
         lane = Lane(device, world)
         a, b = device.allocate(nbytes), device.allocate(nbytes)
         try:

@@ -13,13 +13,13 @@ from gpu_page import Page
 from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, Judge, bound, fill, inputs, on_threads
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import run
-from collectives.execution.ipc.fire import EXECUTORS
 from collectives.execution.ipc.kernels import PLAIN, Variant
+from collectives.execution.ipc.launch import EXECUTORS
 from collectives.execution.nccl.library import library_calls
-from collectives.execution.shm.ceiling import least
+from collectives.execution.shm.roofline import least
 from collectives.execution.transport import LibraryCall
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build
@@ -52,7 +52,7 @@ def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
     """Bytes per second, read and written both counted, of a copy inside the GPU; the median."""
 
     def body(world: Any) -> float:
-        device = Device(cupy, 0)
+        device = GpuDevice(cupy, 0)
         lane = Lane(device, world)
         a, b = device.allocate(nbytes), device.allocate(nbytes)
         times = []
@@ -220,7 +220,7 @@ def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
         ("bytes", "placement", "ours (us)", "protocol (us)", "ours less (%)", "algbw (GB/s)"),
     )
 
-    def make(world: World, device: Device) -> NcclTransport:
+    def make(world: World, device: GpuDevice) -> NcclTransport:
         return NcclTransport(world, device, nccl, cold=False, deadline=DEADLINE_S)
 
     for size in sizes:

@@ -19,8 +19,8 @@ import numpy as np
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
-from collectives.execution.shm.bind import BINDINGS, bind
-from collectives.execution.shm.ceiling import least
+from collectives.execution.shm.affinity import BINDINGS, bind
+from collectives.execution.shm.roofline import least
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import Array, LibraryCall
@@ -99,7 +99,7 @@ def case(
         if nbytes >= 1 << 20:
             # Zeros are copied, written and joined with themselves: buffers stay as they are.
             needed = least(layout, elements, 4, in_place)
-            turns["limit"] = lambda n: [transport.ceiling(*mine, n).seconds(needed)]
+            turns["limit"] = lambda n: [transport.roofline(*mine, n).seconds(needed)]
         times = _rounds(world, turns, given)
     return {
         "collective": what.name,

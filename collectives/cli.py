@@ -12,19 +12,19 @@ from busbar.arguments import Parser, program
 from busbar.process import serve
 from collectives.commands import costing, fitting, listing, showing, simulating, verifying
 from collectives.commands import foreign as files
-from collectives.commands.command import Command
+from collectives.commands.command import Subcommand
 
 __all__ = ["COMMANDS", "main"]
 
-COMMANDS: Mapping[str, Command] = {
+COMMANDS: Mapping[str, Subcommand] = {
     "list": listing.COMMAND,
     "show": showing.COMMAND,
     "verify": verifying.COMMAND,
     "cost": costing.COMMAND,
     "fit": fitting.COMMAND,
     "simulate": simulating.COMMAND,
-    "import": Command(*files.IMPORT),
-    "export": Command(*files.EXPORT),
+    "import": Subcommand(*files.IMPORT),
+    "export": Subcommand(*files.EXPORT),
 }
 
 

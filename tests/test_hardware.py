@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure, Unavailable
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.kernels import FEWEST_FLOAT8
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.load import load_nccl
@@ -33,13 +33,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
-def gpu(cupy: Any) -> Device:
+def gpu(cupy: Any) -> GpuDevice:
     """The first GPU."""
-    return Device(cupy, 0)
+    return GpuDevice(cupy, 0)
 
 
 @pytest.fixture
-def nccl(gpu: Device) -> Any:
+def nccl(gpu: GpuDevice) -> Any:
     """CuPy's NCCL."""
     try:
         return load_nccl()
@@ -51,7 +51,7 @@ def _alone(body: Any) -> None:
     run(1, body)
 
 
-def test_memory_there_and_back(gpu: Device) -> None:
+def test_memory_there_and_back(gpu: GpuDevice) -> None:
     """Rule: what is written to a device is read from it; bytes are set; slices share memory."""
     gpu.use()
     given = np.random.default_rng(1).integers(0, 256, 100_003).astype(np.uint8)
@@ -69,7 +69,7 @@ def test_memory_there_and_back(gpu: Device) -> None:
 
 @pytest.mark.parametrize("kind", (*DTYPES, *FLOAT8))
 @pytest.mark.parametrize("name", OPS)
-def test_kernels_give_what_numpy_gives(gpu: Device, kind: str, name: str) -> None:
+def test_kernels_give_what_numpy_gives(gpu: GpuDevice, kind: str, name: str) -> None:
     """Rule: one to nine sources, aligned, alike misaligned and not: as NumPy joins them."""
     of, joined = dtype(kind), op(name)
     if kind in FLOAT8 and gpu.capability < FEWEST_FLOAT8:
@@ -102,7 +102,7 @@ def test_kernels_give_what_numpy_gives(gpu: Device, kind: str, name: str) -> Non
     _alone(body)
 
 
-def test_a_gate_holds_a_stream_and_a_graph_replays(gpu: Device) -> None:
+def test_a_gate_holds_a_stream_and_a_graph_replays(gpu: GpuDevice) -> None:
     """Rule: nothing passes a closed gate; a captured copy runs each time it is launched."""
 
     def body(world: InprocWorld) -> None:
@@ -126,7 +126,7 @@ def test_a_gate_holds_a_stream_and_a_graph_replays(gpu: Device) -> None:
 
 
 @pytest.mark.parametrize("kind", ["float", "bfloat16", "half", "double"])
-def test_subnormals_stay(gpu: Device, kind: str) -> None:
+def test_subnormals_stay(gpu: GpuDevice, kind: str) -> None:
     """Rule: the smallest numbers of a type add up, in the kernels between messages and in the executor."""
     of = dtype(kind)
     tiny = np.arange(1, 1001).astype(np.uint16 if of.itemsize == 2 else f"u{of.itemsize}").view(of)
@@ -151,7 +151,7 @@ def test_subnormals_stay(gpu: Device, kind: str) -> None:
     run(2, body)
 
 
-def test_all_blocks_of_the_executor_are_resident(gpu: Device) -> None:
+def test_all_blocks_of_the_executor_are_resident(gpu: GpuDevice) -> None:
     """Rule: the driver holds as many blocks of every type at once as the host sizes its grids by."""
     gpu.use()
     for kind in DTYPES:
@@ -160,7 +160,7 @@ def test_all_blocks_of_the_executor_are_resident(gpu: Device) -> None:
         assert gpu.registers(made.program) > 0
 
 
-def test_a_gate_that_opens_by_itself_is_an_error(gpu: Device) -> None:
+def test_a_gate_that_opens_by_itself_is_an_error(gpu: GpuDevice) -> None:
     """Rule: a gate's own time ends it, and what stood behind it is not timed."""
 
     def body(world: InprocWorld) -> None:
@@ -172,7 +172,7 @@ def test_a_gate_that_opens_by_itself_is_an_error(gpu: Device) -> None:
     _alone(body)
 
 
-def test_a_gpu_is_the_one_that_nvml_knows(gpu: Device) -> None:
+def test_a_gpu_is_the_one_that_nvml_knows(gpu: GpuDevice) -> None:
     """Rule: UUIDs are NVML's, zero bytes among them."""
     nvml = pytest.importorskip("pynvml")
     nvml.nvmlInit()
@@ -180,7 +180,7 @@ def test_a_gpu_is_the_one_that_nvml_knows(gpu: Device) -> None:
     assert gpu.uuid == str(nvml.nvmlDeviceGetUUID(handle))
 
 
-def test_nccl_alone(gpu: Device, nccl: Any) -> None:
+def test_nccl_alone(gpu: GpuDevice, nccl: Any) -> None:
     """Rule: one rank: plans and NCCL's own collective, eager and as graphs, times above nought."""
 
     def body(world: InprocWorld) -> None:
@@ -211,7 +211,7 @@ def _right(done: Any) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_every_all_reduce_among_threads(gpu: Device, nccl: Any, ranks: int, run: Run) -> None:
+def test_every_all_reduce_among_threads(gpu: GpuDevice, nccl: Any, ranks: int, run: Run) -> None:
     """Rule: every algorithm is right on 2 and 4 ranks as threads, one GPU being enough."""
     if nccl.get_version() < 23000:
         pytest.skip("NCCL takes threads on one GPU since 2.30")
@@ -220,14 +220,14 @@ def test_every_all_reduce_among_threads(gpu: Device, nccl: Any, ranks: int, run:
     _right(run(*command, "--transport", "nccl", "--oversubscribe-gpu"))
 
 
-def test_every_all_reduce_among_processes(gpu: Device, nccl: Any, mpich: Mpi, run: Run) -> None:
+def test_every_all_reduce_among_processes(gpu: GpuDevice, nccl: Any, mpich: Mpi, run: Run) -> None:
     """Rule: the same as processes under an MPI, and the table says that one GPU is time-sliced."""
     more = ["-b", "1K", "-e", "1M", "-f", "32", "-n", "5", "-A", "all", "--oversubscribe-gpu"]
     program = [mpich.python, "-m", "bench.allreduce", "--transport", "nccl", *more]
     _right(run(mpich.mpirun, "-n", "2", *program))
 
 
-def test_mpi_over_device_buffers(gpu: Device, mpich: Mpi, run: Run) -> None:
+def test_mpi_over_device_buffers(gpu: GpuDevice, mpich: Mpi, run: Run) -> None:
     """Rule: GPU buffers over an MPI that does not take them are staged, and right."""
     more = ["-b", "1K", "-e", "1M", "-f", "32", "-n", "5", "--oversubscribe-gpu"]
     buffers = ["--transport", "mpi", "--buffers", "device"]

@@ -11,7 +11,7 @@ from bench.run.arena import beside, buffers
 from bench.run.catalogue import Auto, Chosen, Job
 from bench.run.memory import SHARE, free_memory, pools
 from bench.run.pace import duration, limits
-from bench.run.work import Row, rows
+from bench.run.work import SizeRow, rows
 from busbar.sizes import human
 from collectives.execution.lower import lower
 from collectives.schedule.cost import cost
@@ -80,7 +80,7 @@ Idle = set[tuple[int, int, bool]]
 def _need(
     spec: Collective,
     chosen: Chosen,
-    row: Row,
+    row: SizeRow,
     nranks: int,
     itemsize: int,
     in_place: bool,

@@ -156,7 +156,7 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
     ``auto`` is nccl where every rank has a GPU, shm where all ranks share a host and memory.
     """
     from collectives.execution.mpi.transport import MpiTransport
-    from collectives.execution.shm.bind import bind
+    from collectives.execution.shm.affinity import bind
 
     local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
     bind(options.bind, local.index(world.rank), len(local))

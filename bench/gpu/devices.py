@@ -15,7 +15,7 @@ from bench.options.options import Options
 from busbar.errors import BusbarError, ProbeError, Unavailable, Unsupported
 from busbar.host import hostname
 from collectives.execution.gpu import pick
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.load import count_gpus, load_cupy, load_nccl
 from collectives.execution.world import World
 from topology.model.busid import canonical
@@ -49,7 +49,7 @@ class NoGpu(Unavailable):
 class Taken(NamedTuple):
     """A rank's GPU, whether ranks share one, and what the table must say of that."""
 
-    device: Device
+    device: GpuDevice
     shared: bool
     remarks: list[str]
 
@@ -90,7 +90,7 @@ def take(world: World, options: Options, *, library: bool) -> Taken:
         cupy, count = visible()
         here = local.index(world.rank)
         wanted = [_numbered(cupy, count, bus) for bus in chosen] or options.gpus or ()
-        device = Device(cupy, pick.index(here, count, wanted))
+        device = GpuDevice(cupy, pick.index(here, count, wanted))
         device.use()
         if library:
             load_nccl()

@@ -17,7 +17,7 @@ from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.printable import printable_lines
 from busbar.sizes import parse_size
-from topology.measured.matrix import QUANTITIES, Pair, Place, matrix
+from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix
 from topology.measured.sweep import Samples
 from topology.model.merge import merge
 from topology.model.topology import Topology
@@ -189,7 +189,7 @@ def _opener(comm: MPI.Intracomm, settings: Settings) -> Callable[[], Exchange]:
     return find(settings.transport)
 
 
-def crowded(places: Sequence[Place]) -> list[tuple[str, int, int]]:
+def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:
     """Hosts with more ranks than CPUs that these ranks may use: (host, ranks, CPUs)."""
     found = []
     for host in dict.fromkeys(place.host for place in places):

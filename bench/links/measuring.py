@@ -25,7 +25,7 @@ from topology.measured.matrix import (
     QUANTITIES,
     Estimate,
     Pair,
-    Place,
+    RankPlace,
     estimate,
     isolated,
     rounds,
@@ -63,7 +63,7 @@ class Measured:
     ``at_once``: whether any pairs were measured at the same time.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[RankPlace, ...]
     at_once: bool
     cells: dict[str, dict[Pair, Estimate]]
     library: str
@@ -96,7 +96,7 @@ def first_in_trouble(comm: MPI.Intracomm, fine: bool) -> int | None:
     return next((rank for rank, flag in enumerate(flags.tolist()) if not flag), None)
 
 
-def schedule_of(places: Sequence[Place], settings: Settings) -> tuple[tuple[Pair, ...], ...]:
+def schedule_of(places: Sequence[RankPlace], settings: Settings) -> tuple[tuple[Pair, ...], ...]:
     """Return which pairs are measured together, round by round."""
     every = rounds(len(places))
     return isolated(every) if settings.alone else with_cpus(every, places)
@@ -104,7 +104,7 @@ def schedule_of(places: Sequence[Place], settings: Settings) -> tuple[tuple[Pair
 
 def measure(
     comm: MPI.Intracomm,
-    places: Sequence[Place],
+    places: Sequence[RankPlace],
     schedule: Sequence[Sequence[Pair]],
     exchange: Exchange,
     settings: Settings,
@@ -184,7 +184,7 @@ def _put(table: npt.NDArray[np.float64], name: str, way: Pair, found: Estimate) 
     table[list(QUANTITIES).index(name), way[0], way[1]] = (found.value, found.low, found.high)
 
 
-def places_of(comm: MPI.Intracomm) -> tuple[Place, ...]:
+def places_of(comm: MPI.Intracomm) -> tuple[RankPlace, ...]:
     """Return everyone's host and CPUs, gathered as fixed-size text; collective."""
     cpus = cores()
     # The NUMA node that holds all of them, if one does.
@@ -196,4 +196,4 @@ def places_of(comm: MPI.Intracomm) -> tuple[Place, ...]:
     everyone = np.zeros((comm.size, _TEXT), dtype=np.uint8)
     comm.Allgather(mine, everyone)
     rows = [bytes(row).rstrip(b"\0").decode("utf-8", "replace").split("\n") for row in everyone]
-    return tuple(Place(host, cpus, int(n) if n else None) for host, cpus, n in rows)
+    return tuple(RankPlace(host, cpus, int(n) if n else None) for host, cpus, n in rows)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from collectives.execution.world import World
 
-__all__ = ["SHARE", "Growth", "Lack", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
+__all__ = ["SHARE", "Lack", "MemoryGrowth", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
 
 # What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
 # whatever else starts on the node meanwhile.
@@ -153,7 +153,7 @@ def pools(node: int = 0, root: Path = Path("/")) -> list[Pool]:
     return found
 
 
-class Growth:
+class MemoryGrowth:
     """How much more memory this process has had at any moment than when this was made.
 
     ``root`` stands in for ``/proc/self`` in tests. Where the kernel does not tell, it is nothing.

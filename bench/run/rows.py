@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from bench.run.arena import Arena, Sizes, beside, buffers, taken
-from bench.run.ceiling import Ceilings
 from bench.run.corewait import CoreWait
 from bench.run.data import Inputs, Wrong
 from bench.run.measure import Timed, Timing, Watcher, measure
-from bench.run.memory import Growth, Need, Room
+from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.pace import Pace
+from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
 from busbar.errors import Unavailable
 from busbar.sizes import human
@@ -58,7 +58,7 @@ class Bench:
         *,
         check: bool,
         room: Room,
-        ceilings: Ceilings,
+        rooflines: Rooflines,
         gauges: Gauges,
         pace: Pace,
     ) -> None:
@@ -66,7 +66,7 @@ class Bench:
 
         ``pace``: what a row may take of the sweep's time; rank 0's decides.
         """
-        self._ceilings, self._gauges = ceilings, gauges
+        self._rooflines, self._gauges = rooflines, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
         self._room, self._pace = room, pace
@@ -87,12 +87,12 @@ class Bench:
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
-        limit = self._ceilings.limit(layout, case.elements, in_place, source, target)
+        limit = self._rooflines.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
         start = time.perf_counter()
         inputs.fill(self._world.rank, source)
         proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
-        growth = Growth()
+        growth = MemoryGrowth()
         action = self._action(case, source, target, in_place)
         try:
             self._gauges.begin()

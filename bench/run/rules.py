@@ -15,9 +15,9 @@ __all__ = [
     "ANY",
     "FORMAT",
     "LIBRARY",
-    "Candidate",
     "Range",
     "Rules",
+    "Tunable",
     "doubts",
     "dump",
     "load",
@@ -34,7 +34,7 @@ LIBRARY = "library"
 
 
 @dataclass(frozen=True, order=True)
-class Candidate:
+class Tunable:
     """Something to choose: an algorithm as ``-A`` takes it, and the transport that carries it.
 
     The library's own algorithms are ``library``, or ``library/NAME`` where one was forced.
@@ -56,7 +56,7 @@ class Range:
     """
 
     low: int
-    choice: Candidate
+    choice: Tunable
     seconds: float
     default_seconds: float | None = None
 
@@ -78,7 +78,7 @@ class Rules:
     dtype: str
     transport: str
     source: str
-    default: Candidate
+    default: Tunable
     noise: float
     low: int
     high: int
@@ -175,11 +175,11 @@ def _range(where: str, one: Any) -> Range:
     return Range(one["low"], _candidate(f"{where}.choice", one.get("choice")), seconds, default)
 
 
-def _candidate(where: str, one: Any) -> Candidate:
+def _candidate(where: str, one: Any) -> Tunable:
     names = ("algorithm", "transport")
     if not isinstance(one, dict) or not all(isinstance(one.get(n), str) for n in names):
         raise Unsupported(f"{where}: needs an algorithm and a transport")
-    return Candidate(one["algorithm"], one["transport"])
+    return Tunable(one["algorithm"], one["transport"])
 
 
 def lookup(

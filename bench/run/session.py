@@ -10,7 +10,6 @@ from itertools import count as forever
 import numpy as np
 
 from bench.run.catalogue import Auto, Chosen, Job
-from bench.run.ceiling import Ceilings
 from bench.run.corewait import noted
 from bench.run.environment import describe, place
 from bench.run.groups import Group
@@ -18,11 +17,12 @@ from bench.run.keeping import Keeper
 from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.pace import Pace, limits
+from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
-from bench.run.watch import Watch
-from bench.run.work import Row, rows
+from bench.run.watchdog import Watchdog
+from bench.run.work import SizeRow, rows
 from busbar.errors import Unsupported
 from busbar.host import busbar_version
 from collectives.execution.transport import Transport
@@ -74,7 +74,7 @@ class Session:
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         if group is not None:
             self._environment["group"] = group.facts
-        self._watch = Watch(world, options.timeout, self.stop, signals, self._screen.tick)
+        self._watch = Watchdog(world, options.timeout, self.stop, signals, self._screen.tick)
         rules = Timing(
             options.warmup,
             options.iterations,
@@ -83,7 +83,7 @@ class Session:
             options.across,
             options.per_rank,
         )
-        self._ceilings = Ceilings(world, transport, options.limit != "none")
+        self._rooflines = Rooflines(world, transport, options.limit != "none")
         self._gauges = Gauges(
             world,
             transport,
@@ -100,7 +100,7 @@ class Session:
             self._watch,
             check=options.check,
             room=room,
-            ceilings=self._ceilings,
+            rooflines=self._rooflines,
             gauges=self._gauges,
             pace=self._pace,
         )
@@ -134,7 +134,7 @@ class Session:
             self._screen.close()
             self._watch.close()
             self._gauges.close()
-        for why in filter(None, (self._ceilings.why, self._gauges.why)):
+        for why in filter(None, (self._rooflines.why, self._gauges.why)):
             self._screen.note(f"busbar: {why}")
         self._keeper.say(self._closing())
         self._keeper.close()
@@ -184,7 +184,7 @@ class Session:
                 self._group.together()
             yield self._row(chosen, line)
 
-    def _row(self, wanted: Auto | Chosen, line: Row) -> Result:
+    def _row(self, wanted: Auto | Chosen, line: SizeRow) -> Result:
         options, spec = self._options, self._spec
         chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None

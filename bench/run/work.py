@@ -17,14 +17,14 @@ from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Elements
 from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 
-__all__ = ["Row", "check", "read_counts", "roots", "rows"]
+__all__ = ["SizeRow", "check", "read_counts", "roots", "rows"]
 
 
 # A matrix of four thousand ranks.
 _MOST_CHARACTERS = 1 << 26
 
 
-class Row(NamedTuple):
+class SizeRow(NamedTuple):
     """One row: ``elements`` of each part, and what the size and count columns show.
 
     ``op`` is "none" and ``shown_root`` -1 where the collective has none, as nccl-tests prints.
@@ -78,11 +78,11 @@ def roots(spec: Collective, options: Options, nranks: int) -> range:
     return range(options.root, options.root + 1)
 
 
-def rows(spec: Collective, options: Options, nranks: int) -> Iterator[Row]:
+def rows(spec: Collective, options: Options, nranks: int) -> Iterator[SizeRow]:
     """All rows of a sweep, in nccl-tests' order; sizes that are too small to share have none."""
     ops = options.ops if spec.reduces else ("none",)
     if spec.unit is Unit.NOTHING:
-        yield Row("uint8", "none", 0, -1, 1, 0, 0)
+        yield SizeRow("uint8", "none", 0, -1, 1, 0, 0)
         return
     for kind in options.dtypes:
         for op in ops:
@@ -90,7 +90,7 @@ def rows(spec: Collective, options: Options, nranks: int) -> Iterator[Row]:
                 for size in _sizes(spec, options, nranks, dtype(kind).itemsize):
                     shown = root if spec.rooted else -1
                     elements, nbytes, count = size
-                    yield Row(kind, op, root, shown, elements, nbytes, count)
+                    yield SizeRow(kind, op, root, shown, elements, nbytes, count)
 
 
 def _sizes(

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bench.run.rules import Candidate, Range
+from bench.run.rules import Range, Tunable
 from reports.statistics.inference import ratio_interval
 
 __all__ = ["Times", "decide", "tied", "verdict"]
 
-Times = Mapping[Candidate, Sequence[Sequence[float]]]
+Times = Mapping[Tunable, Sequence[Sequence[float]]]
 """Seconds of iterations, a list for each round that was measured."""
 
 
@@ -32,7 +32,7 @@ def slower(base: Sequence[Sequence[float]], other: Sequence[Sequence[float]], no
     return found is not None and found[0] > 1 + noise
 
 
-def tied(times: Times, noise: float) -> tuple[Candidate, ...]:
+def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
     """The candidates that may be the fastest.
 
     First the one with the least median, then all that are not surely slower than it.
@@ -42,7 +42,7 @@ def tied(times: Times, noise: float) -> tuple[Candidate, ...]:
     return (best, *(c for c in order[1:] if not slower(times[best], times[c], noise)))
 
 
-def verdict(times: Times, default: Candidate, before: Candidate | None, noise: float) -> Candidate:
+def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float) -> Tunable:
     """What to take at one size.
 
     The default, unless something is surely faster; then what the size before takes, if that may
@@ -56,13 +56,13 @@ def verdict(times: Times, default: Candidate, before: Candidate | None, noise: f
     return may[0]
 
 
-def decide(sizes: Mapping[int, Times], default: Candidate, noise: float) -> tuple[Range, ...]:
+def decide(sizes: Mapping[int, Times], default: Tunable, noise: float) -> tuple[Range, ...]:
     """The ranges for all sizes; neighbours with one choice are one range.
 
     ``sizes`` must not be empty and every size must have a candidate.
     """
     ranges: list[Range] = []
-    before: Candidate | None = None
+    before: Tunable | None = None
     for size in sorted(sizes):
         times = sizes[size]
         choice = verdict(times, default, before, noise)

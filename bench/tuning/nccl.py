@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.run.rules import LIBRARY, Candidate, Rules
+from bench.run.rules import LIBRARY, Rules, Tunable
 from busbar.errors import Unsupported
 
 __all__ = ["forced", "forcing", "tuner_file"]
@@ -80,7 +80,7 @@ def _lines(rules: Rules) -> Iterator[str]:
         yield f"{_NAMES[rules.collective]},{one.low},{last},{algorithm},{protocol},-1,{place}"
 
 
-def _pair(collective: str, choice: Candidate) -> tuple[str, str]:
+def _pair(collective: str, choice: Tunable) -> tuple[str, str]:
     name = choice.algorithm.removeprefix(PREFIX)
     algorithm, _, protocol = name.partition("/")
     if name == choice.algorithm or protocol not in _PROTOCOLS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench.run.rules import LIBRARY, Candidate, Range, Rules
+from bench.run.rules import LIBRARY, Range, Rules, Tunable
 from busbar.errors import Unsupported
 from collectives.schedule import catalogue
 
@@ -140,7 +140,7 @@ def _entry(collective: str) -> tuple[int, str, tuple[str, ...]]:
     return _TABLE[collective]
 
 
-def number(collective: str, choice: Candidate) -> int | None:
+def number(collective: str, choice: Tunable) -> int | None:
     """The number that a rule gives for a choice.
 
     0 for what Open MPI itself decides, None for an algorithm that it does not have.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.run.rules import Candidate
+from bench.run.rules import Tunable
 from bench.tuning.launches import algorithms
 from bench.tuning.series import Key, Series
 from collectives.formats.load import draft
@@ -51,7 +51,7 @@ def predicted(
                 made = draft(collective, plain, n, root=0, **parameters)
                 times = seconds(made, spec, priced, shown, itemsize=itemsize)
                 for size, time in zip(shown, times.tolist(), strict=True):
-                    at[size][Candidate(name, transport)] = [[time]]
+                    at[size][Tunable(name, transport)] = [[time]]
     return found, list(dict.fromkeys(notes))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.run.rules import ANY, LIBRARY, Candidate, Rules
+from bench.run.rules import ANY, LIBRARY, Rules, Tunable
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
 from busbar.errors import ReportError, Unsupported
@@ -26,11 +26,11 @@ class Key(NamedTuple):
     oversubscribed: bool | None = None
 
 
-Series = dict[Key, dict[int, dict[Candidate, list[list[float]]]]]
+Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
 """For each key and size, seconds of each candidate's iterations, a list for each time measured."""
 
 
-def candidate(row: Row) -> Candidate:
+def candidate(row: Row) -> Tunable:
     """What a row measured; a library whose algorithm was forced is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
@@ -42,7 +42,7 @@ def candidate(row: Row) -> Candidate:
             else openmpi.forced(row.collective, variables)
         )
         name = f"{LIBRARY}/{forced}" if forced else name
-    return Candidate(name, row.transport)
+    return Tunable(name, row.transport)
 
 
 def collect(rows: Iterable[Row], placement: str) -> Series:
@@ -108,7 +108,7 @@ def tune(series: Series, default: str, noise: float, source: str = "measured") -
 
 def _rules(
     key: Key,
-    sizes: Mapping[int, Mapping[Candidate, list[list[float]]]],
+    sizes: Mapping[int, Mapping[Tunable, list[list[float]]]],
     default: str,
     noise: float,
     source: str,
@@ -124,7 +124,7 @@ def _rules(
         yield Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
 
 
-def _groups(everything: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:
     """Who competes: ours over each transport, ours over all of them, and a library's own.
 
     The library's free choice takes part everywhere: it is what users have without any rule.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
-    "Command",
+    "Subcommand",
     "asked",
     "new_table",
     "one",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Command(NamedTuple):
+class Subcommand(NamedTuple):
     """A line of help, what adds the options to a parser, and what runs and gives the exit status."""
 
     text: str

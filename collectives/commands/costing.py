@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from busbar.errors import Unsupported
 from busbar.sizes import parse_size, sweep
 from collectives.commands.command import (
-    Command,
+    Subcommand,
     asked,
     new_table,
     one,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from collectives.model.predict import Priced
-    from collectives.model.sweep import Candidate
+    from collectives.model.sweep import Contender
 
 __all__ = ["COMMAND"]
 
@@ -130,7 +130,7 @@ def _priced(options: argparse.Namespace, nranks: int) -> tuple[Priced, list[str]
 def _counts(
     collective: str,
     nranks: int,
-    found: Sequence[Candidate],
+    found: Sequence[Contender],
     refused: Sequence[str] | dict[str, str],
 ) -> Table:
     """Steps and volumes, with the lower bounds where there are any."""
@@ -154,6 +154,6 @@ def _number(value: float) -> str:
     return f"{value:.4g}"
 
 
-COMMAND = Command(
+COMMAND = Subcommand(
     "steps, bytes, additions and predicted time beside the lower bounds", _options, _cost
 )

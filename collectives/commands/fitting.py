@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from busbar.errors import Unsupported
 from busbar.files import write
 from busbar.sizes import short
-from collectives.commands.command import Command, new_table, show
+from collectives.commands.command import Subcommand, new_table, show
 
 if TYPE_CHECKING:
     from collectives.model.costs import Costs, Curve
@@ -98,4 +98,4 @@ def _number(value: float) -> str:
 # Seconds to microseconds; seconds a byte to nanoseconds a KiB.
 _UNITS = (1e6, 1024e9)
 
-COMMAND = Command("costs of links from measured times, for predictions", _options, _fit)
+COMMAND = Subcommand("costs of links from measured times, for predictions", _options, _fit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from collectives.commands.command import Command, new_table, show
+from collectives.commands.command import Subcommand, new_table, show
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
 __all__ = ["COMMAND", "summary"]
@@ -31,4 +31,4 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("the collectives and their algorithms", _options, _list)
+COMMAND = Subcommand("the collectives and their algorithms", _options, _list)

@@ -13,7 +13,7 @@ import numpy as np
 from busbar.sizes import short
 from collectives.commands.command import new_table, width
 from collectives.model.predict import Priced
-from collectives.model.sweep import Candidate, crossovers, least
+from collectives.model.sweep import Contender, crossovers, least
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
 
@@ -28,7 +28,7 @@ _CELL = 9
 def tables(
     collective: str,
     nranks: int,
-    found: Sequence[Candidate],
+    found: Sequence[Contender],
     priced: Priced,
     sizes: Sequence[int],
 ) -> Iterator[object]:
@@ -71,7 +71,7 @@ def tables(
 
 def _rows(
     table: Table,
-    found: Sequence[Candidate],
+    found: Sequence[Contender],
     cells: Sequence[Sequence[str]],
     marks: np.ndarray[tuple[int, int], np.dtype[np.bool_]],
 ) -> None:
@@ -105,7 +105,7 @@ def _rate(value: float) -> str:
 def records(
     collective: str,
     nranks: int,
-    found: Sequence[Candidate],
+    found: Sequence[Contender],
     priced: Priced | None,
     sizes: Sequence[int],
 ) -> list[dict[str, object]]:

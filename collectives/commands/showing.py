@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import Unsupported
 from collectives.commands.command import (
-    Command,
+    Subcommand,
     asked,
     new_table,
     one,
@@ -86,4 +86,4 @@ def _lines(number: int, moves: list[str], columns: int) -> str:
     return "".join(f" {head:<6} {row}\n" for head, row in zip(heads, rows or [""], strict=False))
 
 
-COMMAND = Command("a schedule step by step", _options, _show)
+COMMAND = Subcommand("a schedule step by step", _options, _show)

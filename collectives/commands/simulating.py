@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import Unsupported
 from busbar.sizes import human, parse_size, ranks, sweep
-from collectives.commands.command import Command, asked, new_table, schedule_options, show
+from collectives.commands.command import Subcommand, asked, new_table, schedule_options, show
 from collectives.formats.load import draft, from_file
 from collectives.schedule.catalogue import algorithms, collectives, spec
 
@@ -294,4 +294,4 @@ def _sized(options: argparse.Namespace, size: int) -> dict[str, list[tuple[_Case
     return found
 
 
-COMMAND = Command("what schedules take on a machine with shared links", _options, _simulate)
+COMMAND = Subcommand("what schedules take on a machine with shared links", _options, _simulate)

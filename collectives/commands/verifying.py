@@ -8,7 +8,7 @@ from busbar.errors import ScheduleError, Unsupported
 from busbar.sizes import ranks
 from collectives.commands import foreign as files
 from collectives.commands.command import (
-    Command,
+    Subcommand,
     asked,
     new_table,
     pairs,
@@ -71,4 +71,4 @@ def _spans(numbers: list[int]) -> str:
     return " ".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts) or "-"
 
 
-COMMAND = Command("prove schedules, in and out of place", _options, _verify)
+COMMAND = Subcommand("prove schedules, in and out of place", _options, _verify)

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.graph import Node
+from collectives.formats.graph import Transfer
 from collectives.formats.levels import Booking, Levels
-from collectives.formats.memory import Memory
+from collectives.formats.memory import ChunkMemory
 from collectives.formats.msccl import Algorithm
 from collectives.formats.prove import Proof, prove
 from collectives.formats.races import accesses
@@ -64,7 +64,7 @@ class _Converter:
         self.graph = proof.graph
         self.ways = ways
         in_place = False not in proof.placements
-        self.memory = Memory(algorithm, proof.layout, in_place)
+        self.memory = ChunkMemory(algorithm, proof.layout, in_place)
         self.found = accesses(self.graph, self.memory)
         self.levels = Levels()
         self.moves: list[Move] = []
@@ -163,7 +163,7 @@ class _Converter:
         for booking in carried:
             self.levels.rebook(booking, copy)
 
-    def _do(self, v: int, node: Node) -> None:
+    def _do(self, v: int, node: Transfer) -> None:
         does = node.step.operation
         read, write = self.found[v]
         message = self.flying.pop(self.graph.sender[v]) if does.receives else None

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from busbar.errors import Unsupported
 from collectives.formats.memory import COLLECTIVES, nchunksperloop
-from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.msccl import BUFFERS, Algorithm, Gpu, ThreadBlock, ThreadblockStep
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Moves, Slot
 from collectives.schedule.schedule import Schedule
@@ -45,7 +45,7 @@ class _Done(NamedTuple):
 @dataclass
 class _Block:
     id: int
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ThreadblockStep] = field(default_factory=list)
     clock: dict[_Key, int] = field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ class _Gpu:
         block = self.blocks.setdefault(key, _Block(len(self.blocks)))
         waits = self._waits(key, block, reads, writes)
         source, target = move.from_slot, move.to_slot
-        step = Step(
+        step = ThreadblockStep(
             0,
             kind,
             BUFFERS[source.buffer],
@@ -99,7 +99,7 @@ class _Gpu:
             source.count,
         )
         for done in waits[:-1]:
-            nop = Step(0, "nop", "i", -1, "o", -1, 0, 0, done.number)
+            nop = ThreadblockStep(0, "nop", "i", -1, "o", -1, 0, 0, done.number)
             self._append(block, nop, done)
         self._append(block, step, waits[-1] if waits else None)
         number = len(block.steps) - 1
@@ -113,7 +113,7 @@ class _Gpu:
     def _at(self, chunk: tuple[int, int]) -> _Touched:
         return self.touched.setdefault(chunk, _Touched())
 
-    def _append(self, block: _Block, step: Step, waits: _Done | None) -> None:
+    def _append(self, block: _Block, step: ThreadblockStep, waits: _Done | None) -> None:
         if waits is not None:
             step = step._replace(depid=self.blocks[waits.key].id, deps=waits.number)
             target = self.blocks[waits.key].steps

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from busbar.errors import ScheduleError
-from collectives.formats.msccl import Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 
-__all__ = ["Graph", "Node", "build"]
+__all__ = ["OrderGraph", "Transfer", "build"]
 
 # Sends that a connection holds before its sender waits: NCCL's 8 buffer steps (NCCL_STEPS), of which
 # a send takes one, or with Simple half of them (MSCCL_CHUNKSTEPS), in the runtime as it is built.
 _FIFO = {"LL": 8, "LL128": 8, "Simple": 2}
 
 
-class Node(NamedTuple):
+class Transfer(NamedTuple):
     """Chunk ``piece`` of a step, in file order the ``number``-th of its threadblock.
 
     ``send`` and ``chan`` are the threadblock's: what it sends goes there.
@@ -33,7 +33,7 @@ class Node(NamedTuple):
     tb: int
     number: int
     piece: int
-    step: Step
+    step: ThreadblockStep
     send: int
     chan: int
 
@@ -42,14 +42,14 @@ class Node(NamedTuple):
 
 
 @dataclass
-class Graph:
+class OrderGraph:
     """Nodes, what each waits for, an order that respects it, and for each receive its send.
 
     ``column[v]`` is the threadblock of a node, numbered through all gpus, ``row[v]`` its place in
     there: together they are a position in a vector clock. ``notes``: what may go wrong beside.
     """
 
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[Transfer] = field(default_factory=list)
     before: list[list[int]] = field(default_factory=list)
     column: list[int] = field(default_factory=list)
     row: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ _Ends = dict[tuple[int, int, int], list[int]]
 class _Builder:
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
-        self.graph = Graph()
+        self.graph = OrderGraph()
         self.waits: list[_Wait] = []
         # For each (gpu, tb) the counted steps that signal, and the node after which they do.
         self.signals: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
@@ -82,7 +82,7 @@ class _Builder:
         self.sends: _Ends = {}
         self.receives: _Ends = {}
 
-    def build(self) -> Graph:
+    def build(self) -> OrderGraph:
         column = 0
         for gpu in self.algorithm.gpus:
             for tb in gpu.threadblocks:
@@ -130,7 +130,9 @@ class _Builder:
             held = []
             for piece in range(max(1, step.cnt)):
                 v = len(self.graph.nodes)
-                self.graph.nodes.append(Node(gpu.id, tb.id, number, piece, step, tb.send, tb.chan))
+                self.graph.nodes.append(
+                    Transfer(gpu.id, tb.id, number, piece, step, tb.send, tb.chan)
+                )
                 self.graph.before.append([last] if last >= 0 else [])
                 self.graph.column.append(column)
                 self.graph.row.append(row)
@@ -143,7 +145,7 @@ class _Builder:
             count += 1
         self.signals[gpu.id, tb.id] = counts, signals
 
-    def _ends(self, gpu: int, tb: ThreadBlock, step: Step, nodes: Iterable[int]) -> None:
+    def _ends(self, gpu: int, tb: ThreadBlock, step: ThreadblockStep, nodes: Iterable[int]) -> None:
         if step.operation.sends:
             self._add(self.sends, (gpu, tb.send, tb.chan), nodes, "send to", tb.send)
         if step.operation.receives:
@@ -242,7 +244,7 @@ class _Builder:
         return f"{head}: deadlock: it waits for {rest}"
 
 
-def build(algorithm: Algorithm) -> Graph:
+def build(algorithm: Algorithm) -> OrderGraph:
     """The graph of an algorithm, which is proven to be free of deadlock.
 
     Raises ScheduleError, naming gpu, threadblock and step, for a dependency on what does not

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.graph import Node
+from collectives.formats.graph import Transfer
 from collectives.formats.msccl import BUFFERS, Algorithm
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-__all__ = ["COLLECTIVES", "Memory", "layout", "nchunksperloop"]
+__all__ = ["COLLECTIVES", "ChunkMemory", "layout", "nchunksperloop"]
 
 # The format's names for collectives, and ours.
 COLLECTIVES: Mapping[str, str] = MappingProxyType(
@@ -53,7 +53,7 @@ def nchunksperloop(where: Layout) -> int:
     return where.nchunks // (where.nranks if where.spec.name in _PER_RANK else 1)
 
 
-class Memory:
+class ChunkMemory:
     """Every chunk of every gpu's buffers as a numbered slot; in place ``i`` and ``o`` share.
 
     ``holds(gpu, buffer)`` are the vector chunks that the slots of ``i`` and ``o`` stand for.
@@ -90,7 +90,7 @@ class Memory:
             return both[0] if both[0] == both[1] else []
         return list(found)
 
-    def slot(self, node: Node, buffer: str, offset: int) -> int:
+    def slot(self, node: Transfer, buffer: str, offset: int) -> int:
         """The slot of a chunk. Raises ScheduleError, naming the step, for one out of range."""
         room = self.at[node.gpu, buffer]
         declared = self.algorithm.gpus[node.gpu].declared(buffer)
@@ -103,11 +103,11 @@ class Memory:
             raise ScheduleError(f"{node}: {buffer}[{offset}] is out of range; {why}")
         return room[offset]
 
-    def source(self, node: Node) -> int:
+    def source(self, node: Transfer) -> int:
         """The slot that a node reads."""
         return self.slot(node, node.step.srcbuf, node.step.srcoff + node.piece)
 
-    def target(self, node: Node) -> int:
+    def target(self, node: Transfer) -> int:
         """The slot that a node writes."""
         return self.slot(node, node.step.dstbuf, node.step.dstoff + node.piece)
 

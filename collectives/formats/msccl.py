@@ -18,8 +18,8 @@ __all__ = [
     "Algorithm",
     "Gpu",
     "Operation",
-    "Step",
     "ThreadBlock",
+    "ThreadblockStep",
 ]
 
 # The letters of the buffers: input, output, scratch.
@@ -58,7 +58,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
 )
 
 
-class Step(NamedTuple):
+class ThreadblockStep(NamedTuple):
     """One step of a threadblock; ``depid`` is -1 where it waits for no other threadblock."""
 
     s: int
@@ -86,7 +86,7 @@ class ThreadBlock:
     send: int
     recv: int
     chan: int
-    steps: tuple[Step, ...]
+    steps: tuple[ThreadblockStep, ...]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Algorithm:
         """The placements that the file declares, in place being True."""
         return (False,) * self.outofplace + (True,) * self.inplace
 
-    def steps(self) -> Iterator[tuple[Gpu, ThreadBlock, Step]]:
+    def steps(self) -> Iterator[tuple[Gpu, ThreadBlock, ThreadblockStep]]:
         """Every step with where it is."""
         for gpu in self.gpus:
             for tb in gpu.threadblocks:

@@ -19,8 +19,8 @@ from collectives.formats.msccl import (
     PROTOCOLS,
     Algorithm,
     Gpu,
-    Step,
     ThreadBlock,
+    ThreadblockStep,
 )
 
 __all__ = ["MOST_GPUS", "MscclError", "parse", "read"]
@@ -75,7 +75,7 @@ class _Reader:
         self.tb: dict[str, int] = {}
         self.gpus: dict[int, Gpu] = {}
         self.tbs: dict[int, ThreadBlock] = {}
-        self.steps: list[Step] = []
+        self.steps: list[ThreadblockStep] = []
 
     def run(self, text: bytes) -> Algorithm:
         parser = expat.ParserCreate()
@@ -212,7 +212,7 @@ class _Reader:
         def whole(key: str, low: int = -1, high: int = _MOST_CHUNKS) -> int:
             return self._whole(where, found, key, low, high)
 
-        step = Step(
+        step = ThreadblockStep(
             s=whole("s", 0),
             type=self._text(where, found, "type", OPERATIONS),
             srcbuf=self._text(where, found, "srcbuf", BUFFERS),

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.formats.graph import Graph, Node, build
-from collectives.formats.memory import Memory, layout
+from collectives.formats.graph import OrderGraph, Transfer, build
+from collectives.formats.memory import ChunkMemory, layout
 from collectives.formats.msccl import Algorithm
 from collectives.formats.races import Access, accesses, check
 from collectives.schedule.layout import Layout
@@ -42,7 +42,7 @@ class Proof:
     """
 
     layout: Layout
-    graph: Graph
+    graph: OrderGraph
     placements: tuple[bool, ...]
     notes: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Proof:
 class _Run:
     """One order of the graph, carried out on values."""
 
-    def __init__(self, graph: Graph, memory: Memory, found: list[Access]) -> None:
+    def __init__(self, graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
         self.graph = graph
         self.memory = memory
         self.found = found
@@ -70,7 +70,7 @@ class _Run:
             if node.step.cnt:
                 self._do(v, node)
 
-    def _do(self, v: int, node: Node) -> None:
+    def _do(self, v: int, node: Transfer) -> None:
         does = node.step.operation
         if node.step.type == "ra":
             raise ScheduleError(
@@ -88,14 +88,14 @@ class _Run:
             self.holds[self.found[v].write] = value
             self.writer[self.found[v].write] = v
 
-    def _read(self, node: Node, slot: int) -> Value:
+    def _read(self, node: Transfer, slot: int) -> Value:
         value = self.holds[slot]
         if value is None:
             name = self.memory.name(slot, node.gpu)
             raise ScheduleError(f"{node}: it reads {name}, where nothing has been written")
         return value
 
-    def _sum(self, node: Node, one: Value | None, other: Value | None) -> Value:
+    def _sum(self, node: Transfer, one: Value | None, other: Value | None) -> Value:
         assert one is not None and other is not None
         if one.chunk != other.chunk:
             raise ScheduleError(f"{node}: it adds chunk {one.chunk} to chunk {other.chunk}")
@@ -138,7 +138,7 @@ def _first(ranks: int) -> int:
     return (ranks & -ranks).bit_length() - 1
 
 
-def _overwrites(algorithm: Algorithm, graph: Graph) -> tuple[str, ...]:
+def _overwrites(algorithm: Algorithm, graph: OrderGraph) -> tuple[str, ...]:
     for node in graph.nodes:
         if node.step.cnt and node.step.operation.writes and node.step.dstbuf == "i":
             return (f"out of place it overwrites its caller's input, first in {node}",)
@@ -182,7 +182,7 @@ def prove(algorithm: Algorithm) -> Proof:
     graph = build(algorithm)
     notes = graph.notes + _unnumbered(algorithm)
     for in_place in algorithm.placements():
-        memory = Memory(algorithm, where, in_place)
+        memory = ChunkMemory(algorithm, where, in_place)
         found = accesses(graph, memory)
         check(graph, memory, found)
         run = _Run(graph, memory, found)

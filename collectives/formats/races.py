@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import ScheduleError
-from collectives.formats.graph import Graph
-from collectives.formats.memory import Memory
+from collectives.formats.graph import OrderGraph
+from collectives.formats.memory import ChunkMemory
 
 __all__ = ["Access", "accesses", "check"]
 
@@ -30,7 +30,7 @@ class Access(NamedTuple):
     write: int
 
 
-def accesses(graph: Graph, memory: Memory) -> list[Access]:
+def accesses(graph: OrderGraph, memory: ChunkMemory) -> list[Access]:
     """Every node's accesses. Raises ScheduleError for a slot that does not exist."""
     found = []
     for node in graph.nodes:
@@ -44,7 +44,7 @@ def accesses(graph: Graph, memory: Memory) -> list[Access]:
     return found
 
 
-def _check_overlaps(graph: Graph, found: list[Access]) -> None:
+def _check_overlaps(graph: OrderGraph, found: list[Access]) -> None:
     """Within a step chunks move at once, so it may not read one that it writes elsewhere."""
     v = 0
     while v < len(found):
@@ -57,7 +57,7 @@ def _check_overlaps(graph: Graph, found: list[Access]) -> None:
         v += count
 
 
-def _blocks(graph: Graph, ngpus: int) -> Iterator[tuple[range, int, int]]:
+def _blocks(graph: OrderGraph, ngpus: int) -> Iterator[tuple[range, int, int]]:
     """Runs of gpus with the columns of their threadblocks, few enough to keep clocks for."""
     ends = [0] * (ngpus + 1)
     for v, node in enumerate(graph.nodes):
@@ -73,7 +73,7 @@ def _blocks(graph: Graph, ngpus: int) -> Iterator[tuple[range, int, int]]:
         first = last
 
 
-def _clocks(graph: Graph, low: int, high: int) -> NDArray[np.int32]:
+def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
     """For every node how many nodes of each threadblock ``low`` … ``high`` have run, itself included."""
     clocks = np.zeros((len(graph.nodes), high - low), np.int32)
     for v in graph.order:
@@ -85,15 +85,15 @@ def _clocks(graph: Graph, low: int, high: int) -> NDArray[np.int32]:
     return clocks
 
 
-def check(graph: Graph, memory: Memory, found: list[Access]) -> None:
+def check(graph: OrderGraph, memory: ChunkMemory, found: list[Access]) -> None:
     """Raises ScheduleError, naming both steps and the chunk, for two that race."""
     for gpus, low, high in _blocks(graph, memory.algorithm.ngpus):
         _check_block(graph, memory, found, gpus, low, _clocks(graph, low, high))
 
 
 def _check_block(
-    graph: Graph,
-    memory: Memory,
+    graph: OrderGraph,
+    memory: ChunkMemory,
     found: list[Access],
     gpus: range,
     low: int,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from collectives.model.costs import Costs, Link
-from collectives.model.machine import CLASSES, NETWORK, Machine
+from collectives.model.costs import Costs, LinkCosts
+from collectives.model.machine import CLASSES, NETWORK, PlacedRanks
 from collectives.model.measured import two_points
 from topology.measured.matrix import expected
 from topology.model.topology import Kind, Topology
@@ -22,8 +22,8 @@ _NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
 
 
 def resolve(
-    machine: Machine, costs: Costs | None, topology: Topology | None
-) -> tuple[list[Link], list[str]]:
+    machine: PlacedRanks, costs: Costs | None, topology: Topology | None
+) -> tuple[list[LinkCosts], list[str]]:
     """A link for every class of a machine, and a line for each that says where it is from.
 
     A fit comes first, then what the topology has measured, then its rates, then assumptions. A class
@@ -55,7 +55,7 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return next((one for one in far if place(one) >= place(name)), far[-1] if far else None)
 
 
-def _assumed(name: str, machine: Machine, topology: Topology | None) -> Link:
+def _assumed(name: str, machine: PlacedRanks, topology: Topology | None) -> LinkCosts:
     if name == NETWORK:
         rate, said = _network(topology)
         return _link(_NETWORK_S, rate, "NCCL 2.30's network hop", said)
@@ -67,8 +67,8 @@ def _assumed(name: str, machine: Machine, topology: Topology | None) -> Link:
     return _link(alpha, rate, f"NCCL 2.30's {hop} hop", said)
 
 
-def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> Link:
-    return Link.assumed(
+def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> LinkCosts:
+    return LinkCosts.assumed(
         alpha,
         1 / rate,
         f"latency {alpha * 1e6:g} us ({latency}), {rate / 1e9:.4g} GB/s ({bandwidth}), additions free",
@@ -86,7 +86,7 @@ def _network(topology: Topology | None) -> tuple[float, str]:
     return _NETWORK_RATE, "100 Gbit/s assumed"
 
 
-def _rate(machine: Machine, name: str, topology: Topology) -> tuple[float, str] | None:
+def _rate(machine: PlacedRanks, name: str, topology: Topology) -> tuple[float, str] | None:
     """The median bandwidth measured for the class, else the least rate that links promise in it."""
     at, devices = machine.classes.index(name), machine.devices
     pairs = [

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from topology.measured.sweep import BURST
 
-__all__ = ["Costs", "Curve", "Link", "Shared"]
+__all__ = ["Costs", "Curve", "LinkCosts", "Shared"]
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -68,8 +68,8 @@ class Shared:
 
     Through mailboxes: ``hop``, one way alone; ``mail``, a letter each way behind a barrier;
     ``mail_join``, the same with an addition; ``mail_burst``, `BURST` letters each way. Where messages
-    lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as `Link.still`;
-    ``join``, as `Link.sum`.
+    lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as `LinkCosts.still`;
+    ``join``, as `LinkCosts.sum`.
     """
 
     hop: Curve
@@ -82,7 +82,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkCosts:
     """What a class of links costs; each curve is one kind of measurement.
 
     ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``: as
@@ -103,7 +103,7 @@ class Link:
     shared: Shared | None = None
 
     @classmethod
-    def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> Link:
+    def assumed(cls, alpha: float, beta: float, said: str, gamma: float = 0.0) -> LinkCosts:
         """A link of one range whose two directions do not hinder each other, as on most networks.
 
         Additions take ``gamma`` seconds per byte. Messages share a port one after the other.
@@ -170,7 +170,7 @@ class Costs:
     on; empty where they were free to move.
     """
 
-    links: Mapping[str, Link]
+    links: Mapping[str, LinkCosts]
     start: float = 0.0
     ranks: int = 0
     alone: bool = False

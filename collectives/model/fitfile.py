@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Curve, Link, Shared
+from collectives.model.costs import Costs, Curve, LinkCosts, Shared
 
 __all__ = ["KEY", "Fit", "digest", "dump", "load", "read"]
 
@@ -116,14 +116,14 @@ def _costs(one: Mapping[str, Any]) -> Costs:
     )
 
 
-def _link(one: Mapping[str, Any]) -> Link:
+def _link(one: Mapping[str, Any]) -> LinkCosts:
     burst, still, total = (
         None if one[kind] is None else _curve(one[kind]) for kind in ("burst", "still", "sum")
     )
     said = str(one["said"])
     kept = one.get("shared")
     shared = kept and Shared(**{f.name: _curve(kept[f.name]) for f in fields(Shared)})
-    return Link(
+    return LinkCosts(
         _curve(one["trip"]),
         _curve(one["swap"]),
         _curve(one["add"]),

@@ -10,7 +10,7 @@ from busbar.errors import ProbeError, Unsupported
 from collectives.model import fitfile
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs
-from collectives.model.machine import Machine, one_class, placed, tabled
+from collectives.model.machine import PlacedRanks, one_class, placed, tabled
 from collectives.model.measured import costs_of
 from collectives.model.predict import Priced
 from topology.model.topology import Kind, Topology
@@ -47,7 +47,7 @@ def given(
     return Priced(machine, links, start, cores), _lines([*said, *notes], costs)
 
 
-def _present(machine: Machine, nranks: int) -> set[int]:
+def _present(machine: PlacedRanks, nranks: int) -> set[int]:
     """The classes of links that so many ranks have between them."""
     k = min(nranks, len(machine.table))
     inside = {int(machine.table[i, j]) for i in range(k) for j in range(k) if i != j}

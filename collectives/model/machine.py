@@ -15,7 +15,7 @@ __all__ = [
     "CLASSES",
     "NETWORK",
     "Classes",
-    "Machine",
+    "PlacedRanks",
     "link_class",
     "one_class",
     "placed",
@@ -29,7 +29,7 @@ Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Machine:
+class PlacedRanks:
     """Ranks on equal nodes: rank r is device r mod k of node r div k, where a node has k devices.
 
     ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two devices
@@ -49,12 +49,12 @@ class Machine:
         return np.where(same, self.table[src % k, dst % k], self.across)
 
 
-def one_class(name: str = NETWORK) -> Machine:
+def one_class(name: str = NETWORK) -> PlacedRanks:
     """A machine on which all ranks have the same link to each other."""
-    return Machine((name,), np.zeros((1, 1), np.int64), 0)
+    return PlacedRanks((name,), np.zeros((1, 1), np.int64), 0)
 
 
-def placed(topology: Topology) -> Machine:
+def placed(topology: Topology) -> PlacedRanks:
     """The ranks of a topology: its measured ranks, else its GPUs, else its cores, by index.
 
     More ranks than that are further nodes of the same kind. Raises ValueError for a topology
@@ -71,12 +71,12 @@ def placed(topology: Topology) -> Machine:
     return tabled(names, [device.id for device in devices])
 
 
-def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> Machine:
+def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> PlacedRanks:
     """A machine from the names of the classes between devices, "" from one to itself."""
     classes = sorted({name for row in names for name in row if name} | {NETWORK}, key=_order)
     at = {name: i for i, name in enumerate(classes)}
     table = np.array([[at.get(name, 0) for name in row] for row in names], np.int64)
-    return Machine(tuple(classes), table, at[NETWORK], tuple(devices))
+    return PlacedRanks(tuple(classes), table, at[NETWORK], tuple(devices))
 
 
 def _order(name: str) -> tuple[int, str]:

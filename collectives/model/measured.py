@@ -11,7 +11,7 @@ import numpy as np
 
 from busbar.cpulist import members
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Curve, Link
+from collectives.model.costs import Costs, Curve, LinkCosts
 from collectives.model.fitting import fit
 from collectives.model.machine import Classes
 from collectives.model.shm.curves import shared
@@ -74,14 +74,14 @@ def _cpus(topology: Topology) -> list[Sequence[int]]:
     return [members(str(rank.get("cpu_affinity") or "")) or () for rank in ranks]
 
 
-def _start(links: Mapping[str, Link], behind: Sequence[float]) -> float:
+def _start(links: Mapping[str, LinkCosts], behind: Sequence[float]) -> float:
     """What a swap behind a barrier takes beyond one that follows another."""
     if not behind:
         return 0.0
     return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))
 
 
-def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, Link]:
+def _fitted(topology: Topology, sweep: Sequence[Swept]) -> dict[str, LinkCosts]:
     find = Classes(topology)
     groups: dict[str, dict[str, list[Swept]]] = defaultdict(lambda: defaultdict(list))
     for one in sweep:
@@ -104,7 +104,7 @@ _ONE = {"trip", "swap"}
 KINDS = SWEPT.keys() - {"first"}
 
 
-def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
+def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> LinkCosts:
     """One class; a kind that was not measured is taken to be as the nearest that was."""
     found = {kind: _curve(samples) for kind, samples in kinds.items()}
     trip = found.get("trip") or found["swap"]
@@ -112,7 +112,7 @@ def _link(kinds: Mapping[str, Sequence[Swept]], said: str) -> Link:
     missing = sorted(KINDS - found.keys())
     said += f"; not measured: {', '.join(missing)}" if missing else ""
     rest = found.get("burst"), said, found.get("still"), found.get("sum")
-    return Link(trip, swap, found.get("add") or swap, *rest)
+    return LinkCosts(trip, swap, found.get("add") or swap, *rest)
 
 
 def _curve(samples: Sequence[Swept]) -> Curve:
@@ -129,7 +129,7 @@ def _curve(samples: Sequence[Swept]) -> Curve:
     return fit(sizes, table.reshape(-1, len(sizes)))
 
 
-def two_points(topology: Topology) -> dict[str, Link]:
+def two_points(topology: Topology) -> dict[str, LinkCosts]:
     """Classes as lines through the median latency and bandwidth of their pairs; perhaps none.
 
     Where both ways at once were measured too, that is the swap.
@@ -150,5 +150,5 @@ def two_points(topology: Topology) -> dict[str, Link]:
         both = 2 / median(known["bandwidth_both"]) if known["bandwidth_both"] else beta
         swap = Curve.line(alpha, max(beta, both))
         said = "measured latency and bandwidth of one size"
-        links[kind] = Link(Curve.line(alpha, beta), swap, swap, None, said)
+        links[kind] = LinkCosts(Curve.line(alpha, beta), swap, swap, None, said)
     return links

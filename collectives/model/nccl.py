@@ -30,7 +30,16 @@ from collectives.model.nccl_tables import (
     WAYS,
 )
 
-__all__ = ["PROTOCOLS", "VERSION", "Choice", "Graph", "System", "choices", "graphs", "predict"]
+__all__ = [
+    "PROTOCOLS",
+    "VERSION",
+    "NcclChoice",
+    "NcclGraph",
+    "System",
+    "choices",
+    "graphs",
+    "predict",
+]
 
 _SERVED: Mapping[str, Sequence[str]] = {
     "allreduce": ("tree", "ring", "nvls", "nvls_tree"),
@@ -42,7 +51,7 @@ _SERVED: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True)
-class Graph:
+class NcclGraph:
     """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
 
     ``within``, ``between``: the worst kind of way that it takes from GPU to GPU inside a node, and from
@@ -73,7 +82,7 @@ class System:
 
     sm: int
     ranks: int
-    graphs: Mapping[str, Graph] = field(default_factory=dict)
+    graphs: Mapping[str, NcclGraph] = field(default_factory=dict)
     nodes: int = 1
     cpu: str = "intel"
 
@@ -91,7 +100,7 @@ class System:
         return min(self.nodes, 3) - 1
 
 
-class Choice(NamedTuple):
+class NcclChoice(NamedTuple):
     """An algorithm and protocol: seconds of latency, bytes per second of the collective's size."""
 
     algorithm: str
@@ -110,15 +119,15 @@ _PATTERN = re.compile(
 _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
 
 
-def graphs(log: str) -> dict[str, Graph]:
+def graphs(log: str) -> dict[str, NcclGraph]:
     """The graphs that a log of NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=GRAPH names; perhaps none.
 
     PAT runs on the rings' graph.
     """
-    found: dict[str, Graph] = {}
+    found: dict[str, NcclGraph] = {}
     for match in _PATTERN.finditer(log):
         pattern, channels = int(match[1]), int(match[2])
-        graph = Graph(
+        graph = NcclGraph(
             channels,
             float(match[3]),
             float(match[4]),
@@ -134,7 +143,7 @@ def graphs(log: str) -> dict[str, Graph]:
     return found
 
 
-def choices(system: System, collective: str) -> list[Choice]:
+def choices(system: System, collective: str) -> list[NcclChoice]:
     """What NCCL may choose from for a collective, each with its latency and bandwidth.
 
     Raises Unsupported for a collective that NCCL's model does not have.
@@ -156,11 +165,11 @@ def choices(system: System, collective: str) -> list[Choice]:
             bandwidth = _bandwidth(system, collective, algorithm, protocol, graph)
             if bandwidth > 0:
                 latency = _latency_us(system, collective, algorithm, p, graph)
-                found.append(Choice(algorithm, protocol, latency * 1e-6, bandwidth * 1e9))
+                found.append(NcclChoice(algorithm, protocol, latency * 1e-6, bandwidth * 1e9))
     return found
 
 
-def _available(system: System, algorithm: str, graph: Graph) -> bool:
+def _available(system: System, algorithm: str, graph: NcclGraph) -> bool:
     if algorithm in ("nvls", "nvls_tree") and (graph.channels < 2 or system.sm < 90):
         return False
     if algorithm == "nvls":
@@ -170,7 +179,7 @@ def _available(system: System, algorithm: str, graph: Graph) -> bool:
     return algorithm != "pat" or system.nodes == system.ranks
 
 
-def _ll128(system: System, graph: Graph) -> bool:
+def _ll128(system: System, graph: NcclGraph) -> bool:
     """LL128 needs stores that arrive whole: NVLink inside a node, switches alone to the NIC.
 
     From Volta on; from Hopper on also over C2C and through another GPU.
@@ -187,7 +196,7 @@ def _steps(collective: str, ranks: int) -> int:
 
 
 def _bandwidth(
-    system: System, collective: str, algorithm: str, protocol: str, graph: Graph
+    system: System, collective: str, algorithm: str, protocol: str, graph: NcclGraph
 ) -> float:
     """GB/s of the collective's size."""
     kind, column = system.architecture, system.column
@@ -220,7 +229,7 @@ def _bandwidth(
     return bus * 0.5
 
 
-def _nvls_channel(system: System, collective: str, algorithm: str, graph: Graph) -> float:
+def _nvls_channel(system: System, collective: str, algorithm: str, graph: NcclGraph) -> float:
     """GB/s of a channel in which the switch adds; one channel's worth goes into control."""
     kind = system.architecture
     intra = graph.intra * NVLS_EFFICIENCY[kind] * (graph.channels - 1) / graph.channels
@@ -231,7 +240,7 @@ def _nvls_channel(system: System, collective: str, algorithm: str, graph: Graph)
     return min(intra, inter, *([CHANNEL_NVLS_TREE[kind][system.column]] if tree else []))
 
 
-def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: Graph) -> float:
+def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: NcclGraph) -> float:
     each, simple = system.ranks / system.nodes, PROTOCOLS[p] == "Simple"
     inside = "nvlink" if graph.nvlink else "pci"
     base, intra = BASE_US[algorithm][p], HOP_US[inside][algorithm][p]
@@ -251,7 +260,7 @@ def _latency_us(system: System, collective: str, algorithm: str, p: int, graph: 
 
 
 def _ring_us(
-    system: System, collective: str, p: int, graph: Graph, intra: float, inter: float
+    system: System, collective: str, p: int, graph: NcclGraph, intra: float, inter: float
 ) -> float:
     steps, simple = _steps(collective, system.ranks), PROTOCOLS[p] == "Simple"
     if collective in ("broadcast", "reduce"):
@@ -268,7 +277,7 @@ def _ring_us(
     return (steps - between) * max(intra, post) + between * inter
 
 
-def predict(system: System, collective: str, nbytes: int) -> tuple[float, Choice] | None:
+def predict(system: System, collective: str, nbytes: int) -> tuple[float, NcclChoice] | None:
     """Seconds of the fastest choice, and which it is; None where there is none.
 
     ``nbytes``: the size of nccl-tests' size column. Raises Unsupported as `choices` does.
@@ -277,7 +286,7 @@ def predict(system: System, collective: str, nbytes: int) -> tuple[float, Choice
     return min(timed, default=None, key=lambda pair: pair[0])
 
 
-def _seconds(system: System, collective: str, choice: Choice, nbytes: int) -> float:
+def _seconds(system: System, collective: str, choice: NcclChoice, nbytes: int) -> float:
     latency, bandwidth = choice.latency, choice.bandwidth
     if collective == "allreduce":
         # NCCL's counter: 0 for 64 to 127 bytes; below that the correction does not apply.

@@ -3,7 +3,7 @@
 A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its steps
 in order and nothing but its own messages holds it up: there is no barrier. A message moves once both
 its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
-costs its whole time, each further one what it adds (`Link.further`), in the schedule's order.
+costs its whole time, each further one what it adds (`LinkCosts.further`), in the schedule's order.
 Additions belong to the receiving port. What a rank has written in this collective costs more to send than
 what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.execution.lower`
 does away with most of them. Links are not shared; what many pairs at once do to each other is in the
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.model.caches import Caches
-from collectives.model.costs import Link
-from collectives.model.machine import Machine
+from collectives.model.costs import LinkCosts
+from collectives.model.machine import PlacedRanks
 from collectives.model.shm.rates import rates
 from collectives.model.shm.reckon import Host
 from collectives.schedule.moves import Moves
@@ -39,8 +39,8 @@ Flags = NDArray[np.bool_]
 class Priced:
     """A machine with a link for each of its classes; ``start`` and ``cores`` as in `Costs`."""
 
-    machine: Machine
-    links: Sequence[Link]
+    machine: PlacedRanks
+    links: Sequence[LinkCosts]
     start: float = 0.0
     cores: tuple[int, ...] = ()
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 from collectives.formats.load import draft, from_file
-from collectives.model.costs import Link
+from collectives.model.costs import LinkCosts
 from collectives.model.predict import Priced, seconds
 from collectives.schedule.bounds import bound
 from collectives.schedule.catalogue import spec
@@ -22,7 +22,7 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
 __all__ = [
-    "Candidate",
+    "Contender",
     "Crossover",
     "crossovers",
     "least",
@@ -42,7 +42,7 @@ _EQUAL = 1e-9
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Contender:
     """An algorithm on so many ranks; ``seconds``: predicted, shape (sizes,), None without costs."""
 
     name: str
@@ -107,13 +107,13 @@ def sweep(
     sizes: Sequence[int] = (),
     given: Mapping[str, object] | None = None,
     strict: bool = False,
-) -> tuple[list[Candidate], dict[str, str]]:
+) -> tuple[list[Contender], dict[str, str]]:
     """The algorithms that serve so many ranks, and for each of the others why it does not.
 
     ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on with
     the other names.
     """
-    found: list[Candidate] = []
+    found: list[Contender] = []
     refused: dict[str, str] = {}
     parameters: dict[str, object] = dict(given or {})
     what = spec(collective)
@@ -137,7 +137,7 @@ def sweep(
         times = None
         if priced is not None:
             times = seconds(schedule, what, priced, sizes)
-        found.append(Candidate(name, schedule, counts, times))
+        found.append(Contender(name, schedule, counts, times))
     return found, refused
 
 
@@ -163,7 +163,7 @@ def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) ->
     return np.maximum(bounds.rounds * float(best[0]), volume * rate)
 
 
-def _best(link: Link, grid: Numbers) -> Numbers:
+def _best(link: LinkCosts, grid: Numbers) -> Numbers:
     """The least that a message of each size takes: alone or among others, fresh data or not."""
     flags = [np.full(len(grid), flag) for flag in (False, True)]
     kinds = [link.further(grid, both, fresh) for both in flags for fresh in flags]
@@ -182,7 +182,7 @@ def _used(priced: Priced, nranks: int) -> list[int]:
 
 
 def crossovers(
-    collective: str, candidates: Sequence[Candidate], priced: Priced, sizes: Sequence[int]
+    collective: str, candidates: Sequence[Contender], priced: Priced, sizes: Sequence[int]
 ) -> list[Crossover]:
     """Where the best of the candidates changes from one of the sizes to the next.
 
@@ -205,7 +205,7 @@ def crossovers(
 
 
 def _where(
-    collective: str, one: Candidate, other: Candidate, priced: Priced, low: int, high: int
+    collective: str, one: Contender, other: Contender, priced: Priced, low: int, high: int
 ) -> int:
     """The first size above ``low``, up to ``high``, at which the other is faster."""
     what = spec(collective)

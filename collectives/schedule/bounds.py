@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["Bound", "bound"]
+__all__ = ["LowerBound", "bound"]
 
 
-class Bound(NamedTuple):
+class LowerBound(NamedTuple):
     """Fewest rounds, least volume out of and into the busiest rank, least additions by one rank."""
 
     rounds: int
@@ -21,7 +21,7 @@ class Bound(NamedTuple):
     reduced: float | None
 
 
-def bound(collective: str, nranks: int) -> Bound | None:
+def bound(collective: str, nranks: int) -> LowerBound | None:
     """The lower bounds of a collective, or None where the paper has none for it.
 
     The paper bounds the time that the busiest port takes; a side that may do with less (what the
@@ -30,12 +30,12 @@ def bound(collective: str, nranks: int) -> Bound | None:
     rounds, others = (nranks - 1).bit_length(), (nranks - 1) / nranks
     whole = 0.0 if nranks == 1 else 1.0
     table = {
-        "broadcast": Bound(rounds, whole, whole, None),
-        "reduce": Bound(rounds, whole, whole, others),
-        "gather": Bound(rounds, None, others, None),
-        "scatter": Bound(rounds, others, None, None),
-        "allgather": Bound(rounds, others, others, None),
-        "reduce_scatter": Bound(rounds, others, others, others),
-        "allreduce": Bound(rounds, 2 * others, 2 * others, others),
+        "broadcast": LowerBound(rounds, whole, whole, None),
+        "reduce": LowerBound(rounds, whole, whole, others),
+        "gather": LowerBound(rounds, None, others, None),
+        "scatter": LowerBound(rounds, others, None, None),
+        "allgather": LowerBound(rounds, others, others, None),
+        "reduce_scatter": LowerBound(rounds, others, others, others),
+        "allreduce": LowerBound(rounds, 2 * others, 2 * others, others),
     }
     return table.get(collective)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from collectives.simulate.fluid import Bytes
 from collectives.simulate.stages import Stage
 
-__all__ = ["PARTS", "Clocks", "Problem", "Timed"]
+__all__ = ["PARTS", "Clocks", "Problem", "TimedStage"]
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
@@ -22,7 +22,7 @@ PARTS = ("posting", "latency", "wire", "sharing", "adding")
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedStage:
     """A stage in bytes and seconds."""
 
     stage: Stage
@@ -33,7 +33,7 @@ class Timed:
     post: Amounts
 
     @classmethod
-    def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> Timed:
+    def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> TimedStage:
         """With chunks of ``chunk`` bytes. ``adds``: seconds that a receiver adds what a row brings."""
         nbytes = stage.chunks * chunk
         return cls(
@@ -107,7 +107,7 @@ class Timed:
 class Problem:
     """Stages in seconds, the order of steps, rates of links, and how many classes of ranks."""
 
-    stages: Sequence[Timed]
+    stages: Sequence[TimedStage]
     steps: Numbers
     rate: Amounts
     nranks: int

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.machines.machine import Machine
-from collectives.simulate.machines.ways import Ids, Ways
+from collectives.simulate.machines.routes import Ids, RankRoutes
 from collectives.simulate.messages import Traffic
 
 __all__ = ["Flows", "flows_of"]
@@ -46,7 +46,7 @@ class Flows:
     times: Numbers
     latency: Amounts
     cap: Amounts
-    ways: Ways
+    ways: RankRoutes
     rate: Amounts
     carried: Amounts
 

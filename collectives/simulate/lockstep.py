@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
+from collectives.simulate.clocks import PARTS, Clocks, Problem, TimedStage
 from collectives.simulate.fluid import EXACT, TooMuch, finishes
 
-__all__ = ["Cut", "lockstep"]
+__all__ = ["Checkpoint", "lockstep"]
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
@@ -25,7 +25,7 @@ Amounts = NDArray[np.float64]
 _MOST_KEPT = 1 << 26  # bytes of clocks that are remembered
 
 
-class Cut(NamedTuple):
+class Checkpoint(NamedTuple):
     """A step before which everything had ended, and the clocks there; no step: all is done."""
 
     step: int
@@ -112,7 +112,7 @@ class _Lockstep:
         shift = float(done.min())
         return _Move(shift, done - shift, before, parts, first, last)
 
-    def _ends(self, number: int, timed: Timed, begin: Amounts) -> Amounts:
+    def _ends(self, number: int, timed: TimedStage, begin: Amounts) -> Amounts:
         stage = timed.stage
         if stage.alone or not len(begin):
             return begin + timed.wire
@@ -123,13 +123,13 @@ class _Lockstep:
         start = float(begin.min())
         return self._flow(timed, begin - start) + start
 
-    def _flow(self, timed: Timed, begin: Amounts) -> Amounts:
+    def _flow(self, timed: TimedStage, begin: Amounts) -> Amounts:
         rate = self.problem.rate
         found, work = finishes(begin, timed.sent(rate, 0.0), rate, self.most)
         self.most -= work
         return found
 
-    def _busy(self, timed: Timed, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
+    def _busy(self, timed: TimedStage, begin: Amounts, end: Amounts) -> tuple[Amounts, Amounts]:
         nlinks = len(self.problem.rate)
         first, last = np.full(nlinks + 1, np.inf), np.full(nlinks + 1, -np.inf)
         links = timed.stage.links
@@ -139,7 +139,7 @@ class _Lockstep:
         return first[:-1], last[:-1]
 
 
-def _arrivals(timed: Timed, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
+def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts, Numbers, Numbers]:
     """When every class has all messages and has added them; a chain's class; the row it waited for.
 
     Additions of a rank follow one another in the order in which messages arrive. Row −1: none.
@@ -168,17 +168,17 @@ def _arrivals(timed: Timed, posted: Amounts, end: Amounts) -> tuple[Amounts, Num
     return done, before, row
 
 
-def lockstep(problem: Problem, most: float = np.inf) -> Cut:
-    """Carry out as many steps as can be, with so much work in all; see `Cut` and `finishes`."""
+def lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
+    """Carry out as many steps as can be, with so much work in all; see `Checkpoint` and `finishes`."""
     engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts
     busy = np.full(len(problem.rate), -np.inf)
     latest = -np.inf
-    cut = Cut(0, Clocks.begin(problem.nranks))
+    cut = Checkpoint(0, Clocks.begin(problem.nranks))
     for number, stage in enumerate(problem.steps.tolist()):
         if len(busy) and base >= latest:
-            cut = Cut(number, Clocks(base + later, parts.copy()))
+            cut = Checkpoint(number, Clocks(base + later, parts.copy()))
         try:
             move = engine.move(stage, later)
         except TooMuch:
@@ -192,4 +192,4 @@ def lockstep(problem: Problem, most: float = np.inf) -> Cut:
         parts = parts[move.before] + move.parts
         base += move.shift
         later = move.later
-    return Cut(len(problem.steps), Clocks(base + later, parts))
+    return Checkpoint(len(problem.steps), Clocks(base + later, parts))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
-from collectives.simulate.clocks import PARTS, Clocks, Problem, Timed
+from collectives.simulate.clocks import PARTS, Clocks, Problem, TimedStage
 from collectives.simulate.flows import flows_of
 from collectives.simulate.free import free
 from collectives.simulate.lockstep import lockstep
@@ -126,7 +126,7 @@ class Simulation:
             sized = Simulation(schedule, self._spec, found)
             return sized.run(nbytes, steps_at_once=steps_at_once, slack=slack)
         chunk = chunk_bytes(self._spec, schedule.nranks, schedule.nchunks, nbytes)
-        stages = [Timed.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
+        stages = [TimedStage.of(s, chunk, machine.overhead, machine.gamma) for s in self._stages]
         nranks = int(self.classes.rank.max(initial=-1)) + 1
         problem = Problem(stages, self._steps, self._rate, nranks)
         first, clocks, used = 0, Clocks.begin(nranks), 0.0

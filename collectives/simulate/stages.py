@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.simulate.flows import Flows
-from collectives.simulate.symmetry import Classes
+from collectives.simulate.symmetry import SymmetryClasses
 
 __all__ = ["Stage", "stages_of"]
 
@@ -69,7 +69,7 @@ def _joined(links: Numbers, load: Amounts, none: int) -> tuple[Numbers, Amounts]
 
 
 def stages_of(
-    flows: Flows, classes: Classes, local: tuple[Amounts, ...]
+    flows: Flows, classes: SymmetryClasses, local: tuple[Amounts, ...]
 ) -> tuple[tuple[Stage, ...], Amounts]:
     """The stage of every pattern, and the rate of a link of every class.
 

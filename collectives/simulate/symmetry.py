@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from collectives.simulate.flows import Flows
 from collectives.simulate.messages import Traffic
 
-__all__ = ["Classes", "classes_of"]
+__all__ = ["SymmetryClasses", "classes_of"]
 
 Numbers = NDArray[np.int64]
 Colours = NDArray[np.uint64]
@@ -27,7 +27,7 @@ Colours = NDArray[np.uint64]
 _MOST_ROUNDS = 4096
 
 
-class Classes(NamedTuple):
+class SymmetryClasses(NamedTuple):
     """The class of every rank, link and message, numbered from 0; links as in `Flows.rate`."""
 
     rank: Numbers
@@ -98,7 +98,7 @@ def _numbered(colours: Colours) -> Numbers:
     return np.unique(colours, return_inverse=True)[1].astype(np.int64)
 
 
-def classes_of(flows: Flows, traffic: Traffic) -> Classes:
+def classes_of(flows: Flows, traffic: Traffic) -> SymmetryClasses:
     """The classes of a schedule's ranks, links and messages on a machine."""
     work = _Refinement(flows, traffic)
     before = (-1, -1)
@@ -106,8 +106,12 @@ def classes_of(flows: Flows, traffic: Traffic) -> Classes:
         work.round()
         now = _different(work.rank), _different(work.link)
         if now == before:
-            return Classes(_numbered(work.rank), _numbered(work.link), _numbered(work.message))
+            return SymmetryClasses(
+                _numbered(work.rank), _numbered(work.link), _numbered(work.message)
+            )
         if 2 * now[0] > traffic.nranks > 8:
             break
         before = now
-    return Classes(np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows)))
+    return SymmetryClasses(
+        np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows))
+    )

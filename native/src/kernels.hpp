@@ -13,7 +13,7 @@ enum class Op : int { sum, prod, min, max };
 inline constexpr int kTypes = 10;
 inline constexpr int kOps = 4;
 
-// A target and whether to store past the caches (worth it where nobody reads it soon).
+// A target and whether to store non-temporally (worth it where nobody reads it soon).
 struct Target {
     void* at;
     bool stream;

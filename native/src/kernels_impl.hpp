@@ -14,7 +14,7 @@ namespace {
 // A block of a pass that needs more than registers: it stays in the first-level cache between
 // reading the sources and writing the targets. A page, because prefetchers stop at its end anyway.
 constexpr std::size_t kBlockBytes = 4096;
-// The same for many places past the caches where a strip is one line of each or less: memory likes longer
+// The same for many places non-temporally where a strip is one line of each or less: memory likes longer
 // runs in one place after the other. Strips of two lines (AVX-512) are long enough.
 constexpr std::size_t kFarBlockBytes = 16384;
 constexpr bool kShortStrips = kManyStrip * kVector <= 64;
@@ -89,12 +89,12 @@ inline void spread(const Pass& p, std::size_t at, const void* from, std::size_t 
     }
 }
 
-// Two cache lines. Strips past the caches begin at a multiple of it: those of 32-byte vectors that began
+// Two cache lines. Non-temporal strips begin at a multiple of it: those of 32-byte vectors that began
 // in the middle of a line left two lines half written, which to five targets and more took three to five
 // times as long.
 constexpr std::size_t kPair = 128;
 
-// Bytes until the targets that are to be stored past the caches are aligned for it; more than
+// Bytes until the targets that are to be stored non-temporally are aligned for it; more than
 // there are when they never are together.
 inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     std::size_t found = 0;
@@ -108,7 +108,7 @@ inline std::size_t skew(const Pass& p, std::size_t nbytes) {
     return found;
 }
 
-// Whether strips are too short for what is to be stored past the caches.
+// Whether strips are too short for what is to be stored non-temporally.
 inline bool goes_by_blocks(const Pass& p) {
     bool stream = false;
     for (int t = 0; t < p.ntargets; ++t) stream |= p.targets[t].stream;

@@ -72,7 +72,7 @@ std::size_t many_strips(const Pass& p, std::size_t from, std::size_t to) {
     return at;
 }
 
-// Strips of any number of sources and targets, which may be stored past the caches.
+// Strips of any number of sources and targets, which may be stored non-temporally.
 template <class T, Op op>
 std::size_t strips_of(const Pass& p, std::size_t from, std::size_t to) {
     using V = typename Vector<Lane<T, op>>::type;

@@ -18,7 +18,7 @@ namespace busbar {
 struct Place {
     std::byte* at;
     bool fixed;   // staging: the same bytes in every window
-    bool stream;  // a target to be stored past the caches
+    bool stream;  // a target to be stored non-temporally
     int rank = -1;  // whose memory it is; -1: not counted
 };
 

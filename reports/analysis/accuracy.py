@@ -14,14 +14,14 @@ from reports.records.rows import Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ALL", "Error", "Point", "as_csv", "as_markdown", "errors", "pooled", "table"]
+__all__ = ["ALL", "AccuracyPoint", "Error", "as_csv", "as_markdown", "errors", "pooled", "table"]
 
 #: The decade that stands for all sizes, and the algorithm that stands for all.
 ALL = ""
 
 
 @dataclass(frozen=True)
-class Point:
+class AccuracyPoint:
     """A measured row with its prediction; seconds."""
 
     row: Row
@@ -82,9 +82,9 @@ def _names(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def errors(points: Sequence[Point]) -> dict[tuple[str, str], Error]:
+def errors(points: Sequence[AccuracyPoint]) -> dict[tuple[str, str], Error]:
     """By (algorithm, decade), with `ALL` for either; in the order of names and of sizes."""
-    groups: dict[tuple[str, str], list[Point]] = {}
+    groups: dict[tuple[str, str], list[AccuracyPoint]] = {}
     for point, own in zip(points, _names([point.row for point in points]), strict=True):
         for name in (own, ALL):
             for decade in (_decade(point.row.size or 0), ALL):
@@ -97,7 +97,7 @@ def _value(decade: str) -> float:
     return float(decade) if decade else 0.0
 
 
-def _error(points: Sequence[Point]) -> Error:
+def _error(points: Sequence[AccuracyPoint]) -> Error:
     found = np.array([point.error for point in points])
     ratios = [point.predicted / point.measured for point in points]
     median, p95 = np.percentile(found, [50, 95])
@@ -174,7 +174,7 @@ def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_csv(points: Sequence[Point]) -> str:
+def as_csv(points: Sequence[AccuracyPoint]) -> str:
     """Every row with its prediction and error."""
     lines = ["collective,algorithm,transport,ranks,size,placement,measured_s,predicted_s,error"]
     for p in points:

@@ -18,10 +18,10 @@ __all__ = [
     "COMPARE",
     "FIELDS",
     "METRICS",
-    "Bound",
     "Expectation",
     "Failure",
     "Selector",
+    "Threshold",
     "check",
     "parse_rate",
     "parse_share",
@@ -86,7 +86,7 @@ class Selector:
 
 
 @dataclass(frozen=True)
-class Bound:
+class Threshold:
     """``value`` in bytes per second, seconds or a share; ``of_limit`` times the limit."""
 
     comparison: str
@@ -101,7 +101,7 @@ class Expectation:
     text: str
     selectors: tuple[Selector, ...]
     metric: str
-    bounds: tuple[Bound, ...]
+    bounds: tuple[Threshold, ...]
 
     def concerns(self, row: Row) -> bool:
         """Whether a row is one that the rule speaks of."""
@@ -196,7 +196,7 @@ def _there_is(name: str, rows: Iterable[Row]) -> str:
     return f"there is {', '.join(map(str, listed[:_MOST_NAMED]))}{more}"
 
 
-def _broken(rule: Expectation, bound: Bound, row: Row, limit: float | None) -> str:
+def _broken(rule: Expectation, bound: Threshold, row: Row, limit: float | None) -> str:
     """Why a row does not keep a bound of a rule; empty when it does."""
     wanted = bound.value
     value = getattr(row, METRICS[rule.metric][0])

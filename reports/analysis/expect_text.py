@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from busbar.errors import MissingLibrary, ReportError
-from reports.analysis.expect import FIELDS, METRICS, Bound, Expectation, Selector, parse_rate
+from reports.analysis.expect import FIELDS, METRICS, Expectation, Selector, Threshold, parse_rate
 from reports.readers import names
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def parse(text: str) -> Expectation:
     return Expectation(text, found, metric, bounds)
 
 
-def _rule(text: str) -> tuple[str, tuple[Bound, ...]]:
+def _rule(text: str) -> tuple[str, tuple[Threshold, ...]]:
     """Figure and bounds of what stands behind the colon. Raises ValueError."""
     between = _BETWEEN.fullmatch(text)
     if between:
@@ -83,14 +83,14 @@ def _metric(text: str) -> str:
     return metric
 
 
-def _bound(metric: str, comparison: str, text: str) -> Bound:
+def _bound(metric: str, comparison: str, text: str) -> Threshold:
     """What a figure is held against: a number with its unit, or a share of the limit."""
     limit = _LIMIT.fullmatch(text)
     if limit:
         if metric not in ("busbw", "algbw"):
             raise ValueError("a limit goes with busbw or algbw")
         share = float(limit.group(1) or limit.group(3) or 1)
-        return Bound(comparison, share / 100 if limit.group(2) else share, True)
+        return Threshold(comparison, share / 100 if limit.group(2) else share, True)
     if "limit" in text:
         raise ValueError(f"{text!r} is no share of the limit; write 0.8*limit")
     found = _PLAIN.fullmatch(text)
@@ -104,7 +104,7 @@ def _bound(metric: str, comparison: str, text: str) -> Bound:
     value = float(found.group(1)) * scale
     if not isfinite(value):
         raise ValueError(f"{text!r} is no finite number")
-    return Bound(comparison, value)
+    return Threshold(comparison, value)
 
 
 def _selectors(part: str) -> Iterator[Selector]:

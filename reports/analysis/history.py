@@ -12,9 +12,9 @@ from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports.analysis.compare import Difference, Key, by_key, differences, samples
 from reports.records.rows import Row
-from reports.statistics.changes import Alarm, Cut, alarms, cuts
+from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
-__all__ = ["Event", "History", "Point", "Series", "events", "history", "in_order"]
+__all__ = ["History", "HistoryEvent", "Point", "Series", "events", "history", "in_order"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Series:
 
     row: Row
     points: tuple[Point, ...]
-    cuts: tuple[Cut, ...]
+    cuts: tuple[ChangePoint, ...]
     alarm: Alarm | None
 
 
@@ -56,7 +56,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Event:
+class HistoryEvent:
     """All that changed with one run: (series, ratio, p); ``sure`` is False for alarms."""
 
     run: int
@@ -78,7 +78,7 @@ def in_order(
 
 
 def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:
-    """The series of runs (name, rows) given in their order, see `reports.statistics.changes` for the method.
+    """The series of runs (name, rows) given in their order, see `reports.statistics.change_points` for the method.
 
     Raises ReportError for fewer than two runs, or when no two of them measured the same.
     """
@@ -115,7 +115,7 @@ def _point(run: int, rows: Sequence[Row]) -> Point:
     return Point(run, float(np.median(values)), low, high, len(values))
 
 
-def events(h: History) -> list[Event]:
+def events(h: History) -> list[HistoryEvent]:
     """What changed by the run with which it did, in order; alarms of a run after its changes."""
     sure: dict[int, list[tuple[Series, float, float]]] = {}
     open_: dict[int, list[tuple[Series, float, float]]] = {}
@@ -125,6 +125,6 @@ def events(h: History) -> list[Event]:
         if s.alarm is not None:
             first = s.points[len(s.points) - s.alarm.runs].run
             open_.setdefault(first, []).append((s, s.alarm.ratio, s.alarm.p))
-    found = [Event(run, tuple(changes), True) for run, changes in sure.items()]
-    found += [Event(run, tuple(changes), False) for run, changes in open_.items()]
+    found = [HistoryEvent(run, tuple(changes), True) for run, changes in sure.items()]
+    found += [HistoryEvent(run, tuple(changes), False) for run, changes in open_.items()]
     return sorted(found, key=lambda e: (e.run, not e.sure))

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
-from reports.analysis.culprit_matrix import Cell, Pairs
+from reports.analysis.stragglers_matrix import Cell, Pairs
 
 if TYPE_CHECKING:
     from topology.diagnostics.finding import Finding
     from topology.model.topology import Topology
     from topology.views.layout import Drawing
 
-__all__ = ["Machine", "Matrix", "read_machine", "read_pairs"]
+__all__ = ["MachinePart", "MeasuredMatrix", "read_machine", "read_pairs"]
 
 #: Title, unit, factor from the inner unit, by measured quantity.
 _SHOWN = {
@@ -29,7 +29,7 @@ _SHOWN = {
 
 
 @dataclass(frozen=True)
-class Matrix:
+class MeasuredMatrix:
     """A measured P x P matrix in ``unit``: medians with their intervals, None where unmeasured.
 
     ``slow``: (row, column) of pairs that are worse than their class by more than the noise.
@@ -45,17 +45,17 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachinePart:
     """``drawing`` is None where there is nothing to draw but a host."""
 
     sources: tuple[str, ...]
     drawing: Drawing | None
     findings: tuple[Finding, ...]
-    matrices: tuple[Matrix, ...]
+    matrices: tuple[MeasuredMatrix, ...]
     pairs: tuple[Pairs, ...] = ()
 
 
-def read_machine(files: Sequence[Path]) -> Machine:
+def read_machine(files: Sequence[Path]) -> MachinePart:
     """What ``topology`` knows from these files: maps of any format it reads, measured matrices.
 
     Raises ReportError naming the file that cannot be read.
@@ -72,10 +72,10 @@ def read_machine(files: Sequence[Path]) -> Machine:
     drawing = draw(topology)
     shown = drawing if len(drawing.nodes) > 1 else None
     pairs = tuple(_pairs(topology))
-    return Machine(topology.sources, shown, check(topology), _matrices(topology), pairs)
+    return MachinePart(topology.sources, shown, check(topology), _matrices(topology), pairs)
 
 
-def _matrices(topology: Topology) -> tuple[Matrix, ...]:
+def _matrices(topology: Topology) -> tuple[MeasuredMatrix, ...]:
     from topology.measured.matrix import QUANTITIES, matrix, slow
 
     found = []
@@ -97,7 +97,7 @@ def _matrices(topology: Topology) -> tuple[Matrix, ...]:
         )
         at = {id: n for n, id in enumerate(ids)}
         worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
-        found.append(Matrix(name, title, unit, more_is_better, ids, rows, worse))
+        found.append(MeasuredMatrix(name, title, unit, more_is_better, ids, rows, worse))
     return tuple(found)
 
 

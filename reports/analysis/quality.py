@@ -264,8 +264,10 @@ def _bounds(f: _Facts) -> Verdict:
         return _NONE, "nothing is moved"
     bare = sum(r.limit_s is None for r in moved)
     if bare:
-        return _BROKEN, _count(bare, len(moved), "no bound, such as --limit or a measured ceiling,")
-    return _KEPT, "the measured memory ceiling bounds every row"
+        return _BROKEN, _count(
+            bare, len(moved), "no bound, such as --limit or a measured roofline,"
+        )
+    return _KEPT, "the measured memory roofline bounds every row"
 
 
 def _drawn(f: _Facts) -> Verdict:

@@ -14,7 +14,7 @@ from reports.records.rows import Row
 
 if TYPE_CHECKING:
     from collectives.model.fitfile import Fit
-    from reports.analysis.accuracy import Point
+    from reports.analysis.accuracy import AccuracyPoint
 
 __all__ = ["add", "run"]
 
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     if options.fit is None and options.nccl_log is None:
         raise ReportError("accuracy: give --fit FILE, or --nccl-log FILE for library rows")
     fit = None if options.fit is None else open_fit(options.fit)
-    points: list[Point] = []
+    points: list[AccuracyPoint] = []
     rows: list[Row] = []
     for path in options.files:
         if fit is not None and fit.sources & sources(path):
@@ -72,9 +72,9 @@ def _setting(row: Row) -> str:
     return " ".join(word for word in words if word)
 
 
-def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
+def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
     """The rows that the fit's transport carried, with predictions; says what is left out."""
-    from reports.analysis.accuracy import Point
+    from reports.analysis.accuracy import AccuracyPoint
     from reports.analysis.predicted import predictions
 
     transports = {costs.transport for costs in fit.costs}
@@ -91,14 +91,14 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[Point]:
             note(f"{ranks} ranks: the fit was {line}")
     found = predictions(mine, fit)
     return [
-        Point(r, r.time_s, time)
+        AccuracyPoint(r, r.time_s, time)
         for r, time in zip(mine, found, strict=True)
         if r.time_s and time is not None
     ]
 
 
-def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[Point]:
-    from reports.analysis.accuracy import Point
+def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[AccuracyPoint]:
+    from reports.analysis.accuracy import AccuracyPoint
     from reports.analysis.predicted import nccl_seconds, nccl_system
 
     points = []
@@ -107,5 +107,5 @@ def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[Point]:
             system = nccl_system(options.nccl_log, options.sm, r.ranks, options.nodes)
             time = nccl_seconds(r, system)
             if time is not None:
-                points.append(Point(r, r.time_s, time))
+                points.append(AccuracyPoint(r, r.time_s, time))
     return points

@@ -11,7 +11,7 @@ from busbar.errors import ReportError
 from reports.commands.output import add_runs, console, note, rows_of
 
 if TYPE_CHECKING:
-    from reports.analysis.culprit import Suspect
+    from reports.analysis.stragglers import Suspect
 
 __all__ = ["add", "run"]
 
@@ -30,9 +30,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print who is slow; with ``--fail`` 1 when anybody surely is."""
-    from reports.analysis.culprit import culprits
     from reports.analysis.expect import parse_share
     from reports.analysis.machine import read_pairs
+    from reports.analysis.stragglers import culprits
 
     margin = parse_share(options.margin)
     rows = rows_of(options)

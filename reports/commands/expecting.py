@@ -69,7 +69,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
 def _who(rows: Sequence[Row]) -> None:
     """Of several nodes, which one it was, where the ranks' own times tell."""
     if any(r.per_rank_s for r in rows):
-        from reports.analysis.culprit import culprits
+        from reports.analysis.stragglers import culprits
 
         for suspect in culprits(list({id(r): r for r in rows}.values())).suspects:
             if suspect.sure:

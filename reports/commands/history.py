@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.expect import parse_share
     from reports.analysis.history import history, in_order
     from reports.analysis.quality import checklist
-    from reports.statistics.changes import LEAST
+    from reports.statistics.change_points import LEAST
     from reports.tables.history_show import history_csv
 
     noise = parse_share(options.noise)

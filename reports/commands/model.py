@@ -12,7 +12,7 @@ from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
 
 if TYPE_CHECKING:
-    from reports.analysis.model import Comparison
+    from reports.analysis.textbook import LawComparison
     from reports.tables.show import Shown
 
 __all__ = ["add", "run"]
@@ -35,9 +35,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the tables and the verdict, and draw the figure."""
     from busbar.files import write
-    from reports.analysis.model import compare
     from reports.analysis.predicted import open_machine, rank_counts, sweep_sizes
-    from reports.figures.model_figure import picture
+    from reports.analysis.textbook import compare
+    from reports.figures.textbook import picture
 
     form = None
     if options.out is not None:
@@ -68,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(comparison: Comparison, width: int) -> list[Shown]:
-    from reports.analysis.model import ALGORITHMS, FORMULAS
+def _tables(comparison: LawComparison, width: int) -> list[Shown]:
+    from reports.analysis.textbook import ALGORITHMS, FORMULAS
     from reports.records.shown import rate, seconds, size_text
     from reports.tables.show import plain_table
 
@@ -99,7 +99,7 @@ def _tables(comparison: Comparison, width: int) -> list[Shown]:
     return made
 
 
-def _growths(comparison: Comparison, width: int) -> list[Shown]:
+def _growths(comparison: LawComparison, width: int) -> list[Shown]:
     """How the time of each algorithm and size grows with P, as exponents."""
     from reports.records.shown import size_text
     from reports.tables.show import plain_table

@@ -138,7 +138,7 @@ def row(
 
 
 def _of_limit(sample: Sample | None, statistic: str) -> str:
-    """The share of what the measured memory ceiling allows, in per cent."""
+    """The share of what the measured memory roofline allows, in per cent."""
     seconds = None if sample is None else center(sample, statistic)
     if sample is None or sample.limit is None or not seconds:
         return "N/A"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from busbar.errors import MissingLibrary, ReportError
-from reports.analysis.machine import Machine
+from reports.analysis.machine import MachinePart
 from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.records.cores import oversubscription
 from reports.records.rows import Row
@@ -28,7 +28,7 @@ def figures(
     rows: Sequence[Row],
     form: str = "png",
     limit: float | None = None,
-    machine: Machine | None = None,
+    machine: MachinePart | None = None,
 ) -> dict[str, bytes]:
     """Name of a file to its content: one figure a kind and measured thing.
 

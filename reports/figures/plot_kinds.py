@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "MOST_INSIDE", "Palette", "Series", "scaling"]
+__all__ = ["FIGURES", "MOST_INSIDE", "Palette", "PlotLine", "scaling"]
 
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
@@ -28,14 +28,14 @@ _WIDE = 20
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotLine:
     """Rows that one line joins, with the style of that line."""
 
     name: str
     rows: tuple[Row, ...]
     style: Mapping[str, Any]
 
-    def placed(self, placement: str) -> Series:
+    def placed(self, placement: str) -> PlotLine:
         """The rows of one placement."""
         return replace(self, rows=tuple(r for r in self.rows if r.placement == placement))
 
@@ -51,7 +51,7 @@ class Palette:
         """The palette for these rows."""
         return Palette(colours(algorithm_of(r) for r in rows))
 
-    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[Series]:
+    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[PlotLine]:
         """Rows by what a line joins, in order of size (of ranks when ``ranks``).
 
         Runs of one input are one series as long as no point comes twice, as in a script's sweep.
@@ -72,7 +72,7 @@ class Palette:
         for name, members in found.items():
             place = self.places[algorithm_of(members[0])]
             seen[place] = seen.get(place, -1) + 1
-            made.append(Series(name, tuple(members), _style(place, seen[place])))
+            made.append(PlotLine(name, tuple(members), _style(place, seen[place])))
         return made
 
 
@@ -90,7 +90,7 @@ def _label(row: Row) -> str:
     return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
 
 
-def _marks(series: Sequence[Series]) -> list[str]:
+def _marks(series: Sequence[PlotLine]) -> list[str]:
     """What a figure's marks mean, those that are in it."""
     rows = [r for s in series for r in s.rows]
     found = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
@@ -98,7 +98,7 @@ def _marks(series: Sequence[Series]) -> list[str]:
 
 
 def _hollow(
-    axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[float], ys: Sequence[float]
+    axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[float], ys: Sequence[float]
 ) -> None:
     """Empty the marks of points whose ranks shared cores."""
     at = [n for n, r in enumerate(rows) if r.oversubscribed]
@@ -107,7 +107,7 @@ def _hollow(
         axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
 
 
-def _sizes_axis(axes: Axes, series: Sequence[Series]) -> None:
+def _sizes_axis(axes: Axes, series: Sequence[PlotLine]) -> None:
     axes.set_xscale("log", base=2)
     sizes = sorted({r.size for s in series for r in s.rows if r.size})
     step = -(-len(sizes) // 8)
@@ -142,7 +142,7 @@ def _band(axes: Axes, xs: Sequence[int], rows: Sequence[Row], style: Mapping[str
     axes.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
-def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
         kept = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
@@ -170,7 +170,7 @@ def _busbw(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     return True
 
 
-def _fit_of_rate(axes: Axes, s: Series, rows: Sequence[Row]) -> None:
+def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Row]) -> None:
     """The fitted time as busbw: the bus factor is that of the rows themselves."""
     timed = [r for r in rows if r.time_s and r.busbw_bytes_per_s and r.size]
     fit = fitted(timed)
@@ -182,7 +182,7 @@ def _fit_of_rate(axes: Axes, s: Series, rows: Sequence[Row]) -> None:
     axes.plot(fit.sizes, rates, color=s.style["color"], linewidth=0.9, linestyle=":", alpha=0.9)
 
 
-def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     bounds: dict[int, float] = {}
     for s in series:
         kept = [r for r in s.rows if r.size and r.time_s]
@@ -214,7 +214,7 @@ def _latency(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
     return True
 
 
-def _with_bars(axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[int], label: str) -> None:
+def _with_bars(axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[int], label: str) -> None:
     """Times in us, with their intervals as bars."""
     times = [(r.time_s or 0.0) * 1e6 for r in rows]
     axes.plot(xs, times, label=label, **s.style)
@@ -228,7 +228,7 @@ def _with_bars(axes: Axes, s: Series, rows: Sequence[Row], xs: Sequence[int], la
                   ecolor=s.style["color"], capsize=2, linewidth=1)  # fmt: skip
 
 
-def _ecdf(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
+def _ecdf(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     """The iterations of the largest size that most algorithms have, each against its own share."""
     sizes = [r.size or 0 for s in series for r in s.rows if len(r.times_s) > 1]
     if not sizes:
@@ -254,7 +254,7 @@ def _ecdf(axes: Axes, series: Sequence[Series], limit: float | None) -> bool:
 
 #: Kind of figure to what draws it: axes, series of one placement, a bound on busbw in bytes per
 #: second; False when there was nothing to draw.
-FIGURES: Mapping[str, Callable[[Axes, Sequence[Series], float | None], bool]] = {
+FIGURES: Mapping[str, Callable[[Axes, Sequence[PlotLine], float | None], bool]] = {
     "busbw": _busbw,
     "latency": _latency,
     "ecdf": _ecdf,

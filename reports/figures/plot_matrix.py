@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reports.analysis.machine import Matrix
+from reports.analysis.machine import MeasuredMatrix
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,7 +17,7 @@ _MOST_NUMBERS = 16
 _MOST_NAMES = 32
 
 
-def heat_map(matrix: Matrix) -> Figure:
+def heat_map(matrix: MeasuredMatrix) -> Figure:
     """Rows send to columns. Dark is bad, whatever the quantity; slow pairs have a frame."""
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle

@@ -18,7 +18,7 @@ from collectives.model.fitting import fit
 from reports.records.rows import Row
 from reports.records.shown import seconds
 
-__all__ = ["COLOURS", "Fit", "algorithm_of", "bound_of", "colours", "fitted"]
+__all__ = ["COLOURS", "Trend", "algorithm_of", "bound_of", "colours", "fitted"]
 
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
 #: white) and with a brown; black stands apart for the library's own collective, the base.
@@ -55,7 +55,7 @@ def colours(names: Iterable[str]) -> dict[str, int]:
 def bound_of(row: Row, limit: float | None = None) -> float | None:
     """The busbw, in bytes per second, that the row cannot pass.
 
-    That of the row's own limit, the least time that its run's memory ceiling allows; else ``limit``.
+    That of the row's own limit, the least time that its run's memory roofline allows; else ``limit``.
     """
     if row.limit_s and row.time_s and row.busbw_bytes_per_s:
         return row.busbw_bytes_per_s * row.time_s / row.limit_s
@@ -63,7 +63,7 @@ def bound_of(row: Row, limit: float | None = None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Fit:
+class Trend:
     """The model of a line: ``text`` in words, and its ``times`` (seconds) at ``sizes`` (bytes)."""
 
     text: str
@@ -71,7 +71,7 @@ class Fit:
     times: tuple[float, ...]
 
 
-def fitted(rows: Sequence[Row]) -> Fit | None:
+def fitted(rows: Sequence[Row]) -> Trend | None:
     """Time = alpha + beta x size, in as many ranges of the size as times ask for; None below two sizes.
 
     By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
@@ -87,7 +87,7 @@ def fitted(rows: Sequence[Row]) -> Fit | None:
     times = np.array([median(groups[size]) for size in known])
     curve = _fit(np.array(known, float), times)
     sizes = np.geomspace(known[0], known[-1], _POINTS)
-    return Fit(_words(curve), tuple(sizes.tolist()), tuple(curve(sizes).tolist()))
+    return Trend(_words(curve), tuple(sizes.tolist()), tuple(curve(sizes).tolist()))
 
 
 def _fit(sizes: Floats, times: Floats) -> Curve:

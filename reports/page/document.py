@@ -11,7 +11,7 @@ from functools import cache
 from importlib.resources import files
 
 from busbar.errors import MissingLibrary, ReportError
-from reports.analysis.machine import Machine
+from reports.analysis.machine import MachinePart
 from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, section, text
 from reports.page.method import findings_part, method_part, tiles
@@ -35,7 +35,7 @@ _PLOTS = (
 
 def page(
     rows: Sequence[Row],
-    machine: Machine | None = None,
+    machine: MachinePart | None = None,
     limit: float | None = None,
     title: str = "",
     notes: Sequence[str] = (),

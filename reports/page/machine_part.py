@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reports.analysis.machine import Machine, Matrix
+from reports.analysis.machine import MachinePart, MeasuredMatrix
 from reports.page.markup import details, section, table, text
 
 __all__ = ["machine_part", "matrix_data"]
@@ -20,7 +20,7 @@ _KINDS = {
 _MOST_CELLS = 64 * 64
 
 
-def machine_part(machine: Machine | None) -> str:
+def machine_part(machine: MachinePart | None) -> str:
     """The section; nothing without a machine."""
     if machine is None:
         return ""
@@ -30,7 +30,7 @@ def machine_part(machine: Machine | None) -> str:
     return section("machine", "The machine", *parts)
 
 
-def matrix_data(machine: Machine | None) -> list[dict[str, Any]]:
+def matrix_data(machine: MachinePart | None) -> list[dict[str, Any]]:
     """The matrices for the script that draws them."""
     return [
         {
@@ -47,7 +47,7 @@ def matrix_data(machine: Machine | None) -> list[dict[str, Any]]:
     ]
 
 
-def _cell_text(m: Matrix, a: int, b: int) -> str:
+def _cell_text(m: MeasuredMatrix, a: int, b: int) -> str:
     cell = m.cells[a][b]
     if cell is None:
         return f"{text(m.ids[a])} to {text(m.ids[b])}: not measured"
@@ -59,7 +59,7 @@ def _cell_text(m: Matrix, a: int, b: int) -> str:
     )
 
 
-def _matrix(m: Matrix) -> str:
+def _matrix(m: MeasuredMatrix) -> str:
     values = [
         (cell[0], a, b) for a, row in enumerate(m.cells) for b, cell in enumerate(row) if cell
     ]
@@ -95,7 +95,7 @@ def _matrix(m: Matrix) -> str:
     )
 
 
-def _picture(machine: Machine) -> str:
+def _picture(machine: MachinePart) -> str:
     drawing = machine.drawing
     assert drawing is not None
     xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reports.analysis.cautions import warnings_of
-from reports.analysis.culprit import Suspect, culprits
-from reports.analysis.machine import Machine
+from reports.analysis.machine import MachinePart
 from reports.analysis.quality import checklist
+from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
 from reports.records.rows import Row, Run
@@ -30,7 +30,7 @@ _METHOD = (
     "Oversubscribed rows are those with more than one rank per core: their times include ranks waiting "
     "for a core. An asterisk marks an algorithm whose work any rank may have carried out, so that the "
     "time need not be its own.",
-    "A bound is the least time that the memory ceiling measured in the run allows (docs/"
+    "A bound is the least time that the memory roofline measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )
 
@@ -77,7 +77,7 @@ def _where(r: Row) -> str:
     return ", ".join(w for w in words if w)
 
 
-def findings_part(rows: Sequence[Row], machine: Machine | None, notes: Sequence[str]) -> str:
+def findings_part(rows: Sequence[Row], machine: MachinePart | None, notes: Sequence[str]) -> str:
     """What a reader must know before believing the figures, worst first; and what was not read."""
     found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
     found += [text(w) for w in warnings_of(rows)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from reports.figures.series import COLOURS, Fit, algorithm_of, bound_of, colours, fitted
+from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
 from reports.records.rows import Row
 from reports.records.shown import sparkline
 
@@ -155,7 +155,7 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
     }
 
 
-def _fit(fit: Fit) -> dict[str, Any]:
+def _fit(fit: Trend) -> dict[str, Any]:
     return {"text": fit.text, "sizes": fit.sizes, "times": [_short(t) for t in fit.times]}
 
 

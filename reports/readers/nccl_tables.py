@@ -10,13 +10,13 @@ from reports.readers import names
 from reports.readers.nccl_lines import Header, Start, number
 from reports.records.rows import Note, Row, Run
 
-__all__ = ["Table", "rows_of"]
+__all__ = ["PartialTable", "rows_of"]
 
 _OURS = re.compile(r"(\S+) (.+) \((\w+)\)$")
 
 
 @dataclass
-class Table:
+class PartialTable:
     """One run's table while it is being read."""
 
     program: str = ""
@@ -44,7 +44,7 @@ class Table:
 
 
 def rows_of(
-    source: str, n: int, table: Table, notes: list[Note], guesses: dict[str, list[int]]
+    source: str, n: int, table: PartialTable, notes: list[Note], guesses: dict[str, list[int]]
 ) -> list[Row]:
     """The rows of the ``n``-th table of a file; inferences go to ``guesses``, text to lines."""
     ours = _OURS.match(table.program)
@@ -87,7 +87,7 @@ def _with(row: Row, algorithm: str, transport: str) -> Row:
 
 def _half(
     run: Run,
-    table: Table,
+    table: PartialTable,
     start: Start,
     half: int,
     collective: str,
@@ -135,13 +135,13 @@ def _half(
     )
 
 
-def _contradicted(table: Table, collective: str) -> bool:
+def _contradicted(table: PartialTable, collective: str) -> bool:
     """Whether a name taken from further up cannot be this table's: it would need an operation."""
     needs = collective in ("allreduce", "reduce", "reduce_scatter")
     return needs and "redop" in table.rows[0].header.before and not any(s.op for s in table.rows)
 
 
-def _inferred(table: Table) -> str:
+def _inferred(table: PartialTable) -> str:
     """The collective by which columns are filled; "" where several fill the same ones."""
     start = max(table.rows, key=lambda s: s.size)
     width = names.element_size(names.dtype(start.dtype))
@@ -154,7 +154,7 @@ def _inferred(table: Table) -> str:
     return "broadcast" if rooted and not shared else ""
 
 
-def _inferred_ranks(table: Table, collective: str) -> int | None:
+def _inferred_ranks(table: PartialTable, collective: str) -> int | None:
     """From a size that is a multiple of one rank's count, else from busbw over algbw."""
     start = max(table.rows, key=lambda s: s.size)
     width = names.element_size(names.dtype(start.dtype))
@@ -168,7 +168,7 @@ def _inferred_ranks(table: Table, collective: str) -> int | None:
     return names.ranks_from_rates(collective, algbw or 0.0, busbw or 0.0)
 
 
-def _unit_s(source: str, table: Table, notes: list[Note]) -> float:
+def _unit_s(source: str, table: PartialTable, notes: list[Note]) -> float:
     """The unit of the times: the header's; without one the one that agrees with size and rate."""
     if table.header is not None:
         return table.header.unit_s
@@ -182,7 +182,7 @@ def _unit_s(source: str, table: Table, notes: list[Note]) -> float:
     return 1e-6
 
 
-def _check_values(source: str, table: Table, rows: list[Row], notes: list[Note]) -> None:
+def _check_values(source: str, table: PartialTable, rows: list[Row], notes: list[Note]) -> None:
     """What the log says of wrong values and no row shows: stars, and the count below the table."""
     starred = [s.line for s in table.rows if any(cell.endswith("*") for cell in s.cells)]
     if starred:
@@ -193,7 +193,7 @@ def _check_values(source: str, table: Table, rows: list[Row], notes: list[Note])
         notes.append(Note(source, line, f"the log counts {values} values out of bounds"))
 
 
-def _check_average(source: str, table: Table, rows: list[Row], notes: list[Note]) -> None:
+def _check_average(source: str, table: PartialTable, rows: list[Row], notes: list[Note]) -> None:
     """The log's own mean over rows and placements must be that of what was read."""
     rates = [r.busbw_bytes_per_s / 1e9 for r in rows if r.busbw_bytes_per_s is not None]
     if table.average is None or not rates:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from reports.readers import names
 from reports.readers.nccl_lines import Start, cells, header, row_start, without_messages
-from reports.readers.nccl_tables import Table, rows_of
+from reports.readers.nccl_tables import PartialTable, rows_of
 from reports.readers.text import Line
 from reports.records.rows import Note, Reading, Row
 
@@ -35,9 +35,9 @@ class _Stream:
     """The tables of one rank's output, or of a file that does not say whose it is."""
 
     def __init__(self, source: str, notes: list[Note]) -> None:
-        self.tables: list[Table] = []
+        self.tables: list[PartialTable] = []
         self._source, self._notes = source, notes
-        self._table = Table()
+        self._table = PartialTable()
         self._pending: Start | None = None
 
     def note(self, line: int, text: str) -> None:
@@ -106,7 +106,7 @@ class _Stream:
             self.tables.append(self._table)
         elif self._table.header is not None and not self._table.refused:
             self.note(self._table.began, "a table's header with no row below it")
-        self._table = Table()
+        self._table = PartialTable()
 
     def _comment(self, line: Line, program: str) -> bool:
         """Take what a line outside the rows says; whether that was all of it."""

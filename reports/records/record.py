@@ -27,7 +27,7 @@ class Sample:
     over all ranks, as the transport counted them; None for a library, which does not say.
     ``skipped``: why there are no times. ``per_rank``: every rank's own seconds, a tuple a rank in
     rank order, each as long as ``times``; empty when they were not asked for (``--per-rank``).
-    ``limit``: the least seconds that the memory ceiling measured in this run allows for this
+    ``limit``: the least seconds that the memory roofline measured in this run allows for this
     placement (docs/measuring-limit.md), None where none was measured; % of limit is limit / time.
     """
 

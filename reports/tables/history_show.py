@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reports.analysis.history import Event, History, Series, events
+from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.cells import celled
 from reports.records.shown import chance, interval_text, seconds, size_text, trend
 from reports.tables.show import Shown, plain_table, setting
@@ -69,7 +69,7 @@ def told(h: History) -> list[str]:
     return [_told(h, event) for event in events(h)]
 
 
-def _told(h: History, event: Event) -> str:
+def _told(h: History, event: HistoryEvent) -> str:
     ratios = [ratio for _, ratio, _ in event.changes]
     words = []
     for word, mine in (

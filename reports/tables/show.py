@@ -154,7 +154,7 @@ def _fitting(
 
 
 def share_of_limit(row: Row) -> float | None:
-    """Limit over time: the share that was reached of what the memory ceiling of the run allows."""
+    """Limit over time: the share that was reached of what the memory roofline of the run allows."""
     return of_limit(row.time_s, row.limit_s) if row.limit_s and row.time_s else None
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.launch.launch import launcher
-from bench.run.watch import explain
+from bench.run.watchdog import explain
 from tests.conftest import REPO, Mpi, Run, environment, under
 
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 import bench.run.memory
 from bench.run.arena import beside, buffers
-from bench.run.ceiling import Ceilings
 from bench.run.measure import Timing
-from bench.run.memory import SHARE, Growth, Lack, Need, Pool, Room, lack, pools
+from bench.run.memory import SHARE, Lack, MemoryGrowth, Need, Pool, Room, lack, pools
 from bench.run.pace import Pace
+from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
 from busbar.errors import Unavailable
@@ -244,7 +244,7 @@ class _Quiet:
 def _bench(world: InprocWorld, transport: Any) -> Bench:
     return Bench(
         world, transport, transport, Timing(warmup=0, iterations=1), _Quiet(), check=True,
-        room=Room(world, transport), ceilings=Ceilings(world, None, False),
+        room=Room(world, transport), rooflines=Rooflines(world, None, False),
         gauges=Gauges(world, transport), pace=Pace([], bounded=False),
     )  # fmt: skip
 
@@ -333,11 +333,11 @@ def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) 
 
 def test_growth_is_the_peak_and_not_the_end(tmp_path: Path) -> None:
     """Rule: memory that came and went is seen; where the kernel tells nothing, it is nothing."""
-    growth = Growth()
+    growth = MemoryGrowth()
     held = np.ones(64 << 20, np.uint8)
     del held
     assert 60 << 20 < growth.nbytes() < 128 << 20
-    assert Growth(tmp_path).nbytes() == 0
+    assert MemoryGrowth(tmp_path).nbytes() == 0
 
 
 def test_memory_that_one_rank_is_refused_costs_the_row_alone(
@@ -380,7 +380,7 @@ def test_shared_segments_go_with_their_row(executor: str) -> None:
         transport = ShmTransport(world, executor=executor)
         able = transport if transport.core else None
         bench_ = _bench(world, transport)
-        bench_._ceilings = Ceilings(world, able)
+        bench_._rooflines = Rooflines(world, able)
         most = 0
         for algorithm, in_place in product(("ring", "ps"), (False, True)):
             for nbytes in (8 << 20, 1 << 20):

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.run.rules import Candidate, Range, doubts, dump, load, lookup
+from bench.run.rules import Range, Tunable, doubts, dump, load, lookup
 from bench.run.rules import parse as parse_rules
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Link
+from collectives.model.costs import Costs, LinkCosts
 from collectives.model.fitfile import dump as dump_fit
 from reports.exports.formats import to_jsonl
 from reports.readers import own
@@ -90,7 +90,7 @@ class TestDecide:
         )
     )
     def test_every_size_gets_a_measured_choice_that_is_near_the_best(
-        self, seconds: dict[int, dict[Candidate, float]]
+        self, seconds: dict[int, dict[Tunable, float]]
     ) -> None:
         """Ranges rise, no neighbours are alike, and no size gets what is slower than allowed."""
         sizes = {n: {c: [[t]] for c, t in times.items()} for n, times in seconds.items()}
@@ -282,7 +282,7 @@ class TestCommand:
         the ring's 2(P-1), and lg P steps of whole vectors are best only while small. At the largest
         sizes latency is less than the margin, so that the ring, the default, stays.
         """
-        link = Link.assumed(1e-5, 1e-9, "by hand")
+        link = LinkCosts.assumed(1e-5, 1e-9, "by hand")
         fit, out = tmp_path / "fit.json", tmp_path / "t.json"
         fit.write_text(dump_fit([Costs({"node": link}, ranks=8, transport="mpi")]))
         argv = (

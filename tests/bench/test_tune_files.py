@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.run.rules import Candidate, Range, dump, load, parse
+from bench.run.rules import Range, Tunable, dump, load, parse
 from bench.tuning import nccl, openmpi
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, rules
@@ -22,7 +22,7 @@ _ranges = st.lists(
     min_size=1,
     max_size=6,
     unique_by=lambda pair: pair[0],
-).map(lambda pairs: tuple(Range(n, Candidate(a, "mpi"), 1e-6, 2e-6) for n, a in sorted(pairs)))
+).map(lambda pairs: tuple(Range(n, Tunable(a, "mpi"), 1e-6, 2e-6) for n, a in sorted(pairs)))
 
 
 class TestFiles:
@@ -77,15 +77,15 @@ class TestFiles:
     def test_what_open_mpi_does_not_have_is_refused(self) -> None:
         """A choice without a counterpart in Open MPI is said, not written as another."""
         with pytest.raises(Unsupported, match="double_tree is no algorithm of Open MPI"):
-            openmpi.rules_file([rules((Range(0, Candidate("double_tree", "mpi"), 1e-6),))])
+            openmpi.rules_file([rules((Range(0, Tunable("double_tree", "mpi"), 1e-6),))])
 
     def test_nccl_tuner_lines(self) -> None:
         """A line a range in the example plug-in's columns; what NCCL decides itself is left out."""
         made = rules(
             (
-                Range(0, Candidate("library/tree/ll", "nccl"), 1e-6),
-                Range(4096, Candidate("library", "nccl"), 1e-6),
-                Range(65536, Candidate("library/ring/simple", "nccl"), 1e-6),
+                Range(0, Tunable("library/tree/ll", "nccl"), 1e-6),
+                Range(4096, Tunable("library", "nccl"), 1e-6),
+                Range(65536, Tunable("library/ring/simple", "nccl"), 1e-6),
             ),
             8,
         )
@@ -149,8 +149,8 @@ def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     assert linear[1] != ring[1]
     path = tmp_path / "rules.conf"
     ranges = (
-        Range(1024, Candidate("library/basic_linear", "mpi"), 1e-6),
-        Range(100_000, Candidate("library/ring", "mpi"), 1e-6),
+        Range(1024, Tunable("library/basic_linear", "mpi"), 1e-6),
+        Range(100_000, Tunable("library/ring", "mpi"), 1e-6),
     )
     path.write_bytes(openmpi.rules_file([rules(ranges)]))
     ruled = sums(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.run.rules import Candidate, Range, Rules
+from bench.run.rules import Range, Rules, Tunable
 
-A, B, LIBRARY = (Candidate(name, "mpi") for name in ("ring", "tree", "library"))
+A, B, LIBRARY = (Tunable(name, "mpi") for name in ("ring", "tree", "library"))
 
 
 def rules(ranges: tuple[Range, ...], ranks: int = 4, collective: str = "allreduce") -> Rules:

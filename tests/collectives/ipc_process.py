@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from busbar.errors import RankFailure, Unsupported
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.execution.world import Json
@@ -83,6 +83,6 @@ def die(transport: IpcTransport) -> None:
 if __name__ == "__main__":
     what, executor, folder, rank, size = sys.argv[1:]
     files = Files(Path(folder), int(rank), int(size))
-    gpu = Device(IpcCupy(IpcMachine(1)), 0)
+    gpu = GpuDevice(IpcCupy(IpcMachine(1)), 0)
     given = IpcTransport(files, gpu, executor=executor, deadline=60)  # type: ignore[arg-type]
     {"right": right, "die": die}[what](given)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.mpi.device import MpiDeviceTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
@@ -62,7 +62,7 @@ def main() -> None:
     """Every algorithm of every collective, and the library's, both ways."""
     world = MpiWorld()
     for aware in (True, False):
-        transport = MpiDeviceTransport(world, Device(Cupy(Machine(1)), 0), aware=aware)
+        transport = MpiDeviceTransport(world, GpuDevice(Cupy(Machine(1)), 0), aware=aware)
         for name in collectives():
             for algorithm in [*algorithms(name), "library"]:
                 if name == "alltoallv" and algorithm == "library":

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from collectives.formats.msccl import OPERATIONS, Algorithm, Step
+from collectives.formats.msccl import OPERATIONS, Algorithm, ThreadblockStep
 
 KINDS = ("offset", "dependency", "peer", "type", "dropped", "count", "buffer", "signal")
 Change = tuple[str, Algorithm]
 
 
-def with_steps(algorithm: Algorithm, gpu: int, tb: int, steps: list[Step]) -> Algorithm:
+def with_steps(algorithm: Algorithm, gpu: int, tb: int, steps: list[ThreadblockStep]) -> Algorithm:
     """The algorithm with other steps in one threadblock (by position)."""
     return with_tb(algorithm, gpu, tb, steps=tuple(steps))
 
@@ -25,7 +25,7 @@ def with_tb(algorithm: Algorithm, gpu: int, tb: int, **fields: object) -> Algori
     return replace(algorithm, gpus=tuple(gpus))
 
 
-def _steps(step: Step) -> Iterator[tuple[str, Step]]:
+def _steps(step: ThreadblockStep) -> Iterator[tuple[str, ThreadblockStep]]:
     does = step.operation
     if step.depid >= 0:
         yield "dependency", step._replace(depid=-1, deps=-1)

@@ -9,7 +9,7 @@ import random
 from collections import Counter, deque
 from typing import Any
 
-from collectives.formats.msccl import Algorithm, Step
+from collectives.formats.msccl import Algorithm, ThreadblockStep
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
@@ -44,7 +44,7 @@ class Runtime:
             return int(chunks[offset]) if offset < len(chunks) else (buffer, offset)
         return buffer, offset
 
-    def ready(self, gpu: int, step: Step, recv: int, chan: int) -> bool:
+    def ready(self, gpu: int, step: ThreadblockStep, recv: int, chan: int) -> bool:
         """Whether a step may run: what it waits for has signalled, and its message is there."""
         if step.depid >= 0 and self.flag.get((gpu, step.depid), -1) < step.deps:
             return False

@@ -13,7 +13,7 @@ import pytest
 from busbar.errors import Unavailable
 from collectives.execution.gpu import driver as drivers
 from collectives.execution.gpu.compile import Compiler
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.driver import Driver
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
@@ -25,7 +25,7 @@ FLOAT = np.dtype(np.float32)
 
 
 def _alone(body: Callable[[Lane], None]) -> None:
-    run(1, lambda world: body(Lane(Device(Cupy(Machine(1)), 0), world)))
+    run(1, lambda world: body(Lane(GpuDevice(Cupy(Machine(1)), 0), world)))
 
 
 def test_memory_is_freed_only_when_more_is_taken() -> None:
@@ -33,7 +33,7 @@ def test_memory_is_freed_only_when_more_is_taken() -> None:
     machine = Machine(1)
 
     def body(world: InprocWorld) -> None:
-        lane = Lane(Device(Cupy(machine), 0), world)
+        lane = Lane(GpuDevice(Cupy(machine), 0), world)
         mine = lane.device.allocate(64)
         world.barrier()
         if world.rank == 0:
@@ -59,8 +59,8 @@ def test_a_uuid_with_a_zero_byte_is_whole(monkeypatch: pytest.MonkeyPatch) -> No
     machine = Machine(2)
     machine.uuids[0] = bytes.fromhex("aabb00ccddeeff00112233445566778899"[:32])
     cupy = Cupy(machine)
-    assert Device(cupy, 0).uuid == "GPU-aabb0000-0000-0000-0000-000000000000"
-    assert Device(cupy, 1).uuid == "GPU-02020202-0202-0202-0202-020202020202"
+    assert GpuDevice(cupy, 0).uuid == "GPU-aabb0000-0000-0000-0000-000000000000"
+    assert GpuDevice(cupy, 1).uuid == "GPU-02020202-0202-0202-0202-020202020202"
 
     class Library:
         def cuDeviceGet(self, number: Any, index: ctypes.c_int) -> int:  # noqa: N802
@@ -74,7 +74,7 @@ def test_a_uuid_with_a_zero_byte_is_whole(monkeypatch: pytest.MonkeyPatch) -> No
     assert Driver(Library()).uuid(0) == machine.uuids[0]
     monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
     monkeypatch.setattr(drivers.ctypes, "CDLL", lambda name: Library())
-    assert Device(cupy, 0).uuid == "GPU-aabb00cc-ddee-ff00-1122-334455667788"
+    assert GpuDevice(cupy, 0).uuid == "GPU-aabb00cc-ddee-ff00-1122-334455667788"
 
 
 def test_what_does_not_compile_is_our_error_in_one_line() -> None:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.kernels import SOURCES, options, source
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
@@ -124,7 +124,7 @@ def lane() -> Iterator[Lane]:
     found: list[Lane] = []
 
     def body(world: InprocWorld) -> None:
-        found.append(Lane(Device(HostCupy(Machine(1)), 0), world))
+        found.append(Lane(GpuDevice(HostCupy(Machine(1)), 0), world))
 
     run(1, body)
     yield found[0]

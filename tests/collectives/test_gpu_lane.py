@@ -17,7 +17,7 @@ from collectives.execution.gpu import action as actions
 from collectives.execution.gpu import driver as drivers
 from collectives.execution.gpu import lane as lanes
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.schedule.ops import op
@@ -27,7 +27,7 @@ FLOAT = np.dtype(np.float32)
 
 
 def _lane(world: InprocWorld, machine: Machine, **given: Any) -> Lane:
-    return Lane(Device(Cupy(machine), 0), world, **given)
+    return Lane(GpuDevice(Cupy(machine), 0), world, **given)
 
 
 def _alone(body: Callable[[Lane], None], machine: Machine | None = None, **given: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_stream_is_asked_without_holding_the_interpreter(monkeypatch: pytest.M
 
     monkeypatch.setitem(sys.modules, "cupy", cupy)  # type: ignore[arg-type]
     monkeypatch.setattr(drivers.ctypes, "CDLL", lambda name: Library())
-    device = Device(cupy, 0)
+    device = GpuDevice(cupy, 0)
     stream = device.stream()
     assert [device.idle(stream), device.idle(stream)] == [False, True]
     with pytest.raises(cupy.runtime.CUDARuntimeError, match="IllegalAddress"):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_ranks
@@ -72,7 +72,7 @@ def test_a_wrong_byte_is_found(module, kind: str) -> None:
     right, of = module("gpu_right"), dtype(kind)
 
     def body(world: InprocWorld) -> None:
-        lane = Lane(Device(Cupy(Machine(1)), 0), world)
+        lane = Lane(GpuDevice(Cupy(Machine(1)), 0), world)
         tile = right.inputs(0, kind)
         array = lane.device.allocate(10_000 * of.itemsize).view(of)
         right.fill(lane.device, lane.stream, array, tile)

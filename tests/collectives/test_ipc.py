@@ -13,9 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure, Unavailable, Unsupported
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.fire import EXECUTORS
+from collectives.execution.ipc.launch import EXECUTORS
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
@@ -86,7 +86,7 @@ def _run(
     cupy, judged = IpcCupy(machine), [judge(case, nranks) for case in cases]
 
     def body(world: InprocWorld) -> None:
-        device = Device(cupy, world.rank % gpus)
+        device = GpuDevice(cupy, world.rank % gpus)
         part(world, IpcTransport(world, device, deadline=120, **options), judged)
 
     run(nranks, body, deadline=200)
@@ -127,11 +127,11 @@ def _ranks(body, nranks: int = 2, gpus: int = 1, **options: object) -> IpcMachin
 
     def rank(world: InprocWorld) -> None:
         options_ = {"deadline": 60.0, **options}
-        body(world, IpcTransport(world, Device(cupy, world.rank % gpus), **options_))
+        body(world, IpcTransport(world, GpuDevice(cupy, world.rank % gpus), **options_))
 
     run(nranks, rank, deadline=120)
     gc.collect()
-    Device(cupy, 0).sweep()
+    GpuDevice(cupy, 0).sweep()
     assert not machine.stuck
     return machine
 
@@ -225,7 +225,7 @@ def test_ranks_on_gpus_without_a_path_are_refused() -> None:
 
     def body(world: InprocWorld) -> None:
         with pytest.raises(Unavailable, match=r"no peer access to GPU .*--transport nccl"):
-            IpcTransport(world, Device(cupy, world.rank))
+            IpcTransport(world, GpuDevice(cupy, world.rank))
 
     run(2, body, deadline=20)
 
@@ -236,7 +236,7 @@ def test_two_nodes_are_refused() -> None:
     def body(world: InprocWorld) -> None:
         world.nodes = (0, 1)
         with pytest.raises(Unsupported, match="--transport nccl"):
-            IpcTransport(world, Device(IpcCupy(IpcMachine()), 0))
+            IpcTransport(world, GpuDevice(IpcCupy(IpcMachine()), 0))
 
     run(2, body, deadline=20)
 
@@ -244,4 +244,7 @@ def test_two_nodes_are_refused() -> None:
 def test_an_unknown_executor_is_refused() -> None:
     """Rule: an unknown option value is an error with the list, never a default."""
     with pytest.raises(Unsupported, match="program, steps, engine"):
-        run(1, lambda world: IpcTransport(world, Device(IpcCupy(IpcMachine()), 0), executor="fast"))
+        run(
+            1,
+            lambda world: IpcTransport(world, GpuDevice(IpcCupy(IpcMachine()), 0), executor="fast"),
+        )

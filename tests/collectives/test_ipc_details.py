@@ -15,11 +15,11 @@ import pytest
 
 from bench.cli import start
 from busbar.errors import Unsupported
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.fire import Watch
 from collectives.execution.ipc.kernels import PLAIN, Variant
-from collectives.execution.ipc.memory import Memory
+from collectives.execution.ipc.launch import PeerWatch
+from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.ipc.table import STATUS
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
@@ -48,7 +48,7 @@ def _ranks(
     cupy = IpcCupy(machine)
 
     def rank(world: InprocWorld) -> None:
-        body(IpcTransport(world, Device(cupy, 0), **{"deadline": 60.0, **given}))
+        body(IpcTransport(world, GpuDevice(cupy, 0), **{"deadline": 60.0, **given}))
 
     run(nranks, rank, deadline=120)
     assert not machine.stuck
@@ -150,8 +150,8 @@ def test_trimming_gives_memory_back() -> None:
 
 def test_allocations_may_go_while_one_is_looked_for() -> None:
     """Rule: another rank's thread lets go of this rank's memory at any time, in the middle of a look."""
-    device = Device(IpcCupy(IpcMachine(1)), 0)
-    memory = Memory(device)
+    device = GpuDevice(IpcCupy(IpcMachine(1)), 0)
+    memory = PeerMemory(device)
     held = [memory.allocate(8) for _ in range(3)]
 
     class Asked:
@@ -177,7 +177,7 @@ def test_a_process_is_watched_with_and_without_pidfds(
         monkeypatch.delattr(os, "pidfd_open")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     status = np.zeros(len(STATUS), np.uint64)
-    watch = Watch(0, [os.getpid(), child.pid], status, 1.0)
+    watch = PeerWatch(0, [os.getpid(), child.pid], status, 1.0)
     watch.look()
     assert not status.any()
     child.communicate(b"\n")
@@ -233,14 +233,14 @@ def test_every_algorithm_in_every_variant(nranks: int, variant: Variant) -> None
 
 def test_staging_in_chunks_is_by_element() -> None:
     """Rule: where chunks are dealt out, messages that wait are kept by element, for any team."""
-    from collectives.execution.ipc.table import Stage
-    from collectives.execution.shm.flow import STAGE, Work
+    from collectives.execution.ipc.table import StagingArea
+    from collectives.execution.shm.dependences import STAGE, Work
     from collectives.execution.shm.tasks import Place
 
     works = [Work(0, size, [Place(0, STAGE, 0)], [Place(1, 0, 0)]) for size in (100, 5000)]
-    assert Stage.of(works, 1, 4, 4, 4096).strides == (0,)
-    assert Stage.of(works, 1, 4, 4, 4096).nbytes == 4 * 5000
-    assert Stage.of(works, 1, 4, 4).strides == (4 * 1252,)
+    assert StagingArea.of(works, 1, 4, 4, 4096).strides == (0,)
+    assert StagingArea.of(works, 1, 4, 4, 4096).nbytes == 4 * 5000
+    assert StagingArea.of(works, 1, 4, 4).strides == (4 * 1252,)
 
 
 def test_bulk_copies_are_refused_where_there_are_none() -> None:
@@ -249,7 +249,7 @@ def test_bulk_copies_are_refused_where_there_are_none() -> None:
 
     def body(world: InprocWorld) -> None:
         with pytest.raises(Unsupported, match=r"no bulk copies; compute capability 9\.0 has"):
-            IpcTransport(world, Device(cupy, 0), variant=BULK)
+            IpcTransport(world, GpuDevice(cupy, 0), variant=BULK)
 
     run(2, body)
 

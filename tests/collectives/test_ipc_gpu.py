@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from busbar.errors import RankFailure
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.fire import EXECUTORS
+from collectives.execution.ipc.launch import EXECUTORS
 from collectives.execution.ipc.transport import IpcTransport
 from tests.conftest import REPO
 
@@ -51,7 +51,7 @@ def test_every_algorithm_among_processes(cupy: Any, right: ModuleType) -> None:
 
 def _two(cupy: Any, body: Callable[[InprocWorld, IpcTransport], None], deadline: float) -> None:
     def rank(world: InprocWorld) -> None:
-        transport = IpcTransport(world, Device(cupy, 0), deadline=deadline)
+        transport = IpcTransport(world, GpuDevice(cupy, 0), deadline=deadline)
         body(world, transport)
 
     run(2, rank, deadline=60)
@@ -93,7 +93,7 @@ def test_a_rank_that_has_left_is_named(cupy: Any, right: ModuleType) -> None:
 def test_every_variant_is_right(cupy: Any, right: ModuleType, name: str) -> None:
     """Rule: however the executor is compiled, every algorithm gives the same bytes."""
     variant = importlib.import_module("gpu_speed").VARIANTS[name]
-    if variant.bulk and Device(cupy, 0).capability < (9, 0):
+    if variant.bulk and GpuDevice(cupy, 0).capability < (9, 0):
         pytest.skip("this GPU has no bulk copies")
     found = right.on_threads(
         cupy, 3, lambda t: right.judge(t, (12_344, 16 << 20), ("float", "half")), variant=variant

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from bench.links.as_map import as_topology
 from bench.links.measuring import Measured, Settings
 from busbar.errors import Unsupported
-from collectives.model.costs import Costs, Curve, Link
+from collectives.model.costs import Costs, Curve, LinkCosts
 from collectives.model.fitfile import Fit, dump, load, read
 from collectives.model.fitting import MOST_EDGES, alpha_beta, fit
 from collectives.model.given import fitted
 from collectives.model.measured import costs_of
-from topology.measured.matrix import Estimate, Place
+from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import BURST, SWEPT, sizes
 from topology.model.topology import Topology
 from topology.sources import own_json
@@ -135,7 +135,7 @@ def measured(ranks: int = 2, factor: float = 1.0, transport: str = "mpi") -> Top
     }
     both = {way: Estimate(1.0, 1.0, 1.0) for a, b in pairs for way in ((a, b), (b, a))}
     cells = dict.fromkeys(("latency", "bandwidth", "bandwidth_both"), both)
-    places = tuple(Place("here", str(rank), 0) for rank in range(ranks))
+    places = tuple(RankPlace("here", str(rank), 0) for rank in range(ranks))
     return as_topology(
         Measured(places, False, cells, "an MPI"), Settings(transport=transport), samples
     )
@@ -195,8 +195,8 @@ def test_files_of_as_many_ranks_go_together(tmp_path: Path) -> None:
 LINE = Curve((1e-6, 2e-6), (1e-10, 2e-10), (4096.0,), ((0.0, 1.0),) * 4, 20, 0.03)
 COSTS = Costs(
     {
-        "core complex": Link(LINE, LINE, LINE, None, "said"),
-        "network": Link.assumed(1e-5, 1e-9, "x"),
+        "core complex": LinkCosts(LINE, LINE, LINE, None, "said"),
+        "network": LinkCosts.assumed(1e-5, 1e-9, "x"),
     },
     1e-6,
     4,
@@ -212,7 +212,7 @@ COSTS = Costs(
 def test_fits_read_back_equal(tmp_path: Path) -> None:
     """Rule: what is written reads back equal."""
     path = tmp_path / "fit.json"
-    path.write_text(dump([COSTS, Costs({"node": Link.assumed(0.0, 1e-9, "")})]))
+    path.write_text(dump([COSTS, Costs({"node": LinkCosts.assumed(0.0, 1e-9, "")})]))
     found = read(path)
     assert found.costs[0] == COSTS and len(found.costs) == 2
     assert found.sources == {"ab", "cd"}

@@ -9,22 +9,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
-from collectives.model.nccl import Choice, Graph, System, choices, graphs, predict
+from collectives.model.nccl import NcclChoice, NcclGraph, System, choices, graphs, predict
 from collectives.model.nccl_tables import TREE_SHARE
 
 H100 = System(
     90,
     8,
     {
-        "ring": Graph(12, 30.0, 30.0),
-        "tree": Graph(12, 30.0, 30.0, pattern=1),
-        "nvls": Graph(16, 22.0, 22.0, pattern=5),
+        "ring": NcclGraph(12, 30.0, 30.0),
+        "tree": NcclGraph(12, 30.0, 30.0, pattern=1),
+        "nvls": NcclGraph(16, 22.0, 22.0, pattern=5),
     },
 )
-A100X2 = System(80, 16, {"ring": Graph(10, 20.0, 20.0)}, nodes=2)
+A100X2 = System(80, 16, {"ring": NcclGraph(10, 20.0, 20.0)}, nodes=2)
 
 
-def _of(system: System, collective: str) -> dict[tuple[str, str], Choice]:
+def _of(system: System, collective: str) -> dict[tuple[str, str], NcclChoice]:
     return {(c.algorithm, c.protocol): c for c in choices(system, collective)}
 
 
@@ -96,7 +96,7 @@ def test_other_collectives() -> None:
     cast = _of(H100, "broadcast")
     assert {algorithm for algorithm, _ in cast} == {"ring"}
     assert cast["ring", "Simple"].latency == pytest.approx((8.4 + 3.4) * 1e-6)
-    apart = replace(H100, graphs={"ring": Graph(12, 30.0, 30.0, same_channels=False)})
+    apart = replace(H100, graphs={"ring": NcclGraph(12, 30.0, 30.0, same_channels=False)})
     assert _of(apart, "broadcast")["ring", "Simple"].latency == pytest.approx(
         (8.4 + 8 * 4.0) * 1e-6
     )
@@ -108,10 +108,10 @@ def test_what_is_not_available() -> None:
     """Rule: the switch needs Hopper, trees of the switch several nodes, PAT one GPU a node."""
     old = replace(H100, sm=80)
     assert not any(c.algorithm == "nvls" for c in choices(old, "allreduce"))
-    pci = replace(H100, graphs={"ring": Graph(2, 12.0, 12.0, within="PIX")})
+    pci = replace(H100, graphs={"ring": NcclGraph(2, 12.0, 12.0, within="PIX")})
     assert {c.protocol for c in choices(pci, "allreduce")} == {"LL", "Simple"}
     assert _of(pci, "allreduce")["ring", "LL"].latency == pytest.approx((6.6 + 14 * 1.0) * 1e-6)
-    single = System(90, 8, {"pat": Graph(1, 40.0, 40.0)}, nodes=8)
+    single = System(90, 8, {"pat": NcclGraph(1, 40.0, 40.0)}, nodes=8)
     pat = _of(single, "allgather")["pat", "Simple"]
     assert pat.latency == pytest.approx((8 + 3 * 14 / 3.5 + 8 * 2.8) * 1e-6)
     assert predict(replace(H100, ranks=1), "allreduce", 1024) is None
@@ -133,13 +133,13 @@ def test_what_is_not_available() -> None:
 )
 def test_where_ll128_runs(sm: int, within: str, between: str, runs: bool) -> None:
     """Rule: LL128 wants NVLink inside and switches to the NIC, from Hopper on C2C and other GPUs too."""
-    system = System(sm, 8, {"ring": Graph(4, 20.0, 20.0, within=within, between=between)})
+    system = System(sm, 8, {"ring": NcclGraph(4, 20.0, 20.0, within=within, between=between)})
     assert (("ring", "LL128") in _of(system, "allreduce")) == runs
 
 
 def test_trees_of_the_switch_are_corrected_on_x86_only() -> None:
     """Rule: on Blackwell the correction by size is for Intel's and AMD's hosts, not for Grace."""
-    graph = Graph(16, 40.0, 40.0, pattern=5)
+    graph = NcclGraph(16, 40.0, 40.0, pattern=5)
     times = [
         predict(System(100, 32, {"nvls_tree": graph}, nodes=4, cpu=cpu), "allreduce", 1 << 24)
         for cpu in ("intel", "amd", "other")
@@ -168,8 +168,8 @@ def test_graphs_are_read_from_a_log() -> None:
         " type NVL/PIX, sameChannels 1\n"
     )
     found = graphs(log)
-    assert found["ring"] == Graph(12, 30.0, 20.0)
-    assert found["tree"] == Graph(12, 30.0, 20.0, within="PIX", same_channels=False, pattern=1)
+    assert found["ring"] == NcclGraph(12, 30.0, 20.0)
+    assert found["tree"] == NcclGraph(12, 30.0, 20.0, within="PIX", same_channels=False, pattern=1)
     assert "nvls" not in found and found["pat"] == found["ring"]
     assert graphs("nothing of the kind") == {}
     assert graphs(log.replace("20.000000", "14.9.9966")) == {}  # no number, so no graph

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from collectives.model.assumed import resolve
-from collectives.model.costs import Costs, Curve, Link
-from collectives.model.machine import Machine, one_class, placed
+from collectives.model.costs import Costs, Curve, LinkCosts
+from collectives.model.machine import PlacedRanks, one_class, placed
 from collectives.model.predict import Priced, seconds
 from collectives.model.sweep import crossovers, least, sweep
 from collectives.schedule.catalogue import algorithms, draft, spec
@@ -24,7 +24,7 @@ from topology.model.topology import Device, Fact, Kind, LinkKind, PairFact, Topo
 from topology.model.topology import Link as Wire
 
 A, B, G = 3e-6, 2e-10, 5e-11
-LINK = Link.assumed(A, B, "by hand", G)
+LINK = LinkCosts.assumed(A, B, "by hand", G)
 FLAT = Priced(one_class(), [LINK])
 N = 1 << 22
 
@@ -59,7 +59,7 @@ def test_closed_forms(p: int) -> None:
         assert found[0] == pytest.approx(formula, rel=1e-9), label
 
 
-CACHED = Link(
+CACHED = LinkCosts(
     Curve((1e-6, 4e-6), (1e-9, 5e-10), (5000.0,)),
     Curve((2e-6,), (1.5e-9,)),
     Curve((2e-6,), (2e-9,)),
@@ -72,7 +72,7 @@ CACHED = Link(
 
 @pytest.mark.parametrize("link", [LINK, CACHED], ids=["plain", "cached"])
 @pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather", "reduce_scatter"])
-def test_nothing_beats_the_lower_bound(collective: str, link: Link) -> None:
+def test_nothing_beats_the_lower_bound(collective: str, link: LinkCosts) -> None:
     """Rule: no algorithm is predicted below Chan et al.'s bound, for powers of two or not."""
     sizes = [256 * 4**k for k in range(9)]
     priced = Priced(one_class(), [link])
@@ -135,7 +135,7 @@ def naive(nranks: int, steps: list[list[tuple[int, int, int]]], priced: Priced, 
     return max(ready)
 
 
-CURVED = Link(
+CURVED = LinkCosts(
     Curve((1e-6, 4e-6), (1e-9, 5e-10), (5000.0,)),
     Curve((2e-6,), (1.5e-9,)),
     Curve((2e-6,), (2e-9,)),
@@ -155,7 +155,7 @@ def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None
         some = draw.sample(every, draw.randint(1, min(6, len(every))))
         steps.append([(a, b, draw.randrange(4)) for a, b in some])
     table = np.array([[draw.randrange(2) for _ in range(nranks)] for _ in range(nranks)])
-    priced = Priced(Machine(("x", "y"), table, 0), [LINK, CURVED])
+    priced = Priced(PlacedRanks(("x", "y"), table, 0), [LINK, CURVED])
     size = 16 * chunk
     found = seconds(_schedule(nranks, steps), PAIRS, priced, [size])
     assert found[0] == pytest.approx(naive(nranks, steps, priced, size), rel=1e-9)
@@ -172,7 +172,7 @@ def test_there_is_no_barrier_between_steps() -> None:
 
 def test_equal_classes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: the short cut for rings of equal links gives what going through the ranks gives."""
-    mixed = Priced(Machine(("x", "y"), np.arange(64).reshape(8, 8) % 2, 0), [LINK, LINK])
+    mixed = Priced(PlacedRanks(("x", "y"), np.arange(64).reshape(8, 8) % 2, 0), [LINK, LINK])
     sizes = [100, 4096, 1 << 20, 12345676]
     for name in algorithms("allreduce"):
         schedule = draft("allreduce", name, 8)

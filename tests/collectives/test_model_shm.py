@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bench.links.swaps import swaps
 from bench.links.transports import exchange
 from busbar.errors import Unsupported
+from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
-from collectives.execution.shm.flow import STAGE
-from collectives.model.costs import Costs, Curve, Link, Shared
+from collectives.model.costs import Costs, Curve, LinkCosts, Shared
 from collectives.model.fitfile import Fit, dump, load
 from collectives.model.fitting import MOST_EDGES, fit
 from collectives.model.machine import one_class
@@ -48,7 +48,7 @@ CURVES = Shared(
 )
 OWN, FAR, ADD, CALL, FLAG = 1e-11, 5e-11, 1e-11, 10e-9, 40e-9
 POST, FLIGHT, LETTER = 20e-9, 60e-9, 1e-10
-LINK = replace(Link.assumed(1e-6, 1e-9, "by hand"), shared=CURVES)
+LINK = replace(LinkCosts.assumed(1e-6, 1e-9, "by hand"), shared=CURVES)
 START = 7e-9
 
 
@@ -149,7 +149,7 @@ def test_lines_are_where_the_last_firing_left_them(
     drafts = _drafts(*pair, ranks, in_place)
     if drafts is None:
         return
-    found = drafts.of(64)[0].flow
+    found = drafts.of(64)[0].dependence_graph
     cores = [rank % (ranks - crowd % ranks) for rank in range(ranks)]
     told = touched(found, cores)
     holders: dict[tuple[int, int, int], set[int]] = {}
@@ -185,7 +185,7 @@ def test_one_core_has_everything() -> None:
     for collective, name in PAIRS:
         drafts = _drafts(collective, name, 4)
         if drafts is not None:
-            found = touched(drafts.of(64)[0].flow, [0] * 4)
+            found = touched(drafts.of(64)[0].dependence_graph, [0] * 4)
             assert all(touch.other < 0 for touches in found.of.values() for touch in touches)
 
 

@@ -15,7 +15,7 @@ from collectives.formats.convert import _Converter, _proven, _Ways, convert
 from collectives.formats.export import export
 from collectives.formats.load import load
 from collectives.formats.memory import COLLECTIVES, layout
-from collectives.formats.msccl import Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
@@ -126,7 +126,9 @@ def test_for_something_else() -> None:
         build("allreduce", str(path), 4, segments=2)
 
 
-def _algorithm(*gpus: list[tuple[int, list[Step]]], chunks: int, s_chunks: int) -> Algorithm:
+def _algorithm(
+    *gpus: list[tuple[int, list[ThreadblockStep]]], chunks: int, s_chunks: int
+) -> Algorithm:
     """Two gpus; each threadblock is its channel and its steps, its peer the other gpu."""
     made = tuple(
         Gpu(
@@ -156,18 +158,18 @@ def _naively_right(schedule: Schedule, where: Layout) -> bool:
 def test_scratch_that_is_exchanged() -> None:
     """Two gpus exchange one scratch slot, which no step of ours can: it goes by way of a copy."""
 
-    def blocks(rank: int) -> list[tuple[int, list[Step]]]:
+    def blocks(rank: int) -> list[tuple[int, list[ThreadblockStep]]]:
         other = 1 - rank
         return [
             (
                 0,
                 [
-                    Step(0, "cpy", "i", other, "s", 0, 1),
-                    Step(1, "s", "s", 0, "s", 0, 1),
+                    ThreadblockStep(0, "cpy", "i", other, "s", 0, 1),
+                    ThreadblockStep(1, "s", "s", 0, "s", 0, 1),
                     # The slot is used again before the message need have come.
-                    Step(2, "r", "s", 0, "s", 0, 1),
-                    Step(3, "cpy", "s", 0, "o", other, 1),
-                    Step(4, "cpy", "i", rank, "o", rank, 1),
+                    ThreadblockStep(2, "r", "s", 0, "s", 0, 1),
+                    ThreadblockStep(3, "cpy", "s", 0, "o", other, 1),
+                    ThreadblockStep(4, "cpy", "i", rank, "o", rank, 1),
                 ],
             )
         ]
@@ -182,11 +184,11 @@ def test_scratch_that_is_exchanged() -> None:
 def test_a_slot_that_both_ends_overwrite() -> None:
     """Of two plain writes that wait for each other's reads one needs a copy, and gets it."""
     one = [
-        Step(0, "s", "i", 0, "o", 0, 1),
-        Step(1, "rrc", "i", 0, "o", 0, 1),
+        ThreadblockStep(0, "s", "i", 0, "o", 0, 1),
+        ThreadblockStep(1, "rrc", "i", 0, "o", 0, 1),
         # Both send their sum, and each is overwritten by the other's, which is the same sum.
-        Step(2, "s", "o", 0, "o", 0, 1),
-        Step(3, "r", "o", 0, "o", 0, 1),
+        ThreadblockStep(2, "s", "o", 0, "o", 0, 1),
+        ThreadblockStep(3, "r", "o", 0, "o", 0, 1),
     ]
     algorithm = replace(_algorithm([(0, one)], [(0, one)], chunks=1, s_chunks=0), coll="allreduce")
     proof = prove(algorithm)
@@ -199,14 +201,14 @@ def test_a_slot_that_both_ends_overwrite() -> None:
 def test_inputs_that_outputs_overwrite_in_place() -> None:
     """A file for out of place that reads an input late also runs in place: the input is kept."""
 
-    def blocks(rank: int) -> list[tuple[int, list[Step]]]:
+    def blocks(rank: int) -> list[tuple[int, list[ThreadblockStep]]]:
         return [
             (
                 0,
                 [
-                    Step(0, "s", "i", 0, "o", 0, 1),
-                    Step(1, "r", "o", 0, "o", 0, 1),
-                    Step(2, "re", "i", 0, "o", 0, 1),
+                    ThreadblockStep(0, "s", "i", 0, "o", 0, 1),
+                    ThreadblockStep(1, "r", "o", 0, "o", 0, 1),
+                    ThreadblockStep(2, "re", "i", 0, "o", 0, 1),
                 ],
             )
         ]

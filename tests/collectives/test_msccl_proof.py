@@ -16,7 +16,7 @@ from busbar.errors import BusbarError, ScheduleError, Unsupported
 from collectives.formats.export import export
 from collectives.formats.graph import build as build_graph
 from collectives.formats.memory import layout
-from collectives.formats.msccl import Algorithm, Gpu, Step, ThreadBlock
+from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
@@ -153,7 +153,11 @@ def comes_before(algorithm: Algorithm, one: tuple[int, ...], other: tuple[int, .
 
 
 def two(
-    first: list[Step], second: list[Step], *, coll: str = "allreduce", **fields: object
+    first: list[ThreadblockStep],
+    second: list[ThreadblockStep],
+    *,
+    coll: str = "allreduce",
+    **fields: object,
 ) -> Algorithm:
     """Two gpus with a threadblock each that send to each other."""
     gpus = tuple(
@@ -163,9 +167,9 @@ def two(
     return replace(Algorithm("two", "LL", 1, 1, coll, False, True, gpus), **fields)  # type: ignore[arg-type]
 
 
-def step(kind: str, src: str, dst: str, **more: int) -> Step:
+def step(kind: str, src: str, dst: str, **more: int) -> ThreadblockStep:
     """A step on the first chunks of two buffers."""
-    return Step(0, kind, src, 0, dst, 0, 1)._replace(**more)
+    return ThreadblockStep(0, kind, src, 0, dst, 0, 1)._replace(**more)
 
 
 SEND, RECEIVE = step("s", "i", "i"), step("r", "o", "o")

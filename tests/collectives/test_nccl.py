@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
@@ -44,7 +44,7 @@ def each_rank(
     cupy, nccl = Cupy(machine), Nccl(machine)
 
     def rank(world: InprocWorld) -> None:
-        gpu = Device(cupy, world.rank % machine.gpus)
+        gpu = GpuDevice(cupy, world.rank % machine.gpus)
         transport = NcclTransport(world, gpu, nccl, **{"deadline": 60.0, **given})
         body(transport)
         transport.close()

@@ -11,7 +11,7 @@ import pytest
 
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.gpu import lane as lanes
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.load import version_text
 from collectives.execution.gpu.pick import index, oversubscribed, sharing
 from collectives.execution.inproc.world import InprocWorld, run
@@ -28,7 +28,7 @@ from tests.nccl_standin import Nccl, NcclError
 
 
 def _open(world: InprocWorld, machine: Machine, nccl: Nccl, **given: Any) -> NcclTransport:
-    gpu = Device(Cupy(machine), world.rank % machine.gpus)
+    gpu = GpuDevice(Cupy(machine), world.rank % machine.gpus)
     return NcclTransport(world, gpu, nccl, **{"deadline": 60.0, **given})
 
 
@@ -226,14 +226,14 @@ def test_a_communicator_goes_after_its_graphs() -> None:
 
 def test_memory_that_is_not_there_is_an_error_with_the_numbers() -> None:
     """Rule: an allocation that fails says what was asked for and what was free."""
-    device = Device(Cupy(Machine(1, total=1000)), 0)
+    device = GpuDevice(Cupy(Machine(1, total=1000)), 0)
     device.use()
     with pytest.raises(
         Unavailable, match=r"GPU 0 cannot give 2000 bytes \(1000 of 1000 are free\)"
     ):
         device.allocate(2000)
     with pytest.raises(Unavailable, match="no GPU 5; this process sees 1"):
-        Device(Cupy(Machine(1)), 5)
+        GpuDevice(Cupy(Machine(1)), 5)
 
 
 def test_float8_only_where_nccl_and_the_gpu_take_it() -> None:

@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from busbar.errors import Unsupported
 from collectives.execution.lower import lower
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.execution.shm.dependences import (
+    ENTRY,
+    STAGE,
+    DependenceGraph,
+    Work,
+    dependence_graph,
+)
 from collectives.execution.shm.tasks import Place, encode, ordered
 from collectives.execution.shm.worksharing import PIECE_BYTES, shared_out
 from collectives.execution.transport import LibraryCall
@@ -27,7 +33,9 @@ GARBAGE = -(10**9)
 SEGMENTS = {Buffer.IN: (0, 0), Buffer.OUT: (1, 0), Buffer.SCRATCH: (2, 0)}
 
 
-def _flow(collective: str, name: str, nranks: int, elements: int, in_place: bool) -> Flow | None:
+def _flow(
+    collective: str, name: str, nranks: int, elements: int, in_place: bool
+) -> DependenceGraph | None:
     """The flow of a whole-vector collective in place shares a segment, like its memory."""
     try:
         schedule = build(collective, name, nranks)
@@ -38,13 +46,15 @@ def _flow(collective: str, name: str, nranks: int, elements: int, in_place: bool
     if in_place:
         places = {**SEGMENTS, Buffer.IN: SEGMENTS[Buffer.OUT]}
     programs = [lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks)]
-    return flow(ordered([encode(program, places) for program in programs]), nranks)
+    return dependence_graph(ordered([encode(program, places) for program in programs]), nranks)
 
 
 class _Machine:
     """Ranks that do their passes whenever their waits allow, in an order drawn by chance."""
 
-    def __init__(self, work: Flow, given: list[np.ndarray], room: int, in_place: bool) -> None:
+    def __init__(
+        self, work: DependenceGraph, given: list[np.ndarray], room: int, in_place: bool
+    ) -> None:
         self.work, self.given, self.source = work, given, 1 if in_place else 0
         ranks = len(given)
         # Before a rank enters, and after it has left, its memory holds what nobody may read.
@@ -184,7 +194,7 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     assert max(sum(w.moved for w in works) for works in found.works) <= max(got)
 
 
-def _shared(what: str, nranks: int, elements: int, in_place: bool) -> Flow:
+def _shared(what: str, nranks: int, elements: int, in_place: bool) -> DependenceGraph:
     """The passes of a collective whose work belongs to no rank, of elements of 8 bytes."""
     call = LibraryCall(spec(what), {}, None, elements)
     return shared_out(call, [[(int(in_place), 0), (1, 0)]] * nranks, 8)

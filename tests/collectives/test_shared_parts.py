@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from busbar.errors import Unsupported
 from busbar.host import numa_nodes
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.shm.bind import cores_of, place_cores, turn_group
-from collectives.execution.shm.ceiling import Ceiling, Least, least, probe
+from collectives.execution.shm.affinity import cores_of, place_cores, turn_group
+from collectives.execution.shm.roofline import Least, Roofline, least, probe
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 
@@ -91,11 +91,11 @@ def test_least_bytes(collective: str, in_place: bool, reads: int, writes: int) -
 
 def test_the_limit_copies_what_it_can() -> None:
     """Rule: pairs of a read and a write at the copy's rate (in place the update's), the rest apart."""
-    ceiling = Ceiling(read=10, write=5, copy=4, update=8)
-    assert ceiling.seconds(Least(40, 40, False)) == 10
-    assert ceiling.seconds(Least(40, 40, True)) == 5
-    assert ceiling.seconds(Least(60, 40, False)) == 12
-    assert ceiling.seconds(Least(40, 50, False)) == 12
+    roofline = Roofline(read=10, write=5, copy=4, update=8)
+    assert roofline.seconds(Least(40, 40, False)) == 10
+    assert roofline.seconds(Least(40, 40, True)) == 5
+    assert roofline.seconds(Least(60, 40, False)) == 12
+    assert roofline.seconds(Least(40, 50, False)) == 12
 
 
 def test_a_probe_takes_calm_sweeps_of_the_slowest_rank() -> None:
@@ -111,9 +111,9 @@ def test_a_probe_takes_calm_sweeps_of_the_slowest_rank() -> None:
         ("update", False): ([1.0] * 4, [1.0] * 4),
     }
 
-    def body(world: InprocWorld) -> Ceiling:
+    def body(world: InprocWorld) -> Roofline:
         return probe(lambda kind, stream: times[kind, stream][world.rank], world, nbytes)
 
     every = ranks * nbytes
-    expected = Ceiling(read=every / 2.0, write=every / 8.0, copy=every / 8.0, update=every / 1.0)
+    expected = Roofline(read=every / 2.0, write=every / 8.0, copy=every / 8.0, update=every / 1.0)
     assert run(ranks, body, deadline=60) == [expected] * ranks

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from busbar.errors import RankFailure
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm import stores
-from collectives.execution.shm.flow import Flow, Work
+from collectives.execution.shm.dependences import DependenceGraph, Work
 from collectives.execution.shm.stores import (
     LEAST_BYTES_PER_CORE,
     Maker,
@@ -22,18 +22,18 @@ from collectives.execution.shm.stores import (
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array
 
-Made = tuple[Flow, Past]
+Made = tuple[DependenceGraph, Past]
 Able = Callable[[Work], set[Place]]
 ITEM = 8
 
 
-def _flow(nranks: int, size: int, targets: Sequence[tuple[int, int]]) -> Flow:
+def _flow(nranks: int, size: int, targets: Sequence[tuple[int, int]]) -> DependenceGraph:
     """Every rank copies so many elements of its own to (rank further on, segment)."""
     works = tuple(
         Work(r, size, [Place((r + on) % nranks, s, 0) for on, s in targets], [Place(r, 0, 0)])
         for r in range(nranks)
     )
-    return Flow(tuple((w,) for w in works), ((),) * nranks, (0,) * nranks, True, works)
+    return DependenceGraph(tuple((w,) for w in works), ((),) * nranks, (0,) * nranks, True, works)
 
 
 OWN, BOTH, OTHERS, IN_PLACE = [(0, 1)], [(0, 1), (1, 2)], [(1, 1)], [(0, 0)]
@@ -58,7 +58,7 @@ class _Rank:
         assert place.rank == self.world.rank
         return self.memory[place.segment][place.start :]
 
-    def make(self, found: Flow, past: Past) -> Made:
+    def make(self, found: DependenceGraph, past: Past) -> Made:
         self.made.append((found, past))
         return self.made[-1]
 
@@ -70,7 +70,7 @@ class _Rank:
         self.fired.append((past, size, n))
         return [self.seconds[past]] * n
 
-    def choose(self, found: Flow, cores: int, able: Able = _all_but_read) -> Made:
+    def choose(self, found: DependenceGraph, cores: int, able: Able = _all_but_read) -> Made:
         maker = Maker(able, self.find, self.make, self.timed)
         return with_best_stores(found, ITEM, cores, self.world, self.known, maker)
 
@@ -135,7 +135,7 @@ def test_of_a_large_plan_a_part_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_cannot_differ_is_not_tried_nor_anything_twice() -> None:
-    """Rule: no trial where no target may go past the caches, and one for all plans of one kind."""
+    """Rule: no trial where no target may be stored non-temporally, and one for all plans of one kind."""
     size = LEAST_BYTES_PER_CORE
     found, again, other = (_flow(1, n, OWN) for n in (size, size, size + 1))
 

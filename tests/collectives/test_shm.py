@@ -277,15 +277,15 @@ def test_a_plan_that_was_tried_leaves_memory_as_it_was(
 
 
 @needs_native
-def test_the_ceiling_of_ranks_with_unequal_buffers() -> None:
+def test_the_roofline_of_ranks_with_unequal_buffers() -> None:
     """Rule: where only the root has a source, all ranks still sweep alike and agree on the rates."""
     found: dict[int, object] = {}
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
         sizes = (1 << 16 if world.rank == 0 else 0, 1 << 16)
-        ceiling = transport.ceiling(*(transport.allocate(n) for n in sizes), 3)
-        assert min(ceiling.read, ceiling.write, ceiling.copy, ceiling.update) > 0
-        found[world.rank] = ceiling
+        roofline = transport.roofline(*(transport.allocate(n) for n in sizes), 3)
+        assert min(roofline.read, roofline.write, roofline.copy, roofline.update) > 0
+        found[world.rank] = roofline
 
     _each(body, "native", 3)
     assert len(found) == 3 and len(set(found.values())) == 1

@@ -17,7 +17,7 @@ from collectives.simulate.machines.maps import from_map
 from collectives.simulate.machines.table import machine
 from collectives.simulate.machines.weights import Weights
 from collectives.simulate.outcome import buffer_bytes, busiest, simulate
-from topology.measured.matrix import Estimate, Place
+from topology.measured.matrix import Estimate, RankPlace
 from topology.measured.sweep import sizes, swept
 from topology.model.topology import Topology
 from topology.sources import own_json
@@ -67,7 +67,7 @@ def _swept(slower: float = 1.0, largest: int = 1 << 20, **more: float) -> Topolo
         name: {way: Estimate(value, value, value) for way in ((0, 1), (1, 0))}
         for name, value in values.items()
     }
-    places = tuple(Place("here", str(rank), 0) for rank in range(2))
+    places = tuple(RankPlace("here", str(rank), 0) for rank in range(2))
     return as_topology(Measured(places, False, cells, "an MPI"), Settings(), samples)
 
 

@@ -14,15 +14,15 @@ from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.simulate import lockstep, outcome
 from collectives.simulate.fluid import fair
 from collectives.simulate.machines.machine import NO_LINK
+from collectives.simulate.machines.routes import RankRoutes, RoutingTable
 from collectives.simulate.machines.table import machine
-from collectives.simulate.machines.ways import Table, Ways
 from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.test_simulate import drafted, uneven
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
 
-def links_of(ways: Ways) -> list[list[int]]:
+def links_of(ways: RankRoutes) -> list[list[int]]:
     """The links of every way in their order."""
     return [[link for link in row if link != NO_LINK] for row in ways.table().tolist()]
 
@@ -34,8 +34,8 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
     made = machine("torus:" + "x".join(map(str, sides)), 1)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
-    ways: Ways = made.ways(src, dst)
-    table: Ways = Table(made.routes(src, dst), len(made.links))
+    ways: RankRoutes = made.ways(src, dst)
+    table: RankRoutes = RoutingTable(made.routes(src, dst), len(made.links))
     for _ in range(2):
         n = ways.nlinks
         values = random.choice([1.0, 2.5, 4.0], n) if few else random.random(n)

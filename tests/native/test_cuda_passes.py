@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from collectives.execution.ipc.kernels import PLAIN, Variant
-from collectives.execution.ipc.table import Addresses, Stage, control_bytes, part, table, teams
+from collectives.execution.ipc.table import (
+    Addresses,
+    StagingArea,
+    control_bytes,
+    part,
+    table,
+    teams,
+)
+from collectives.execution.shm.dependences import DependenceGraph, Work
 from collectives.execution.shm.fast import op_number, type_number
-from collectives.execution.shm.flow import Flow, Work
 from collectives.execution.shm.tasks import Place
 from collectives.schedule.dtypes import DTYPES, dtype
 from collectives.schedule.ops import Op, op
@@ -51,7 +58,7 @@ def one_pass(
     places = [Place(0, i, 0) for i in range(len(every))]
     cut = len(targets)
     work = Work(0, len(targets[0]), places[:cut], places[cut:])
-    found = Flow(((work,),), ((),), (0,), True, (work,))
+    found = DependenceGraph(((work,),), ((),), (0,), True, (work,))
     control = np.zeros(control_bytes(1, blocks) // 8, np.uint64)
     host = np.zeros(8, np.uint64)
     at = int(host.ctypes.data)
@@ -59,7 +66,7 @@ def one_pass(
         [int(control.ctypes.data)], [0], at, at + 8, at + 16, lambda p: every[p.segment].ctypes.data
     )
     kind = targets[0].dtype
-    stage = Stage.of((work,), 0, blocks, kind.itemsize, variant.chunk)
+    stage = StagingArea.of((work,), 0, blocks, kind.itemsize, variant.chunk)
     words = table(found, 0, blocks, stage, to, 0, 1.0)
     library(compiled(variant)).busbar_program(
         type_number(kind), op_number(by), blocks, threads,
@@ -158,7 +165,7 @@ def test_parts_cover_a_pass(size: int, nteams: int, itemsize: int) -> None:
 def test_blocks_are_as_many_as_a_pass_needs(size: int, most: int) -> None:
     """Rule: one block for little, never more than are resident, one where pieces are unequal."""
     work = Work(0, size, [Place(0, 0, 0)], [Place(0, 1, 0)])
-    found = teams(Flow(((work,),), ((),), (0,), True, (work,)), 4, most)
+    found = teams(DependenceGraph(((work,),), ((),), (0,), True, (work,)), 4, most)
     assert 1 <= found <= most
     assert found == 1 or (found - 1) * 8192 < 4 * size
-    assert teams(Flow(((work,),), ((),), (0,), False, (work,)), 4, most) == 1
+    assert teams(DependenceGraph(((work,),), ((),), (0,), False, (work,)), 4, most) == 1

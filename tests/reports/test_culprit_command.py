@@ -15,7 +15,7 @@ from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.records.record import Result, Sample
 from tests.reports.slowness import HOP, MIXED, played
-from topology.measured.matrix import Estimate, Place
+from topology.measured.matrix import Estimate, RankPlace
 from topology.sources import own_json
 
 
@@ -30,7 +30,7 @@ def _map(path: Path, slow: Callable[[int, int], bool]) -> Path:
                     worse = 3.0 if name == "latency" else 1 / 3
                     v = usual * (worse if slow(a, b) else 1) * float(1 + 0.02 * random.random())
                     cells[name][a, b] = Estimate(v, 0.99 * v, 1.01 * v)
-    measured = Measured(tuple(Place("n0", "", None) for _ in range(4)), False, cells, "MPI")
+    measured = Measured(tuple(RankPlace("n0", "", None) for _ in range(4)), False, cells, "MPI")
     path.write_text(own_json.dump(as_topology(measured, Settings())))
     return path
 

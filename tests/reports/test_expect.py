@@ -82,7 +82,7 @@ def test_expectations_name_what_failed_and_where() -> None:
 
 
 def test_a_measured_limit_is_the_limit() -> None:
-    """Rule: without --limit a row is held against its own ceiling: 0.8 of it is 1.25 of its time."""
+    """Rule: without --limit a row is held against its own roofline: 0.8 of it is 1.25 of its time."""
     row = _row("ring", 1 << 26)
     rule = [parse("busbw >= 0.8*limit")]
     for share, kept in ((0.81, True), (0.79, False)):

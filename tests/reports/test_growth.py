@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.analysis.growth import grown, total
-from reports.analysis.model import ALGORITHMS, VOLUMES, Comparison, compare
+from reports.analysis.textbook import ALGORITHMS, VOLUMES, LawComparison, compare
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers import own
@@ -74,7 +74,7 @@ def _results(
     return found
 
 
-def _compared(results: Sequence[Result]) -> Comparison:
+def _compared(results: Sequence[Result]) -> LawComparison:
     return compare(own.rows(results), [], [], lambda name, p, sizes: [None] * len(sizes))
 
 

@@ -20,7 +20,7 @@ from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse
 from reports.records.record import Result, Sample
 from reports.records.shown import chance, trend
-from reports.statistics.changes import alarms, cuts
+from reports.statistics.change_points import alarms, cuts
 
 Numbered = list[tuple[int, float]]
 

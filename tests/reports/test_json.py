@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar.errors import ReportError
-from reports.analysis.culprit import culprits
+from reports.analysis.stragglers import culprits
 from reports.exports.formats import nccl_json, to_json, to_jsonl
 from reports.readers.reading import parse, read
 from reports.records.record import Result, Sample

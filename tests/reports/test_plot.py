@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.analysis.compare import Comparison, compare, differences, join
-from reports.analysis.machine import Matrix
+from reports.analysis.machine import MeasuredMatrix
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.figures.plot import figures
@@ -163,12 +163,12 @@ def test_a_barrier_has_a_distribution_and_scales_in_time() -> None:
     assert figure is not None and [axes.get_ylabel() for axes in figure.axes] == ["time at 0 (us)"]
 
 
-def _matrix(slow: frozenset[tuple[int, int]]) -> Matrix:
+def _matrix(slow: frozenset[tuple[int, int]]) -> MeasuredMatrix:
     cells = tuple(
         tuple(None if a == b else (float(a + b), float(a + b), float(a + b)) for b in range(4))
         for a in range(4)
     )
-    return Matrix("latency", "Latency", "us", False, ("R0", "R1", "R2", "R3"), cells, slow)
+    return MeasuredMatrix("latency", "Latency", "us", False, ("R0", "R1", "R2", "R3"), cells, slow)
 
 
 def test_a_matrix_shows_numbers_and_frames_the_slow() -> None:

@@ -23,7 +23,7 @@ from busbar.launchers import mpirun_beside
 from topology.measured.matrix import (
     MARGIN,
     Estimate,
-    Place,
+    RankPlace,
     by_class,
     estimate,
     expected,
@@ -60,7 +60,7 @@ def test_rounds_cover_every_pair_once(size: int) -> None:
     assert list(chain.from_iterable(isolated(schedule))) == list(chain.from_iterable(schedule))
 
 
-def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[Place]) -> bool:
+def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[RankPlace]) -> bool:
     """Whether the ranks of a round can have a CPU each, by a flow through a graph of who may use what."""
     graph = nx.Graph()
     ranks = [rank for pair in together for rank in pair if places[rank].cpus]
@@ -73,11 +73,11 @@ def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[Place]) ->
 
 
 BINDINGS = ("", "0-3", "0-1", "2-3", "0", "1", "2", "3")
-HOSTED = st.builds(Place, st.sampled_from("ab"), st.sampled_from(BINDINGS), st.none())
+HOSTED = st.builds(RankPlace, st.sampled_from("ab"), st.sampled_from(BINDINGS), st.none())
 
 
 @given(st.lists(HOSTED, max_size=14))
-def test_pairs_at_once_have_a_cpu_a_rank(places: list[Place]) -> None:
+def test_pairs_at_once_have_a_cpu_a_rank(places: list[RankPlace]) -> None:
     """Rule: all pairs once, at once only where CPUs allow, and no pair waits that could have gone."""
     every = rounds(len(places))
     schedule = with_cpus(every, places)
@@ -87,7 +87,7 @@ def test_pairs_at_once_have_a_cpu_a_rank(places: list[Place]) -> None:
         pair = after[0]
         if any({*together, pair} <= {*one} for one in every):
             assert not _can_host((*together, pair), places)
-    roomy = [Place(str(rank), "0", None) for rank in range(len(places))]
+    roomy = [RankPlace(str(rank), "0", None) for rank in range(len(places))]
     assert with_cpus(every, roomy) == every
 
 
@@ -109,15 +109,20 @@ def test_interval_has_the_published_ranks() -> None:
         estimate([])
 
 
-def measured(values: dict[tuple[int, int], Estimate], places: tuple[Place, ...]) -> Topology:
+def measured(values: dict[tuple[int, int], Estimate], places: tuple[RankPlace, ...]) -> Topology:
     """A map of ranks with one quantity filled in."""
     cells = {"latency": {}, "bandwidth": values, "bandwidth_both": {}}
     return as_topology(Measured(places, False, cells, "Test MPI"), Settings())
 
 
-def cluster() -> tuple[Place, ...]:
+def cluster() -> tuple[RankPlace, ...]:
     """Two hosts of two ranks; the first host's ranks are on one NUMA node each."""
-    return (Place("a", "0-3", 0), Place("a", "4-7", 1), Place("b", "0-3", 0), Place("b", "0-3", 0))
+    return (
+        RankPlace("a", "0-3", 0),
+        RankPlace("a", "4-7", 1),
+        RankPlace("b", "0-3", 0),
+        RankPlace("b", "0-3", 0),
+    )
 
 
 def test_ranks_are_classed_by_what_they_share() -> None:
@@ -130,7 +135,12 @@ def test_ranks_are_classed_by_what_they_share() -> None:
 
 def test_more_ranks_than_cpus_is_said() -> None:
     """Rule: only a host whose ranks share fewer CPUs than they are is named."""
-    places = (*cluster(), *[Place("c", "0-1", 0)] * 3, Place("d", "", None), Place("d", "", None))
+    places = (
+        *cluster(),
+        *[RankPlace("c", "0-1", 0)] * 3,
+        RankPlace("d", "", None),
+        RankPlace("d", "", None),
+    )
     assert crowded(places) == [("c", 3, 2)]
 
 
@@ -146,7 +156,7 @@ def test_measured_map_is_saved_whole() -> None:
 
 def test_expectation_comes_from_the_map_of_the_host() -> None:
     """Rule: merged with the host's map, ranks on two sockets are promised the link between them."""
-    places = (Place("a", "0-7", 0), Place("a", "8-15", 1), Place("a", "8-15", 1))
+    places = (RankPlace("a", "0-7", 0), RankPlace("a", "8-15", 1), RankPlace("a", "8-15", 1))
     topology = merge([measured({}, places), switched([[1], [1]])])
     assert expected(topology, "RANK0", "RANK1") == 10e9
     assert expected(topology, "RANK1", "RANK2") is None
@@ -171,7 +181,7 @@ def test_a_slow_pair_is_marked_and_only_that(
         (f"RANK{x}", f"RANK{y}"): Estimate(v, v * (1 - noise), v * (1 + noise))
         for (x, y), v in value.items()
     }
-    topology = measured({}, (Place("a", "", 0),) * size)
+    topology = measured({}, (RankPlace("a", "", 0),) * size)
     found = [(entry.a, entry.b) for entry in slow(topology, cells, more_is_better)]
     assert found == ([(f"RANK{a}", f"RANK{b}")] if factor < 1 - 3 * MARGIN or found else [])
 
@@ -183,7 +193,7 @@ def test_overlapping_intervals_are_noise() -> None:
         ("RANK0", "RANK2"): Estimate(10.0, 9.0, 11.0),
         ("RANK1", "RANK2"): Estimate(10.0, 9.0, 11.0),
     }
-    topology = measured({}, (Place("a", "", 0),) * 3)
+    topology = measured({}, (RankPlace("a", "", 0),) * 3)
     assert slow(topology, cells, more_is_better=True) == ()
     assert slow(topology, {("RANK0", "RANK1"): cells["RANK0", "RANK1"]}, True) == ()
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.placement import bounded, orders
-from topology.placement import ways as ways_module
-from topology.placement.load import Links, ring_flows
+from topology.placement import routes as ways_module
+from topology.placement.load import DirectedLinks, ring_flows
 from topology.placement.packing import disjoint_rings, most_rings, ring_orders
 from topology.placement.pick import Objective, pick
-from topology.placement.ways import Ways
+from topology.placement.routes import GpuRoutes
 from topology.sources import nccl_xml, recognise
 from topology.views import matrix
 
@@ -123,7 +123,7 @@ def test_bounded_search_is_sound(table: Table, data: st.DataObject) -> None:
 def check_alike(topology: Topology) -> None:
     """Ranks by kinds of pairs are those of every pair by itself."""
     ids = [gpu.id for gpu in topology.gpus]
-    ways = Ways(topology, ids)
+    ways = GpuRoutes(topology, ids)
     pairs = list(combinations(range(len(ids)), 2))
     keys = {pair: ways.between(*pair).key for pair in pairs}
     numbers = {key: n for n, key in enumerate(sorted(set(keys.values())))}
@@ -166,7 +166,7 @@ def test_bounded_search_finds_the_best_ring_on_trees(
 ) -> None:
     """Rule: on a tree of switches the bounded ring through all GPUs is as good as the exact one."""
     topology = switched(shape)
-    ways = Ways(topology, [gpu.id for gpu in topology.gpus])
+    ways = GpuRoutes(topology, [gpu.id for gpu in topology.gpus])
     size = len(ways.ids)
     _, _, exact = orders.rings(orders.weights(ways.rank, size), size)
     ring = bounded.ring(ways.rank, data.draw(st.permutations(range(size))))
@@ -183,8 +183,8 @@ def test_rings_on_trees_share_no_link(shape: list[list[int]], data: st.DataObjec
     for chosen in pick(topology, k).picks:
         assert chosen.bottleneck is not None
         assert chosen.bottleneck.flows == 1
-        ways = Ways(topology, chosen.gpus)
-        links = Links(ways)
+        ways = GpuRoutes(topology, chosen.gpus)
+        links = DirectedLinks(ways)
         rates = links.rates([ring_flows((0, *after)) for after in permutations(range(1, k))])
         assert chosen.single == rates.max()
 
@@ -192,7 +192,7 @@ def test_rings_on_trees_share_no_link(shape: list[list[int]], data: st.DataObjec
 def test_shared_links_are_shared() -> None:
     """Rule: flows over one link in one direction divide it; the other direction is not theirs."""
     topology = switched([[2], [2]])
-    links = Links(Ways(topology, [gpu.id for gpu in topology.gpus]))
+    links = DirectedLinks(GpuRoutes(topology, [gpu.id for gpu in topology.gpus]))
     alone, two, both_ways = links.rates([[(0, 2)], [(0, 2), (1, 3)], [(0, 2), (2, 0)]])
     assert two == alone / 2
     assert both_ways == alone

@@ -74,14 +74,14 @@ def msccl() -> list[bytes]:
 def fits() -> list[bytes]:
     """A fit of costs."""
     curve = costs.Curve((1e-6, 2e-6), (1e-10, 2e-10), (65536.0,))
-    link = costs.Link(curve, curve, curve, None, "measured", None, None, None)
+    link = costs.LinkCosts(curve, curve, curve, None, "measured", None, None, None)
     one = costs.Costs({"node": link}, 1e-6, 4, True, "mpi", ("a",), (), {"cpu": "x"}, (), ())
     return [fitfile.dump([one]).encode()]
 
 
 def tuned() -> list[bytes]:
     """A file of rules for ``-A auto``."""
-    candidate = tuning.Candidate("ring", "mpi")
+    candidate = tuning.Tunable("ring", "mpi")
     ranges = (tuning.Range(0, candidate, 1e-5, 2e-5), tuning.Range(65536, candidate, 1e-4, None))
     return [tuning.dump([tunings.rules(ranges)], {"cpu": "x"})]
 

@@ -43,7 +43,7 @@ def isolated(schedule: Sequence[Sequence[Pair]]) -> tuple[tuple[Pair, ...], ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a rank runs: host name, CPU list it may use, and the NUMA node if that is one node."""
 
     host: str
@@ -52,7 +52,7 @@ class Place:
 
 
 def with_cpus(
-    schedule: Sequence[Sequence[Pair]], places: Sequence[Place]
+    schedule: Sequence[Sequence[Pair]], places: Sequence[RankPlace]
 ) -> tuple[tuple[Pair, ...], ...]:
     """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topology.model.topology import Kind
-from topology.placement.load import Flow, Links, ring_flows
-from topology.placement.ways import Ways
+from topology.placement.load import DirectedLinks, Flow, ring_flows
+from topology.placement.routes import GpuRoutes
 
 Rows = tuple[tuple[int, ...], ...]
 #: Above so many members a grid is drafted from one stretch of the ring for each shape.
@@ -31,7 +31,7 @@ class Grid:
     busbw: float
 
 
-def best_grid(ways: Ways, links: Links, order: Sequence[int]) -> Grid | None:
+def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Grid | None:
     """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
 
     Rows are stretches of the ring; each further row is turned and mirrored so that its columns
@@ -73,7 +73,7 @@ def _aligned(ranks: npt.NDArray[np.int64], rows: list[list[int]]) -> Rows:
     return tuple(done)
 
 
-def _rates(links: Links, rows: Rows) -> tuple[float, float]:
+def _rates(links: DirectedLinks, rows: Rows) -> tuple[float, float]:
     across: list[Flow] = [flow for row in rows for flow in ring_flows(row)]
     down: list[Flow] = [flow for column in zip(*rows, strict=True) for flow in ring_flows(column)]
     row_rate, column_rate = links.rates([across, down])
@@ -88,7 +88,7 @@ def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
     return 2 * (k - 1) / k / seconds
 
 
-def groups(ways: Ways, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def groups(ways: GpuRoutes, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Split an order by host, else by NUMA node, else by root complex or switch.
 
     A level that leaves everyone alone groups nothing and is passed over; one group if none splits.

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topology.model.graph import Hop
-from topology.placement.ways import Ways
+from topology.placement.routes import GpuRoutes
 
 Flow = tuple[int, int]
 
@@ -24,7 +24,7 @@ class Bottleneck:
     rate: float
 
 
-class Links:
+class DirectedLinks:
     """Every directed link that flows use, and which flow crosses which.
 
     Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows over one link
@@ -32,7 +32,7 @@ class Links:
     when a flow first takes them.
     """
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: GpuRoutes) -> None:
         self._ways = ways
         self.hops: list[Hop] = []
         self._number: dict[tuple[str, str, str], int] = {}

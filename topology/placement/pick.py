@@ -21,11 +21,11 @@ from busbar.errors import ProbeError
 from topology.diagnostics.findings import check
 from topology.model.topology import Device, Kind, Topology
 from topology.placement.grid import Grid, best_grid, groups
-from topology.placement.load import Bottleneck, Links
+from topology.placement.load import Bottleneck, DirectedLinks
 from topology.placement.orders import EXACT_LIMIT
 from topology.placement.packing import Counts, disjoint_rings, most_rings
+from topology.placement.routes import GpuRoute, GpuRoutes
 from topology.placement.search import FLOWS, Candidate, Objective, best_order, candidates
-from topology.placement.ways import Way, Ways
 
 __all__ = ["Grid", "Objective", "Pick", "Ranking", "Tier", "available", "pick"]
 
@@ -52,7 +52,7 @@ class Pick:
     single: float
     bottleneck: Bottleneck | None
     rings: tuple[tuple[str, ...], ...]
-    ways: tuple[tuple[str, str, Way], ...]
+    ways: tuple[tuple[str, str, GpuRoute], ...]
     grid: Grid | None
     groups: tuple[tuple[str, ...], ...]
     tie: tuple[tuple[int, ...], int, int, float, int]
@@ -83,7 +83,7 @@ class Ranking:
     choices: int
     exact: bool
     tiers: tuple[Tier, ...]
-    pool: Ways
+    pool: GpuRoutes
 
 
 def available(topology: Topology, exclude: Iterable[str], busy: bool) -> tuple[Device, ...]:
@@ -131,8 +131,8 @@ def pick(
         raise ProbeError("pick", f"{k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")
     if objective is Objective.PAIRS and k % 2:
         raise ProbeError("pick", f"pairs want an even number of GPUs, not {k}")
-    ways = Ways(topology, [gpu.id for gpu in pool])
-    links = Links(ways)
+    ways = GpuRoutes(topology, [gpu.id for gpu in pool])
+    links = DirectedLinks(ways)
     found = candidates(ways, k, objective)
     rated = _rated(ways, links, found, objective, k)
     if not rated:
@@ -150,7 +150,9 @@ def pick(
     )
 
 
-def _tiers(ways: Ways, rated: list[_Rated], made: Callable[[_Rated], Pick]) -> tuple[Tier, ...]:
+def _tiers(
+    ways: GpuRoutes, rated: list[_Rated], made: Callable[[_Rated], Pick]
+) -> tuple[Tier, ...]:
     """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
     found = []
     for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
@@ -187,7 +189,7 @@ def _use(gpu: Device) -> bool | None:
 
 
 def _rated(
-    ways: Ways, links: Links, found: list[Candidate], objective: Objective, k: int
+    ways: GpuRoutes, links: DirectedLinks, found: list[Candidate], objective: Objective, k: int
 ) -> list[_Rated]:
     home = _Homes(ways)
     if k == 1:
@@ -208,7 +210,7 @@ def _rated(
 
 
 def _packed(
-    ways: Ways, members: tuple[int, ...], search: Callable[[Counts], _Rings]
+    ways: GpuRoutes, members: tuple[int, ...], search: Callable[[Counts], _Rings]
 ) -> tuple[float, _Rings]:
     """Bytes per second, and the rings as positions, of rings over NVLinks that share none of them."""
     counts = tuple(
@@ -229,7 +231,7 @@ def _packed(
 class _Homes:
     """What breaks ties: where GPUs live, what they are, how near a NIC is."""
 
-    def __init__(self, ways: Ways) -> None:
+    def __init__(self, ways: GpuRoutes) -> None:
         topology = ways.topology
         tree = topology.graph.topology
         self.numa = [getattr(tree.ancestor(id, Kind.NUMA), "id", None) for id in ways.ids]
@@ -263,7 +265,7 @@ class _Homes:
         )
 
 
-def _pick(ways: Ways, links: Links, rated: _Rated, objective: Objective) -> Pick:
+def _pick(ways: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Objective) -> Pick:
     busbw, tie, candidate, rings = rated
     pattern, members = candidate.order, candidate.members
     order = pattern if objective is Objective.RING else best_order(ways, members, Objective.RING)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from topology.placement import bounded, orders
 from topology.placement.load import Flow, all_flows, pair_flows, ring_flows
-from topology.placement.ways import Ways
+from topology.placement.routes import GpuRoutes
 
 
 class Objective(str, Enum):
@@ -53,7 +53,7 @@ FLOWS: dict[Objective, Callable[[tuple[int, ...]], list[Flow]]] = {
 }
 
 
-def candidates(ways: Ways, k: int, objective: Objective) -> list[Candidate]:
+def candidates(ways: GpuRoutes, k: int, objective: Objective) -> list[Candidate]:
     """Return every set of k (n <= 16), or the bounded search's, with its best order found."""
     size = len(ways.ids)
     if k == 1:
@@ -68,7 +68,7 @@ def candidates(ways: Ways, k: int, objective: Objective) -> list[Candidate]:
     ]
 
 
-def best_order(ways: Ways, members: tuple[int, ...], objective: Objective) -> tuple[int, ...]:
+def best_order(ways: GpuRoutes, members: tuple[int, ...], objective: Objective) -> tuple[int, ...]:
     """Return the order of these members that serves the objective; exact up to 16 members."""
     k = len(members)
     if k <= 2 or objective is Objective.ALL_TO_ALL:
@@ -81,7 +81,7 @@ def best_order(ways: Ways, members: tuple[int, ...], objective: Objective) -> tu
     return search(ways.rank, members)
 
 
-def _candidate(ways: Ways, objective: Objective, order: tuple[int, ...]) -> Candidate:
+def _candidate(ways: GpuRoutes, objective: Objective, order: tuple[int, ...]) -> Candidate:
     counts = [0] * len(ways.classes)
     for a, b in FLOWS[objective](order):
         counts[ways.rank[a][b]] += 1

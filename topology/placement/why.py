@@ -11,7 +11,7 @@ from topology.diagnostics.findings import check
 from topology.model.graph import Hop
 from topology.placement.orders import EXACT_LIMIT, count_rings
 from topology.placement.pick import Objective, Pick, Ranking
-from topology.placement.ways import Way, Ways
+from topology.placement.routes import GpuRoute, GpuRoutes
 
 _PATTERN = {
     Objective.RING: "hops of the ring",
@@ -57,15 +57,15 @@ def reasons(ranking: Ranking) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _counted(pick: Pick) -> Counter[Way]:
+def _counted(pick: Pick) -> Counter[GpuRoute]:
     pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
     return Counter(_class(way) for way in pairs.values())
 
 
-def _class(way: Way) -> Way:
+def _class(way: GpuRoute) -> GpuRoute:
     """The way without what the pattern does not care about, so that alike ones count as one."""
     level = None if way.nvlinks else way.level
-    return Way(way.text, way.bandwidth, level, way.nvlinks, way.p2p, ())
+    return GpuRoute(way.text, way.bandwidth, level, way.nvlinks, way.p2p, ())
 
 
 def _uses(pick: Pick, objective: Objective) -> str:
@@ -99,7 +99,7 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     return found
 
 
-def _nvlink_rings(ways: Ways, best: Pick) -> list[str]:
+def _nvlink_rings(ways: GpuRoutes, best: Pick) -> list[str]:
     """How rare rings of NVLinks are here: among the sets, and among the orders of this set."""
     size, k = len(ways.ids), len(best.gpus)
     if size > EXACT_LIMIT:
@@ -158,7 +158,7 @@ def _versus(best: Pick, other: Pick) -> str:
     return f"{lead}, which uses{what or ' no better ways'}; by link rates both promise the same"
 
 
-def _warnings(ways: Ways, best: Pick) -> list[str]:
+def _warnings(ways: GpuRoutes, best: Pick) -> list[str]:
     gpus = [ways.topology.device(id) for id in best.gpus]
     models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
     found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []

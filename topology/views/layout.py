@@ -24,7 +24,7 @@ _Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Node:
+class Box:
     """A box: centre, its kind, a short label and lines for hovering."""
 
     id: str
@@ -51,7 +51,7 @@ class Edge:
 class Drawing:
     """The picture in units of one box: ``width`` boxes stand side by side at most."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[Box, ...]
     edges: tuple[Edge, ...]
     width: int
     layers: int
@@ -68,7 +68,7 @@ def draw(topology: Topology) -> Drawing:
     rates = [f["bandwidth"] for *_, f in graph.edges(data=True) if f["kind"] != "memory"]
     fastest = max(rates, default=1.0)
     nodes = tuple(
-        Node(id, whole.device(id).kind.value, *scaled[id], *_words(whole, whole.device(id)))
+        Box(id, whole.device(id).kind.value, *scaled[id], *_words(whole, whole.device(id)))
         for id in layers
     )
     edges = tuple(

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from busbar.errors import MissingLibrary
 from topology.model.topology import Kind, Topology
-from topology.views.layout import Drawing, Node, draw
+from topology.views.layout import Box, Drawing, draw
 
 _FILL = {
     Kind.GPU.value: "#76b900",
@@ -156,5 +156,5 @@ def page(topology: Topology) -> str:
     return text
 
 
-def _fill(node: Node) -> str:
+def _fill(node: Box) -> str:
     return _FILL.get(node.kind, _PLAIN)

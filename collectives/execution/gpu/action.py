@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
-from collectives.execution.gpu.handles import Graph
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.handles import CudaGraph
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.transport import Counted
 from collectives.schedule.moves import Buffer
@@ -32,7 +32,9 @@ def turns(nbytes: int, cache: int) -> int:
     return max(1, min(TURNS, -(-2 * cache // nbytes))) if nbytes and cache else 1
 
 
-def rotated(device: Device, buffers: DeviceBuffers, sets: int) -> list[dict[Buffer, DeviceArray]]:
+def rotated(
+    device: GpuDevice, buffers: DeviceBuffers, sets: int
+) -> list[dict[Buffer, DeviceArray]]:
     """The buffers and copies of them, content included; what shares memory does so in each set."""
     found = [dict(buffers)]
     for _ in range(1, sets):
@@ -40,7 +42,7 @@ def rotated(device: Device, buffers: DeviceBuffers, sets: int) -> list[dict[Buff
     return found
 
 
-def _copied(device: Device, buffers: DeviceBuffers) -> dict[Buffer, DeviceArray]:
+def _copied(device: GpuDevice, buffers: DeviceBuffers) -> dict[Buffer, DeviceArray]:
     result: dict[Buffer, DeviceArray] = {}
     for block in _blocks(buffers):
         low = min(array.address for _, array in block)
@@ -97,7 +99,7 @@ class StreamAction(Counted):
         self._lane, self._bound, self._meet, self._held = lane, list(bound), meet, held
         self._graph = graph
         self._connected, self._refused = connected, refused
-        self._graphs: list[Graph] | None = None
+        self._graphs: list[CudaGraph] | None = None
         self._launches = 0
         self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
 
@@ -124,7 +126,7 @@ class StreamAction(Counted):
             return
         # Capturing may wait for the device, where nobody may be waiting for another rank then.
         self._lane.world.barrier()
-        problem, graphs = "", list[Graph]()
+        problem, graphs = "", list[CudaGraph]()
         try:
             if self._graph:
                 graphs = [self._lane.capture(calls) for calls in self._bound]

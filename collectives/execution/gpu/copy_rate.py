@@ -12,15 +12,15 @@ import numpy as np
 
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.shm.ceiling import Ceiling
+from collectives.execution.shm.roofline import Roofline
 from collectives.execution.transport import Array
 
-__all__ = ["ceiling"]
+__all__ = ["roofline"]
 
 Call = Callable[[], Any]
 
 
-def ceiling(lane: Lane, meet: list[Call], source: Array, target: Array, n: int) -> Ceiling:
+def roofline(lane: Lane, meet: list[Call], source: Array, target: Array, n: int) -> Roofline:
     """From n copies on every rank of as many bytes as the largest buffer of any has.
 
     A copy reads and writes each byte once, and a memory gives reads and writes alike, so that what
@@ -46,4 +46,4 @@ def ceiling(lane: Lane, meet: list[Call], source: Array, target: Array, n: int) 
     slowest = lane.world.combine(np.array(action.times(n, False)), "max")
     action.close()
     rate = lane.world.size * nbytes / max(float(np.median(slowest)), 1e-9)
-    return Ceiling(read=2 * rate, write=2 * rate, copy=rate, update=rate)
+    return Roofline(read=2 * rate, write=2 * rate, copy=rate, update=rate)

@@ -19,10 +19,10 @@ from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.compile import compiler
 from collectives.execution.gpu.driver import driver
-from collectives.execution.gpu.handles import Event, Graph, Kernel, Stream
+from collectives.execution.gpu.handles import CudaEvent, CudaGraph, Kernel, Stream
 from collectives.execution.gpu.heap import heap
 
-__all__ = ["Device"]
+__all__ = ["GpuDevice"]
 
 # cudaDeviceAttr numbers, the same in every CUDA version.
 _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
@@ -33,7 +33,7 @@ _NOT_READY, _PEER_ALREADY = 600, 704
 _UUID_BYTES = 16
 
 
-class Device:
+class GpuDevice:
     """GPU number ``index`` of those that this process sees.
 
     A thread calls `use` before anything else on the device. Raises Unavailable when there is no
@@ -213,16 +213,16 @@ class Device:
             raise self._runtime.CUDARuntimeError(status)
         return status == 0
 
-    def event(self, *, timing: bool = True) -> Event:
+    def event(self, *, timing: bool = True) -> CudaEvent:
         """An event; without ``timing`` it is cheaper and only orders."""
-        event: Event = self.xp.cuda.Event(disable_timing=not timing)
+        event: CudaEvent = self.xp.cuda.CudaEvent(disable_timing=not timing)
         return event
 
-    def elapsed(self, start: Event, end: Event) -> float:
+    def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:
         """Seconds between two recorded, completed events."""
         return float(self.xp.cuda.get_elapsed_time(start, end)) / 1e3
 
-    def capture(self, stream: Stream, work: Callable[[], None]) -> Graph:
+    def capture(self, stream: Stream, work: Callable[[], None]) -> CudaGraph:
         """What ``work`` enqueues on a stream, as a graph; nothing of it runs.
 
         The stream is left out of capture also when ``work`` fails, whose error is raised.
@@ -236,7 +236,7 @@ class Device:
             with suppress(self._runtime.CUDARuntimeError):
                 capturing.end_capture()
             raise
-        graph: Graph = capturing.end_capture()
+        graph: CudaGraph = capturing.end_capture()
         graph.upload(stream)  # so that the first launch is no slower than the next
         return graph
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-__all__ = ["Event", "Graph", "Kernel", "Stream"]
+__all__ = ["CudaEvent", "CudaGraph", "Kernel", "Stream"]
 
 
-class Event(Protocol):
-    """A ``cupy.cuda.Event``."""
+class CudaEvent(Protocol):
+    """A ``cupy.cuda.CudaEvent``."""
 
     ptr: int
 
@@ -35,8 +35,8 @@ class Stream(AbstractContextManager[Any], Protocol):
         ...
 
 
-class Graph(Protocol):
-    """A ``cupy.cuda.Graph``: captured work, launched as one."""
+class CudaGraph(Protocol):
+    """A ``cupy.cuda.CudaGraph``: captured work, launched as one."""
 
     def launch(self, stream: Any = None) -> None:
         """Enqueue all of it."""

@@ -17,7 +17,7 @@ import numpy as np
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.compile import cuda_source
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.handles import Kernel
 from collectives.schedule.ops import Op
 
@@ -74,7 +74,7 @@ def options(dtype: np.dtype[Any], op: Op | None) -> tuple[str, ...]:
 class Kernels:
     """The compiled kernels of one device, each compiled when first asked for."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: GpuDevice) -> None:
         self._device = device
         self._blocks = _BLOCKS_PER_SM * device.multiprocessors
         self._found: dict[tuple[str, ...], dict[str, Kernel]] = {}

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
-from collectives.execution.gpu.device import Device
-from collectives.execution.gpu.handles import Event, Graph
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.gpu.handles import CudaEvent, CudaGraph
 from collectives.execution.gpu.kernels import Kernels
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.world import World
@@ -39,7 +39,7 @@ class Lane:
 
     def __init__(
         self,
-        device: Device,
+        device: GpuDevice,
         world: World,
         *,
         check: Call = lambda: None,
@@ -70,11 +70,11 @@ class Lane:
             for call in calls:
                 call()
 
-    def capture(self, calls: list[Call]) -> Graph:
+    def capture(self, calls: list[Call]) -> CudaGraph:
         """The calls as a graph, uploaded by nothing yet."""
         return self.device.capture(self.stream, lambda: self.enqueue(calls))
 
-    def event(self) -> Event:
+    def event(self) -> CudaEvent:
         """An event at this point of the stream."""
         event = self.device.event()
         event.record(self.stream)

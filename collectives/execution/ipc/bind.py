@@ -13,13 +13,26 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
-from collectives.execution.ipc.fire import Call, WatchedLane, program, steps
-from collectives.execution.ipc.kernels import Kernels, Variant
-from collectives.execution.ipc.memory import Memory
-from collectives.execution.ipc.table import PACK, Addresses, Stage, control_bytes, table, teams
+from collectives.execution.gpu.device import GpuDevice
+from collectives.execution.ipc.kernels import PassKernels, Variant
+from collectives.execution.ipc.launch import Call, WatchedLane, program, steps
+from collectives.execution.ipc.memory import PeerMemory
+from collectives.execution.ipc.table import (
+    PACK,
+    Addresses,
+    StagingArea,
+    control_bytes,
+    table,
+    teams,
+)
 from collectives.execution.program import Program
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work, flow
+from collectives.execution.shm.dependences import (
+    ENTRY,
+    STAGE,
+    DependenceGraph,
+    Work,
+    dependence_graph,
+)
 from collectives.execution.shm.tasks import Place, encode, ordered
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
@@ -27,7 +40,7 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["Binding"]
+__all__ = ["PeerBinding"]
 
 # The key of a buffer without elements.
 EMPTY = -2
@@ -37,8 +50,8 @@ class Peers(Protocol):
     """What binding needs of the transport: one rank's GPU, its memory, and its way to the others."""
 
     world: World
-    device: Device
-    memory: Memory
+    device: GpuDevice
+    memory: PeerMemory
     lane: WatchedLane
     executor: str
     variant: Variant
@@ -60,12 +73,12 @@ class Peers(Protocol):
         """Where a plan's words and places lie, as this rank sees them."""
         ...
 
-    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
+    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
         """The executor for a type and an operation, compiled once."""
         ...
 
 
-class Binding:
+class PeerBinding:
     """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
 
     def __init__(self, transport: Peers, dtype: np.dtype[Any]) -> None:
@@ -75,20 +88,24 @@ class Binding:
         self.calls: list[Call] = []
 
     @classmethod
-    def plan(cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None) -> Binding:
+    def plan(
+        cls, transport: Peers, program: Program, buffers: Buffers, op: Op | None
+    ) -> PeerBinding:
         """A rank's program, of all ranks together. An average's division is the last call."""
 
-        def found(everyone: list[Json]) -> Flow:
-            return flow(ordered(everyone), transport.world.size)
+        def found(everyone: list[Json]) -> DependenceGraph:
+            return dependence_graph(ordered(everyone), transport.world.size)
 
         return cls._bound(transport, buffers, op, lambda places: encode(program, places), found)
 
     @classmethod
-    def worksharing(cls, transport: Peers, call: LibraryCall) -> tuple[Binding, Flow]:
+    def worksharing(
+        cls, transport: Peers, call: LibraryCall
+    ) -> tuple[PeerBinding, DependenceGraph]:
         """A collective whose work belongs to no rank, and who does what of it."""
-        buffers, dealt = call.buffers, list[Flow]()
+        buffers, dealt = call.buffers, list[DependenceGraph]()
 
-        def found(everyone: list[Json]) -> Flow:
+        def found(everyone: list[Json]) -> DependenceGraph:
             itemsize = buffers[Buffer.OUT].dtype.itemsize
             dealt.append(shared_out(call, everyone, itemsize))
             return dealt[0]
@@ -103,8 +120,8 @@ class Binding:
         buffers: Mapping[Buffer, Any],
         op: Op | None,
         tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
-        made: Callable[[list[Json]], Flow],
-    ) -> Binding:
+        made: Callable[[list[Json]], DependenceGraph],
+    ) -> PeerBinding:
         """``tell``: what other ranks must know, from where the buffers lie; ``made``: what all do."""
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
@@ -124,7 +141,7 @@ class Binding:
         return bound
 
     @classmethod
-    def meeting(cls, transport: Peers, dtype: np.dtype[Any], op: Op | None) -> Binding:
+    def meeting(cls, transport: Peers, dtype: np.dtype[Any], op: Op | None) -> PeerBinding:
         """Where no rank's stream goes on before all have come; by the kernels of a type.
 
         One launch of one block, with nothing between entering and leaving.
@@ -132,7 +149,7 @@ class Binding:
         bound, world = cls(transport, dtype), transport.world
         ranks = range(world.size)
         exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
-        none = Flow(((),) * world.size, exits, (0,) * world.size, True, ())
+        none = DependenceGraph(((),) * world.size, exits, (0,) * world.size, True, ())
         bound.calls = bound._build(none, op, "program") if world.size > 1 else []
         world.barrier()
         return bound
@@ -166,7 +183,7 @@ class Binding:
                 self.kept.append(held)
         return found
 
-    def _build(self, found: Flow, op: Op | None, executor: str) -> list[Call]:
+    def _build(self, found: DependenceGraph, op: Op | None, executor: str) -> list[Call]:
         """The calls that enqueue one firing."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
@@ -174,7 +191,7 @@ class Binding:
         chunk = transport.variant.chunk
         nteams = teams(found, size, transport.most_teams, chunk) if whole else 1
         control = self._zeroed(control_bytes(world.size, nteams))
-        stage = Stage.of(works, found.slots[rank], nteams, size, chunk)
+        stage = StagingArea.of(works, found.slots[rank], nteams, size, chunk)
         staged = transport.allocate(stage.nbytes)
         to = transport.addresses(self._exchange(control), self._address)
         words = table(found, rank, nteams, stage, to, staged.address, transport.deadline)
@@ -205,7 +222,7 @@ class Binding:
         array.view(np.uint64)[:] = words
         return array
 
-    def _copy(self, staged: int, stage: Stage) -> Callable[[Work], list[Call]]:
+    def _copy(self, staged: int, stage: StagingArea) -> Callable[[Work], list[Call]]:
         """How the copy engines carry a plain copy out, whole."""
         transport, size = self._transport, self._dtype.itemsize
         device, stream, me = transport.device, transport.lane.stream, transport.world.rank

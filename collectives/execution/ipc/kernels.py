@@ -8,12 +8,12 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.compile import cuda_source
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.handles import Kernel
 from collectives.execution.shm.fast import op_number, type_number
 from collectives.schedule.ops import Op
 
-__all__ = ["PLAIN", "Kernels", "Variant", "compile_kernels", "options", "source"]
+__all__ = ["PLAIN", "PassKernels", "Variant", "compile_kernels", "options", "source"]
 
 _FEWEST_THREADS = 128
 _BULK_SINCE = (9, 0)
@@ -50,7 +50,7 @@ OPERATIONS = ("kSum", "kProd", "kMin", "kMax")
 
 
 @dataclass(frozen=True)
-class Kernels:
+class PassKernels:
     """The kernels for one element type and operation; see ``native/cuda/busbar.cu``."""
 
     program: Kernel
@@ -82,8 +82,8 @@ def options(
 
 
 def compile_kernels(
-    device: Device, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
-) -> Kernels:
+    device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
+) -> PassKernels:
     """The kernels for a device, with as many threads a block as let it hold ``variant.blocks``.
 
     All blocks of all ranks wait for each other, so they must be resident at once. Raises Unsupported
@@ -105,8 +105,8 @@ def compile_kernels(
 
 
 def _compiled(
-    device: Device, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
-) -> Kernels:
+    device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None, variant: Variant
+) -> PassKernels:
     names = {
         "program": "busbar_program",
         "move": "busbar_pass",
@@ -115,4 +115,4 @@ def _compiled(
     }
     found = device.compile(source(), list(names.values()), options(dtype, op, variant))
     made = {name: found[kernel] for name, kernel in names.items()}
-    return Kernels(**made, threads=variant.threads)
+    return PassKernels(**made, threads=variant.threads)

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary, finalize
 
 from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 
-__all__ = ["Memory"]
+__all__ = ["PeerMemory"]
 
 # An IPC handle stands for a whole allocation; the driver shares a page of this size among smaller
 # ones, so whoever opened the handle of one would map its neighbours with it.
@@ -27,10 +27,10 @@ class _Token:
     """What keeps memory alive: every view of an array refers to it."""
 
 
-class Memory:
+class PeerMemory:
     """What one rank has allocated on its GPU, and what it has opened of others."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: GpuDevice) -> None:
         self._device = device
         self._own: dict[int, tuple[int, int]] = {}
         self._tokens: WeakValueDictionary[int, _Token] = WeakValueDictionary()

@@ -1,6 +1,6 @@
 """One rank's plan as the flat words that the CUDA executor reads (``native/cuda/plan.cuh``).
 
-Pure: from who waits for whom (`collectives.execution.shm.flow`) and addresses to numbers. Nothing here
+Pure: from who waits for whom (`collectives.execution.shm.dependences`) and addresses to numbers. Nothing here
 touches a device.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work
+from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 
-__all__ = ["HEADER", "STATUS", "Addresses", "Stage", "control_bytes", "table", "teams"]
+__all__ = ["HEADER", "STATUS", "Addresses", "StagingArea", "control_bytes", "table", "teams"]
 
 Wait = tuple[int, int]
 
@@ -50,7 +50,7 @@ class Addresses:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StagingArea:
     """Staging of a rank: where each slot begins, bytes of a team in it (0: all in one), in all."""
 
     begins: tuple[int, ...]
@@ -60,7 +60,7 @@ class Stage:
     @classmethod
     def of(
         cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int, chunk: int = 0
-    ) -> Stage:
+    ) -> StagingArea:
         """For a rank's works. A team keeps to its own part of a slot, whatever a pass's size.
 
         Teams do not wait for each other, so another pass of another size must not reach into
@@ -87,7 +87,7 @@ def part(size: int, nteams: int, itemsize: int) -> int:
     return -(-each // per) * per
 
 
-def teams(found: Flow, itemsize: int, most: int, chunk: int = 0) -> int:
+def teams(found: DependenceGraph, itemsize: int, most: int, chunk: int = 0) -> int:
     """Blocks of a rank: enough for its largest pass, no more than can be resident.
 
     Where passes do not cover equal pieces, a team's part of one may need another team's of the
@@ -105,7 +105,13 @@ def control_bytes(nranks: int, nteams: int) -> int:
 
 
 def table(
-    found: Flow, rank: int, nteams: int, slots: Stage, to: Addresses, stage: int, deadline: float
+    found: DependenceGraph,
+    rank: int,
+    nteams: int,
+    slots: StagingArea,
+    to: Addresses,
+    stage: int,
+    deadline: float,
 ) -> NDArray[np.uint64]:
     """The words of ``rank``'s plan, whose staging begins at ``stage``; ``deadline`` in seconds."""
     nranks, works = len(found.works), found.works[rank]
@@ -143,7 +149,7 @@ def _mark(task: int) -> int:
     return 2 + task
 
 
-def _listeners(found: Flow, rank: int) -> dict[int, list[int]]:
+def _listeners(found: DependenceGraph, rank: int) -> dict[int, list[int]]:
     """Who waits for each task of a rank."""
     listeners: dict[int, list[int]] = {}
     for other, works in enumerate(found.works):

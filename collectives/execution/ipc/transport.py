@@ -18,16 +18,23 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.action import StreamAction
-from collectives.execution.gpu.copy_rate import ceiling
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.copy_rate import roofline
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld
-from collectives.execution.ipc.bind import Binding
-from collectives.execution.ipc.fire import EXECUTORS, Watch, WatchedLane, program, steps
-from collectives.execution.ipc.kernels import PLAIN, Kernels, Variant, compile_kernels
-from collectives.execution.ipc.memory import PAGE, Memory
-from collectives.execution.ipc.table import STATUS, WORD, Addresses, Stage, control_bytes, table
+from collectives.execution.ipc.bind import PeerBinding
+from collectives.execution.ipc.kernels import PLAIN, PassKernels, Variant, compile_kernels
+from collectives.execution.ipc.launch import EXECUTORS, PeerWatch, WatchedLane, program, steps
+from collectives.execution.ipc.memory import PAGE, PeerMemory
+from collectives.execution.ipc.table import (
+    STATUS,
+    WORD,
+    Addresses,
+    StagingArea,
+    control_bytes,
+    table,
+)
 from collectives.execution.program import Program
-from collectives.execution.shm.flow import flow
+from collectives.execution.shm.dependences import dependence_graph
 from collectives.execution.shm.tasks import Place
 from collectives.execution.shm.worksharing import traffic
 from collectives.execution.transport import Action, Buffers, LibraryCall, Transport
@@ -45,7 +52,7 @@ MOST_RANKS = 64
 class IpcTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.execution.ipc.fire`). ``graph``: fire
+    ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.execution.ipc.launch`). ``graph``: fire
     captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
     ``variant``: how the executor is compiled. Memory is allocated while no rank fires.
     Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
@@ -59,7 +66,7 @@ class IpcTransport(Transport):
     def __init__(
         self,
         world: World,
-        device: Device,
+        device: GpuDevice,
         *,
         executor: str = "program",
         graph: bool = True,
@@ -90,8 +97,8 @@ class IpcTransport(Transport):
         self.remarks = [
             "ipc: every firing is on the same buffers; what fits the L2 cache is measured there"
         ]
-        self.memory = Memory(device)
-        self._kernels: dict[tuple[str, str], Kernels] = {}
+        self.memory = PeerMemory(device)
+        self._kernels: dict[tuple[str, str], PassKernels] = {}
         # A word a rank, whether it is gone, and one that this rank's first failure claims.
         self._life = self.memory.allocate(WORD * (world.size + 1))
         self._life[:] = 0
@@ -102,16 +109,16 @@ class IpcTransport(Transport):
         self.gpus = _numbered(device, self.facts["uuids"])
         self.shared = len({one["pid"] for one in everyone}) > 1
         self.most_teams = min(_resident(everyone, one["uuid"], variant.blocks) for one in everyone)
-        self._watch = Watch(
+        self._watch = PeerWatch(
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
         self.lane = WatchedLane(device, world, self._watch, deadline)
         self._tell, self._held = self._introduced()
         self._closed = False
         # Of the type and operation that most plans have, so that this compiles nothing more.
-        self._meeting = Binding.meeting(self, np.dtype(np.float32), op("sum"))
+        self._meeting = PeerBinding.meeting(self, np.dtype(np.float32), op("sum"))
         if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
-            self.ceiling = partial(ceiling, self.lane, self.meet)
+            self.roofline = partial(roofline, self.lane, self.meet)
 
     def _introduced(self) -> tuple[list[int], list[object]]:
         """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
@@ -166,7 +173,7 @@ class IpcTransport(Transport):
 
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together; an average is divided here."""
-        bound = Binding.plan(self, program, buffers, op)
+        bound = PeerBinding.plan(self, program, buffers, op)
         itemsize = buffers[Buffer.OUT].dtype.itemsize
         moved = program.sent() * itemsize, program.received() * itemsize
         return StreamAction(
@@ -175,7 +182,7 @@ class IpcTransport(Transport):
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together; an average is divided here."""
-        bound, found = Binding.worksharing(self, call)
+        bound, found = PeerBinding.worksharing(self, call)
         itemsize = call.buffers[Buffer.OUT].dtype.itemsize
         out, into = (n * itemsize for n in traffic(found, self.world.rank))
         return StreamAction(
@@ -187,7 +194,7 @@ class IpcTransport(Transport):
         """Calls after which no rank's stream goes on before all have come here."""
         return self._meeting.calls
 
-    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> Kernels:
+    def kernels(self, dtype: np.dtype[Any], op: Op | None) -> PassKernels:
         """The executor for a type and an operation, compiled and warm when first asked for."""
         key = dtype.name, "" if op is None else op.ufunc.__name__
         if key not in self._kernels:
@@ -200,7 +207,7 @@ class IpcTransport(Transport):
                 )
         return self._kernels[key]
 
-    def _warm(self, kernels: Kernels, dtype: np.dtype[Any]) -> None:
+    def _warm(self, kernels: PassKernels, dtype: np.dtype[Any]) -> None:
         """Launch every kernel once with nothing to do.
 
         A kernel's first launch may have to load it, which waits for the device to be idle: it never
@@ -209,8 +216,8 @@ class IpcTransport(Transport):
         control = self.allocate(control_bytes(1, 1))
         control[:] = 0
         alone = replace(self.addresses([control.address], _nowhere), tell=[0])
-        none = Stage.of((), 0, 1, dtype.itemsize)
-        words = table(flow([], 1), 0, 1, none, alone, 0, self.deadline)
+        none = StagingArea.of((), 0, 1, dtype.itemsize)
+        words = table(dependence_graph([], 1), 0, 1, none, alone, 0, self.deadline)
         plan = self.allocate(words.nbytes)
         plan.view(np.uint64)[:] = words
         nothing = (np.uint64(plan.address), np.uint64(0))
@@ -285,8 +292,8 @@ def _resident(everyone: list[Json], uuid: str, blocks: int) -> int:
     return room // len(ranks)
 
 
-def _numbered(device: Device, uuids: list[str]) -> list[int]:
+def _numbered(device: GpuDevice, uuids: list[str]) -> list[int]:
     """This process's number of each rank's GPU; -1 for one that it does not see."""
     count = int(device.xp.cuda.runtime.getDeviceCount())
-    mine = {Device(device.xp, i).uuid: i for i in range(count)}
+    mine = {GpuDevice(device.xp, i).uuid: i for i in range(count)}
     return [mine.get(uuid, -1) for uuid in uuids]

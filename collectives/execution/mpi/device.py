@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.program import bind, staging_bytes
 from collectives.execution.mpi.library import library_calls
@@ -63,7 +63,7 @@ class MpiDeviceTransport(Transport):
     name = "mpi"
 
     def __init__(
-        self, world: MpiWorld, device: Device, *, aware: bool, deadline: float = 60.0
+        self, world: MpiWorld, device: GpuDevice, *, aware: bool, deadline: float = 60.0
     ) -> None:
         self.world, self.device, self.aware = world, device, aware
         self.lane = Lane(device, world, deadline=deadline)

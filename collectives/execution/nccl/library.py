@@ -15,7 +15,7 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.program import Port
 from collectives.execution.transport import LibraryCall
 from collectives.execution.world import World
@@ -49,7 +49,7 @@ class NcclPort(Port, Protocol):
     """What the calls need of the transport beside messages; ``nccl`` is CuPy's module."""
 
     world: World
-    device: Device
+    device: GpuDevice
     nccl: Any
     comm: Any
 

@@ -18,8 +18,8 @@ from weakref import WeakSet
 
 from collectives.execution.gpu.action import DeviceBuffers, StreamAction, rotated, turns
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.copy_rate import ceiling
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.copy_rate import roofline
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.load import version_text
 from collectives.execution.gpu.program import bind, staging_bytes
@@ -55,7 +55,7 @@ class NcclTransport(Transport):
     def __init__(
         self,
         world: World,
-        device: Device,
+        device: GpuDevice,
         nccl: Any,
         *,
         graph: bool = True,
@@ -95,7 +95,7 @@ class NcclTransport(Transport):
         self.lane.enqueue(self.meet)
         self.lane.wait()
         if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
-            self.ceiling = partial(ceiling, self.lane, self.meet)
+            self.roofline = partial(roofline, self.lane, self.meet)
 
     @property
     def meet(self) -> list[Call]:

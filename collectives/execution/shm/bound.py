@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
+from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
 from collectives.execution.shm.fast import Shape, direct, eager, mail_bytes, window
-from collectives.execution.shm.flow import Flow, Work, flow
 from collectives.execution.shm.lines import plan_bytes, traffic, words
 from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.reference import Lives, Reference
@@ -22,7 +22,7 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["Bound", "BoundProgram", "Built", "Host"]
+__all__ = ["Bound", "BoundProgram", "Built", "HostTransport"]
 
 T = TypeVar("T")
 EMPTY = -2
@@ -37,7 +37,7 @@ class FiredPlan(Protocol):
     def loop(self, n: int) -> float: ...
 
 
-class Host(Protocol):
+class HostTransport(Protocol):
     """What a bound program needs of its transport: `collectives.execution.shm.transport.ShmTransport`."""
 
     world: World
@@ -69,7 +69,7 @@ class Bound(ABC):
     ``segments``: of every rank, what is mapped here of it. ``counts``: what all have moved so far.
     """
 
-    def __init__(self, transport: Host, buffers: Buffers) -> None:
+    def __init__(self, transport: HostTransport, buffers: Buffers) -> None:
         self.transport, world = transport, transport.world
         # Also where this rank's part is empty: all ranks must come to the same plan.
         self.dtype = buffers[Buffer.OUT].dtype
@@ -108,7 +108,7 @@ class Bound(ABC):
             found[buffer] = key, offset // size
         return found
 
-    def in_numpy(self, found: Flow, op: Op | None, cores: int) -> Built:
+    def in_numpy(self, found: DependenceGraph, op: Op | None, cores: int) -> Built:
         """A plan carried out in NumPy."""
         transport = self.transport
         shared = transport.common(plan_bytes(transport.world.size))
@@ -128,9 +128,11 @@ class Bound(ABC):
 
     def with_best_stores(
         self,
-        found: Flow,
+        found: DependenceGraph,
         able: Callable[[Work], set[Place]],
-        build: Callable[[int, Flow, Callable[[Work], set[Place]]], tuple[Any, Array | None]],
+        build: Callable[
+            [int, DependenceGraph, Callable[[Work], set[Place]]], tuple[Any, Array | None]
+        ],
     ) -> Built:
         """The plan with the stores that take it least time.
 
@@ -138,7 +140,7 @@ class Bound(ABC):
         """
         transport = self.transport
 
-        def made(some: Flow, past: Past) -> Built:
+        def made(some: DependenceGraph, past: Past) -> Built:
             shared = transport.common(plan_bytes(transport.world.size))
             at = int(shared.ctypes.data)
             plan, stage = build(at, some, lambda work: past.of(work, able(work)))
@@ -206,7 +208,9 @@ class Bound(ABC):
 class BoundProgram(Bound):
     """A rank's program: every pass is done by a rank whose move it is."""
 
-    def __init__(self, transport: Host, program: Program, buffers: Buffers, op: Op | None) -> None:
+    def __init__(
+        self, transport: HostTransport, program: Program, buffers: Buffers, op: Op | None
+    ) -> None:
         self._program, self._op = program, op
         super().__init__(transport, buffers)
 
@@ -224,7 +228,7 @@ class BoundProgram(Bound):
             return Built(
                 eager(core, watch, at, self, everyone, shape, op, at + lines), shared, None
             )
-        found = flow(ordered(everyone), nranks)
+        found = dependence_graph(ordered(everyone), nranks)
         if core is None:
             return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a window

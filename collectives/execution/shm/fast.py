@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work
+from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
@@ -59,7 +59,7 @@ def crossing_window_bytes(nranks: int, cores: int) -> int:
     return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
 
 
-def window_bytes(found: Flow, cores: int) -> float:
+def window_bytes(found: DependenceGraph, cores: int) -> float:
     """Bytes that a pass covers before the next one follows, on so many cores; infinite where all.
 
     Windows serve to find in a cache what an earlier pass left there. They are the same on all ranks.
@@ -72,7 +72,7 @@ def window_bytes(found: Flow, cores: int) -> float:
     return math.inf
 
 
-def window(found: Flow, cores: int, itemsize: int) -> int:
+def window(found: DependenceGraph, cores: int, itemsize: int) -> int:
     """Elements of a window, see `window_bytes`; at least 1."""
     size = max((work.size for work in found.order), default=0)
     return max(1, int(min(window_bytes(found, cores) / itemsize, size)))
@@ -125,7 +125,7 @@ def direct(
     watch: Any,
     lines: int,
     to: Binding,
-    found: Flow,
+    found: DependenceGraph,
     shape: Shape,
     op: Op | None,
     past: Callable[[Work], set[Place]],
@@ -177,7 +177,7 @@ def _enters_all(works: Sequence[Work], nranks: int) -> bool:
     return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
 
 
-def _waits(found: Flow, waits: Sequence[tuple[int, int]]) -> list[int]:
+def _waits(found: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[int]:
     numbers = [len(waits)]
     for peer, task in waits:
         numbers += [peer, task, 0 if task == ENTRY else found.works[peer][task].stage]
@@ -202,7 +202,7 @@ def worksharing(
     watch: Any,
     lines: int,
     to: Binding,
-    found: Flow,
+    found: DependenceGraph,
     op: Op | None,
     past: Callable[[Work], set[Place]],
 ) -> Any:

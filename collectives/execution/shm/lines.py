@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from collectives.execution.transport import Array
 
-__all__ = ["LINE", "Traffic", "plan_bytes", "traffic", "words"]
+__all__ = ["LINE", "ByteCounts", "plan_bytes", "traffic", "words"]
 
 LINE = 128
 """Bytes between two words: prefetchers fetch cache lines in pairs."""
 _GATES = 3
 
 
-class Traffic(NamedTuple):
+class ByteCounts(NamedTuple):
     """Bytes that ranks have moved to and from each other's memory so far, as they counted them.
 
     ``loads[r, s]``: loaded by rank r from rank s's memory; ``stores[r, s]``: stored by r into s's.
@@ -51,11 +51,11 @@ def plan_bytes(nranks: int) -> int:
     return _control_bytes(nranks) + 2 * nranks * _row_bytes(nranks)
 
 
-def traffic(lines: Array, nranks: int) -> Traffic:
+def traffic(lines: Array, nranks: int) -> ByteCounts:
     """The counts of a plan whose lines these are."""
     rows = lines[_control_bytes(nranks) : plan_bytes(nranks)].view(np.uint64)
     loads, stores = rows.reshape(2, nranks, -1)[:, :, :nranks]
-    return Traffic(loads, stores)
+    return ByteCounts(loads, stores)
 
 
 def words(lines: Array) -> NDArray[np.uint64]:

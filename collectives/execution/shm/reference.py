@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work
-from collectives.execution.shm.lines import Traffic
+from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
+from collectives.execution.shm.lines import ByteCounts
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
@@ -68,7 +68,7 @@ class Reference:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: DependenceGraph,
         rank: int,
         find: Callable[[Place], Array],
         words: Words,
@@ -77,7 +77,7 @@ class Reference:
         dtype: np.dtype[Any],
         window: int,
         barrier: Callable[[], None],
-        counts: Traffic,
+        counts: ByteCounts,
     ) -> None:
         self._flow, self._rank, self._find = flow, rank, find
         self._words, self._lives, self._window = words, lives, window

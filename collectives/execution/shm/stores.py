@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from collectives.execution.shm.flow import STAGE, Flow, Work
+from collectives.execution.shm.dependences import STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array
 from collectives.execution.world import World
@@ -21,7 +21,7 @@ from collectives.execution.world import World
 __all__ = ["Maker", "Past", "with_best_stores"]
 
 T = TypeVar("T")
-# What a firing moves for every core: with less, stores past the caches are not tried; more than
+# What a firing moves for every core: with less, non-temporal stores are not tried; more than
 # this is not carried out to try them.
 LEAST_BYTES_PER_CORE = 1 << 20
 # Less would fit third-level caches of hundreds of MiB, where ordinary stores look better than they
@@ -36,7 +36,7 @@ _OWN_SHARE = 0.2
 
 
 class Past(Enum):
-    """Which targets are stored past the caches: none, those on other ranks, or all that may be."""
+    """Which targets are stored non-temporally: none, those on other ranks, or all that may be."""
 
     NONE = 0
     OTHERS = 1
@@ -53,19 +53,24 @@ class Past(Enum):
 class Maker(Generic[T]):
     """How a rank comes to a plan of type T.
 
-    ``able(work)``: targets of a pass by which nothing is lost when they are stored past the caches.
+    ``able(work)``: targets of a pass by which nothing is lost when they are stored non-temporally.
     ``find(place)``: this rank's memory from there on. ``build(flow, past)``: the plan, and
     ``timed(plan, n)`` its seconds of n firings.
     """
 
     able: Callable[[Work], set[Place]]
     find: Callable[[Place], Array]
-    build: Callable[[Flow, Past], T]
+    build: Callable[[DependenceGraph, Past], T]
     timed: Callable[[T, int], list[float]]
 
 
 def with_best_stores(
-    found: Flow, itemsize: int, cores: int, world: World, known: dict[Hashable, Past], to: Maker[T]
+    found: DependenceGraph,
+    itemsize: int,
+    cores: int,
+    world: World,
+    known: dict[Hashable, Past],
+    to: Maker[T],
 ) -> T:
     """The plan of ``found`` with the stores that take it least time, the same for all ranks.
 
@@ -105,7 +110,7 @@ def with_best_stores(
     return to.build(found, best) if share < 1 else plans[best]
 
 
-def _choices(found: Flow, able: Callable[[Work], set[Place]]) -> list[Past]:
+def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
     """What makes a plan that differs from the others."""
     sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
     total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
@@ -114,7 +119,7 @@ def _choices(found: Flow, able: Callable[[Work], set[Place]]) -> list[Past]:
     return [past for past in Past if past is not Past.OTHERS or _OWN_SHARE * total <= own < total]
 
 
-def _key(found: Flow, itemsize: int) -> Hashable:
+def _key(found: DependenceGraph, itemsize: int) -> Hashable:
     """What a firing moves where, whatever memory it is in."""
 
     def where(places: list[Place]) -> Hashable:

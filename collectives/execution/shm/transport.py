@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 import native
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.program import Program
-from collectives.execution.shm.bind import cores_of, turn_group
+from collectives.execution.shm.affinity import cores_of, turn_group
 from collectives.execution.shm.bound import BoundProgram
-from collectives.execution.shm.ceiling import Ceiling, probe
 from collectives.execution.shm.lines import LINE, plan_bytes, words
 from collectives.execution.shm.memory import Segment
 from collectives.execution.shm.reference import Lives
+from collectives.execution.shm.roofline import Roofline, probe
 from collectives.execution.shm.sharing import sharing
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.worksharing import WorkSharing
@@ -158,7 +158,7 @@ class ShmTransport(Transport):
             " is had through the mpi transport"
         )
 
-    def ceiling(self, source: Array, target: Array, n: int = 5) -> Ceiling:
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
         """What this memory gives these ranks at this size, from n sweeps of each kind.
 
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
@@ -166,7 +166,7 @@ class ShmTransport(Transport):
         All ranks call this together. Raises Unsupported without the native extension.
         """
         if self.core is None:
-            raise Unsupported(f"no memory ceiling: {native.why_not() or 'the executor is numpy'}")
+            raise Unsupported(f"no memory roofline: {native.why_not() or 'the executor is numpy'}")
         shorter = self.world.gather(min(source.nbytes, target.nbytes))
         nbytes = max(8, max(map(int, shorter)) // 8 * 8)
         source, target = (

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.shm.bound import Bound, Built, Host
+from collectives.execution.shm.bound import Bound, Built, HostTransport
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, Work, mark_cold
 from collectives.execution.shm.fast import Shape, direct, worksharing
-from collectives.execution.shm.flow import ENTRY, Flow, Work, mark_cold
 from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array, LibraryCall
 from collectives.execution.world import Json
@@ -41,7 +41,7 @@ def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
     return [places[Buffer.IN], places[Buffer.OUT]]
 
 
-def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> Flow:
+def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> DependenceGraph:
     """The passes of a collective, cut and dealt out to as many processes as ranks.
 
     ``everyone``: what each rank told by `ends`. Every process waits for all ranks to have entered,
@@ -65,10 +65,10 @@ def shared_out(call: LibraryCall, everyone: Sequence[Json], itemsize: int) -> Fl
     exits = tuple(tuple(end for end in last if end[0] != rank) for rank in ranks)
     order = tuple(work for works in dealt for work in works)
     mark_cold(order)
-    return Flow(tuple(map(tuple, dealt)), exits, (0,) * nranks, True, order)
+    return DependenceGraph(tuple(map(tuple, dealt)), exits, (0,) * nranks, True, order)
 
 
-def traffic(found: Flow, rank: int) -> tuple[int, int]:
+def traffic(found: DependenceGraph, rank: int) -> tuple[int, int]:
     """Elements that leave a rank's memory or that it stores elsewhere, and those the other way."""
     out = into = 0
     for work in found.order:
@@ -130,7 +130,7 @@ class WorkSharing(Bound):
     those who have none. Raises Unsupported for more ranks than a plan can tell apart.
     """
 
-    def __init__(self, transport: Host, call: LibraryCall) -> None:
+    def __init__(self, transport: HostTransport, call: LibraryCall) -> None:
         if transport.world.size > MOST_RANKS:
             raise Unsupported(f"work sharing serves at most {MOST_RANKS} ranks")
         self._call = call
@@ -148,7 +148,7 @@ class WorkSharing(Bound):
         shape = Shape(False, self.dtype.itemsize, transport.cores)
 
         def build(
-            at: int, some: Flow, past: Callable[[Work], set[Place]]
+            at: int, some: DependenceGraph, past: Callable[[Work], set[Place]]
         ) -> tuple[Any, Array | None]:
             if transport.turns:
                 return worksharing(core, watch, at, self, some, call.op, past), None

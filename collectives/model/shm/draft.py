@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from collectives.execution.lower import lower
-from collectives.execution.shm.flow import Flow, flow
+from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
 from collectives.execution.shm.tasks import encode, ordered
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -14,7 +14,7 @@ from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Draft", "Drafts"]
+__all__ = ["Drafts", "NodePrograms"]
 
 Json = Any
 # From so many elements a chunk on it does not matter that chunks differ by one.
@@ -22,19 +22,19 @@ _EVEN = 16
 
 
 @dataclass
-class Draft:
+class NodePrograms:
     """All ranks' programs over ``elements`` a part; the passes they come to are worked out once."""
 
     nranks: int
     programs: list[Json]
-    _flow: Flow | None = field(default=None, repr=False)
+    _graph: DependenceGraph | None = field(default=None, repr=False)
 
     @property
-    def flow(self) -> Flow:
+    def dependence_graph(self) -> DependenceGraph:
         """The passes of every rank, with whom they wait for."""
-        if self._flow is None:
-            self._flow = flow(ordered(self.programs), self.nranks)
-        return self._flow
+        if self._graph is None:
+            self._graph = dependence_graph(ordered(self.programs), self.nranks)
+        return self._graph
 
     @property
     def most_sent(self) -> int:
@@ -55,16 +55,16 @@ class Drafts:
         #: Chunks of a part.
         self.split = max(1, self._layout.split)
         self._in_place = in_place and spec.in_place
-        self._made: dict[int, Draft] = {}
+        self._made: dict[int, NodePrograms] = {}
 
-    def of(self, elements: int) -> tuple[Draft, float]:
+    def of(self, elements: int) -> tuple[NodePrograms, float]:
         """The draft for so many elements a part, and elements that one of its own stands for."""
         split = self.split
         if elements and (elements % split == 0 or elements >= _EVEN * split):
             return self._draft(split), elements / split
         return self._draft(elements), 1.0
 
-    def _draft(self, elements: int) -> Draft:
+    def _draft(self, elements: int) -> NodePrograms:
         if elements not in self._made:
             places = {buffer: (int(buffer), 0) for buffer in Buffer}
             n = self._schedule.nranks
@@ -72,5 +72,7 @@ class Drafts:
                 lower(self._schedule, self._layout, rank, elements, in_place=self._in_place)
                 for rank in range(n)
             ]
-            self._made[elements] = Draft(n, [encode(program, places) for program in programs])
+            self._made[elements] = NodePrograms(
+                n, [encode(program, places) for program in programs]
+            )
         return self._made[elements]

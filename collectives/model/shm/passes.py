@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collectives.execution.shm.dependences import ENTRY
 from collectives.execution.shm.fast import window_bytes
-from collectives.execution.shm.flow import ENTRY
-from collectives.model.shm.draft import Draft
+from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between
 from collectives.model.shm.states import Touch, Touched, in_order, touched
 
@@ -26,16 +26,16 @@ class Passes:
     ``cores[r]`` is the core of rank r.
     """
 
-    def __init__(self, draft: Draft, cores: Sequence[int], between: Between) -> None:
+    def __init__(self, draft: NodePrograms, cores: Sequence[int], between: Between) -> None:
         self._cores = cores
-        self._flow = draft.flow
+        self._graph = draft.dependence_graph
         self._between = between
-        self._order = in_order(self._flow)
-        self._touched: Touched = touched(self._flow, cores)
+        self._order = in_order(self._graph)
+        self._touched: Touched = touched(self._graph, cores)
 
     def seconds(self, scale: float) -> float:
         """Seconds of a firing, of passes whose sizes count ``scale`` bytes each."""
-        found = self._flow
+        found = self._graph
         size = max((w.size for works in found.works for w in works), default=0) * scale
         window = min(window_bytes(found, len(set(self._cores))), size)
         if not size:
@@ -92,7 +92,7 @@ class Passes:
                 begin = max(begin, flag + (done[peer, task, at] if task != ENTRY else 0.0))
             return begin
 
-        for turn in range(windows + self._flow.depth):
+        for turn in range(windows + self._graph.depth):
             for rank, number, work in self._order:
                 at = turn - work.stage
                 if not 0 <= at < windows:
@@ -103,5 +103,5 @@ class Passes:
                 now[rank] = begin + (call + nbytes * share[rank, number] if nbytes else 0.0)
                 free[cores[rank]] = now[rank]
                 done[rank, number, at] = now[rank]
-        ends = [after(rank, waits, windows - 1) for rank, waits in enumerate(self._flow.exits)]
+        ends = [after(rank, waits, windows - 1) for rank, waits in enumerate(self._graph.exits)]
         return max(*ends, 0.0)

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from collectives.model.costs import Curve, Link, Shared
+from collectives.model.costs import Curve, LinkCosts, Shared
 from topology.measured.sweep import BURST
 
 __all__ = ["Between", "Rates", "rates"]
@@ -96,7 +96,7 @@ class Rates:
 Between = Mapping[int, Mapping[int, Rates]]
 
 
-def rates(links: Sequence[Link]) -> list[Rates]:
+def rates(links: Sequence[LinkCosts]) -> list[Rates]:
     """The rates of each class; of classes that were not measured over shared memory the first's."""
     known = [link.shared for link in links if link.shared is not None]
     return [Rates(link.shared or known[0]) for link in links] if known else []

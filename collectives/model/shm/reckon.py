@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.shm.fast import EAGER_BYTES
-from collectives.model.machine import Machine
-from collectives.model.shm.draft import Draft, Drafts
-from collectives.model.shm.mail import letters
+from collectives.model.machine import PlacedRanks
+from collectives.model.shm.draft import Drafts, NodePrograms
+from collectives.model.shm.eager import letters
 from collectives.model.shm.passes import Passes
 from collectives.model.shm.rates import Between, Rates
 from collectives.schedule.schedule import Schedule
@@ -28,7 +28,7 @@ class Host:
     has a core of its own. Schedules are lowered once.
     """
 
-    def __init__(self, machine: Machine, rates: Sequence[Rates], cores: Sequence[int]) -> None:
+    def __init__(self, machine: PlacedRanks, rates: Sequence[Rates], cores: Sequence[int]) -> None:
         self._machine, self._rates, self._cores = machine, rates, cores
         self._known: dict[Key, _Planned] = {}
 
@@ -82,7 +82,7 @@ class _Planned:
         self._drafts = Drafts(schedule, spec, root, in_place)
         self._cores = [host.core(rank) for rank in range(schedule.nranks)]
         self._between = host.between(self._cores)
-        self._passes: dict[int, tuple[Draft, Passes]] = {}
+        self._passes: dict[int, tuple[NodePrograms, Passes]] = {}
 
     def seconds(self, elements: int, itemsize: int) -> float:
         """Seconds where a part has so many elements."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectives.execution.shm.flow import ENTRY, STAGE, Flow, Work
+from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 
 __all__ = ["Touch", "Touched", "in_order", "touched"]
@@ -45,7 +45,7 @@ class _Line(NamedTuple):
 _NOBODY = _Line(frozenset(), -1)
 
 
-def in_order(found: Flow) -> list[tuple[int, int, Work]]:
+def in_order(found: DependenceGraph) -> list[tuple[int, int, Work]]:
     """All passes in an order in which one could do them: (rank, number, pass)."""
     done = [0] * len(found.works)
     order: list[tuple[int, int, Work]] = []
@@ -60,7 +60,7 @@ def in_order(found: Flow) -> list[tuple[int, int, Work]]:
     return order
 
 
-def touched(found: Flow, cores: Sequence[int]) -> Touched:
+def touched(found: DependenceGraph, cores: Sequence[int]) -> Touched:
     """The touches of all passes; ``cores[r]``: the core of rank r."""
     order = in_order(found)
     lines: dict[Place, _Line] = {}

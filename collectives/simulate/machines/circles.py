@@ -13,7 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, blocks, together
+from collectives.simulate.machines.routes import (
+    NO_LINK,
+    Ids,
+    Numbers,
+    RoutingTable,
+    blocks,
+    together,
+)
 
 __all__ = ["Circle", "Circles"]
 
@@ -136,7 +143,7 @@ class Circles:
         """See `Ways`."""
         counts = self._counts(values)
         if counts is None:
-            return Table(self.table(), self.nlinks).total(values)
+            return RoutingTable(self.table(), self.nlinks).total(values)
         found = np.zeros(len(self))
         for value, count in counts:
             found += value * count
@@ -146,7 +153,7 @@ class Circles:
         """See `Ways`."""
         counts = self._counts(values)
         if counts is None:
-            return Table(self.table(), self.nlinks).least(values)
+            return RoutingTable(self.table(), self.nlinks).least(values)
         found = np.full(len(self), np.finfo(float).max)
         for value, count in counts:
             found[count > 0] = value

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.simulate.machines.ways import NO_LINK, Ids, Numbers, Table, Ways
+from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers, RankRoutes, RoutingTable
 from collectives.simulate.machines.weights import NONE, Weights
 
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 Times = NDArray[np.float64]
 # (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
 # `Machine.routes`), or what knows them without a table.
-Router = Callable[[Numbers, Numbers], Ids | Ways]
+Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
 class Sized(NamedTuple):
@@ -122,7 +122,7 @@ class Machine:
 
         return replace(self, gamma=gamma, sized=fixed if known else None)
 
-    def ways(self, src: Numbers, dst: Numbers) -> Ways:
+    def ways(self, src: Numbers, dst: Numbers) -> RankRoutes:
         """The links that messages take. Raises Unsupported for a rank that has no place."""
         top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
         if top >= self.nranks:
@@ -130,7 +130,7 @@ class Machine:
                 f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
             )
         found = self.router(src.astype(np.int64), dst.astype(np.int64))
-        return Table(found, len(self.links)) if isinstance(found, np.ndarray) else found
+        return RoutingTable(found, len(self.links)) if isinstance(found, np.ndarray) else found
 
     def routes(self, src: Numbers, dst: Numbers) -> Ids:
         """The links that messages take: shape (messages, most hops), NO_LINK where a way is shorter.

@@ -15,7 +15,7 @@ from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 
-__all__ = ["Ceiling", "Least", "least", "probe"]
+__all__ = ["Least", "Roofline", "least", "probe"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Least:
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class Roofline:
     """Bytes per second of all ranks together, each the best of cached and streaming stores.
 
     ``copy`` and ``update`` count a byte that is read and written once: from one buffer to
@@ -70,7 +70,7 @@ Sweep = Callable[[str, bool], "list[float]"]
 """``sweep(kind, stream)``: seconds of this rank for each of a few sweeps."""
 
 
-def probe(sweep: Sweep, world: World, nbytes: int) -> Ceiling:
+def probe(sweep: Sweep, world: World, nbytes: int) -> Roofline:
     """Rates from sweeps over ``nbytes`` on every rank; medians, as of what is compared with them.
 
     Sweeps that took more than twice the least are left out: something else had the core. All ranks
@@ -82,7 +82,7 @@ def probe(sweep: Sweep, world: World, nbytes: int) -> Ceiling:
         calm = [times[times <= 2 * times.min()] for times in slowest]
         return world.size * nbytes / min(float(np.median(times)) for times in calm)
 
-    return Ceiling(
+    return Roofline(
         best("read", False),
         best("write", False, True),
         best("copy", False, True),

@@ -10,7 +10,7 @@ import numpy as np
 from busbar.errors import ProbeError
 from topology.model.graph import Hop
 from topology.model.topology import Level, Topology
-from topology.placement.alike import codes
+from topology.placement.signature import codes
 
 #: Answers of P2P queries that say nothing against it: allowed, and unknown.
 _P2P_FINE = frozenset({"OK", "U"})
@@ -24,7 +24,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
-class Way:
+class GpuRoute:
     """The way between two GPUs, both directions alike.
 
     ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing connects
@@ -63,7 +63,7 @@ class Way:
         return any(hop.assumed for hop in narrow)
 
 
-class Ways:
+class GpuRoutes:
     """The ways between some GPUs of a topology, by their positions in ``ids``.
 
     ``rank[i][j]`` numbers the classes of ways, 0 the best; ``classes`` holds one way of each. The
@@ -74,7 +74,7 @@ class Ways:
         self.topology = topology
         self.ids = tuple(ids)
         size = len(self.ids)
-        self._ways: dict[tuple[int, int], Way] = {}
+        self._ways: dict[tuple[int, int], GpuRoute] = {}
         upper = np.triu_indices(size, 1)
         kinds = codes(topology, self.ids)[upper]
         _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
@@ -90,7 +90,7 @@ class Ways:
         table[upper] = np.array([number[way.key] for way in found], np.int64)[kind.ravel()]
         self.rank: list[list[int]] = (table + table.T).tolist()
 
-    def between(self, i: int, j: int) -> Way:
+    def between(self, i: int, j: int) -> GpuRoute:
         """The way between two positions, whichever comes first."""
         pair = (min(i, j), max(i, j))
         if pair not in self._ways:
@@ -108,14 +108,14 @@ class Ways:
         return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
 
 
-def _way(topology: Topology, a: str, b: str) -> Way:
+def _way(topology: Topology, a: str, b: str) -> GpuRoute:
     relation = topology.relation(a, b)
     try:
         hops = topology.route(a, b)
     except ProbeError:
-        return Way("?", 0.0, None, 0, True, ())
+        return GpuRoute("?", 0.0, None, 0, True, ())
     said = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
-    return Way(
+    return GpuRoute(
         relation.text,
         min(hop.bandwidth for hop in hops),
         relation.level,

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
 from collectives.execution.gpu.array import DeviceArray
-from collectives.execution.gpu.device import Device
+from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.ipc.kernels import Kernels
+from collectives.execution.ipc.kernels import PassKernels
 from collectives.execution.ipc.table import STATUS, WORD
-from collectives.execution.shm.flow import Work
+from collectives.execution.shm.dependences import Work
 from collectives.execution.world import World
 
-__all__ = ["EXECUTORS", "Call", "Watch", "WatchedLane", "program", "steps"]
+__all__ = ["EXECUTORS", "Call", "PeerWatch", "WatchedLane", "program", "steps"]
 
 EXECUTORS = ("program", "steps", "engine")
 # Seconds between two looks at the other ranks' processes.
@@ -36,14 +36,14 @@ _LEFT, _LATE, _FAILED = 2, 3, 4  # plan.cuh's Reason
 Call = Callable[[], object]
 
 
-def program(kernels: Kernels, plan: DeviceArray, nteams: int) -> list[Call]:
+def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
     """One launch; ``plan`` is the table in device memory."""
     args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
     return [lambda: kernels.program((nteams,), (kernels.threads,), args)]
 
 
 def steps(
-    kernels: Kernels,
+    kernels: PassKernels,
     plan: DeviceArray,
     works: Sequence[Work],
     grid: int,
@@ -100,7 +100,7 @@ class _Process:
             self._fd = -1
 
 
-class Watch:
+class PeerWatch:
     """What the executor tells the host and hears from it, and the processes behind other ranks.
 
     ``status``: the pinned words of plan.cuh's Status, all 0. Ranks that are threads of this process
@@ -157,7 +157,7 @@ class Watch:
 class WatchedLane(Lane):
     """A lane whose work may have ended because another rank was lost."""
 
-    def __init__(self, device: Device, world: World, watch: Watch, deadline: float) -> None:
+    def __init__(self, device: GpuDevice, world: World, watch: PeerWatch, deadline: float) -> None:
         self._watched = watch
         # The executor's own deadline ends a wait first, and it knows whom it was for.
         super().__init__(device, world, check=watch.look, give_up=watch.stop, deadline=2 * deadline)

@@ -16,8 +16,8 @@ from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
-from reports.analysis.culprit import Findings, culprits
 from reports.analysis.quality import checklist
+from reports.analysis.stragglers import Findings, culprits
 from reports.records.rows import Row, Run
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 

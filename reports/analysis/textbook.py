@@ -20,7 +20,7 @@ from collectives.schedule.cost import cost
 from reports.analysis.growth import Growth, Verdict, grown, verdict
 from reports.records.rows import Row
 
-__all__ = ["ALGORITHMS", "FORMULAS", "VOLUMES", "Cell", "Comparison", "Predict", "compare"]
+__all__ = ["ALGORITHMS", "FORMULAS", "VOLUMES", "LawComparison", "LawTiming", "Predict", "compare"]
 
 ALGORITHMS = ("ps", "ring", "sharded_ps")
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
@@ -36,7 +36,7 @@ Measured = Mapping[tuple[str, int, int], Sequence[Row]]
 
 
 @dataclass(frozen=True)
-class Cell:
+class LawTiming:
     """One algorithm, rank count and size; seconds, None where unknown. ``low``, ``high``: 95 %.
 
     ``volume``: bytes through the busiest port in units of n by the textbook, ``counted`` by the
@@ -63,20 +63,20 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LawComparison:
     """All cells; how each algorithm's time grows with P at each size; the verdict on the law.
 
     ``verdict`` is None where nothing was measured; ``notes``: what was left out.
     """
 
-    cells: tuple[Cell, ...]
+    cells: tuple[LawTiming, ...]
     growths: tuple[Growth, ...] = ()
     verdict: Verdict | None = None
     notes: tuple[str, ...] = ()
 
     def of(
         self, algorithm: str, *, ranks: int | None = None, size: int | None = None
-    ) -> list[Cell]:
+    ) -> list[LawTiming]:
         """Cells of an algorithm, of one rank count or size if given, by ranks and size."""
         return sorted(
             (
@@ -87,7 +87,7 @@ class Comparison:
             key=lambda c: (c.ranks, c.size),
         )
 
-    def growth(self, cell: Cell) -> tuple[float | None, float | None]:
+    def growth(self, cell: LawTiming) -> tuple[float | None, float | None]:
         """How many times the time of the fewest ranks at this size it takes: measured, by volume."""
         first = self.of(cell.algorithm, size=cell.size)[0]
         by_volume = cell.volume / first.volume if first.volume else None
@@ -98,7 +98,7 @@ class Comparison:
 
 def compare(
     rows: Sequence[Row], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
-) -> Comparison:
+) -> LawComparison:
     """The comparison for what was measured (all-reduce by `ALGORITHMS`) and the ranks and sizes given.
 
     ``predict(algorithm, ranks, sizes)`` gives seconds. Where rows have both placements the one out of
@@ -129,9 +129,9 @@ def compare(
                 rates = (over_ranks.get((name, size)), over_sizes.get((name, p)))
                 lines = (volume * size / rate if rate else None for rate in rates)
                 times = _times(found) if found else (None, None, None)
-                cells.append(Cell(name, p, size, volume, counted, *times, time, *lines))
+                cells.append(LawTiming(name, p, size, volume, counted, *times, time, *lines))
     growths = _growths(measured)
-    return Comparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
+    return LawComparison(tuple(cells), growths, _verdict(growths, measured), tuple(notes))
 
 
 def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from reports.statistics.inference import holm, midranks, student_p
 
-__all__ = ["LEAST", "Alarm", "Cut", "alarms", "cuts"]
+__all__ = ["LEAST", "Alarm", "ChangePoint", "alarms", "cuts"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -37,7 +37,7 @@ _SIGNIFICANT_ALARM = 0.01
 
 
 @dataclass(frozen=True)
-class Cut:
+class ChangePoint:
     """A change: ``at`` is the first place in the series after it; ``p`` is corrected for all series.
 
     ``ratio``: the median from there to the next cut over the median since the cut before.
@@ -60,7 +60,7 @@ class _Segment:
 
 def cuts(
     series: Sequence[Sequence[tuple[int, float]]], noise: float = 0.01, seed: int = 0
-) -> list[list[Cut]]:
+) -> list[list[ChangePoint]]:
     """The changes of each series, in order.
 
     A series is (number of the run, positive value) in the order of the runs; it may lack runs.
@@ -92,12 +92,14 @@ def _halves(s: _Segment, at: int) -> list[_Segment]:
     ]
 
 
-def _with_ratios(series: Sequence[tuple[int, float]], found: list[tuple[int, float]]) -> list[Cut]:
+def _with_ratios(
+    series: Sequence[tuple[int, float]], found: list[tuple[int, float]]
+) -> list[ChangePoint]:
     values = [v for _, v in series]
     ends = [0, *(at for at, _ in found), len(values)]
     medians = [float(np.median(values[a:b])) for a, b in pairwise(ends) if b > a]
     return [
-        Cut(at, p, medians[n + 1] / medians[n] if medians[n] else float("inf"))
+        ChangePoint(at, p, medians[n + 1] / medians[n] if medians[n] else float("inf"))
         for n, (at, p) in enumerate(found)
     ]
 
@@ -153,7 +155,7 @@ class Alarm:
 
 def alarms(
     series: Sequence[Sequence[tuple[int, float]]],
-    known: Sequence[Sequence[Cut]],
+    known: Sequence[Sequence[ChangePoint]],
     noise: float = 0.01,
 ) -> list[Alarm]:
     """Series whose last values, one to five, are out of the ordinary since the last cut.

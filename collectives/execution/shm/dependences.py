@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from collectives.execution.shm.tasks import Place, Task
 
-__all__ = ["ENTRY", "STAGE", "Flow", "Work", "flow", "mark_cold"]
+__all__ = ["ENTRY", "STAGE", "DependenceGraph", "Work", "dependence_graph", "mark_cold"]
 
 STAGE = -1
 """The segment number of a rank's private staging; a place's start is its slot then."""
@@ -61,7 +61,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Flow:
+class DependenceGraph:
     """Every rank's work in order, whom each waits for before it leaves, and staging slots.
 
     ``aligned``: every pass covers equal pieces, element for element, so that the whole may be
@@ -84,7 +84,7 @@ class Flow:
         """The highest stage of any pass."""
         return max((work.stage for works in self.works for work in works), default=0)
 
-    def resized(self, size: Callable[[int], int]) -> Flow:
+    def resized(self, size: Callable[[int], int]) -> DependenceGraph:
         """The same with passes of other sizes, where they begin now."""
         other = {id(w): replace(w, size=size(w.size)) for w in self.order}
         works = tuple(tuple(other[id(w)] for w in mine) for mine in self.works)
@@ -259,7 +259,7 @@ def mark_cold(works: Sequence[Work]) -> None:
         work.cold = {t for t in private if touched[t] == 1}
 
 
-def flow(tasks: Sequence[Task], nranks: int) -> Flow:
+def dependence_graph(tasks: Sequence[Task], nranks: int) -> DependenceGraph:
     """The work of every rank, in order, with its waits."""
     pieces, edges, aligned = _cut(list(tasks))
     entries, slots = _works(pieces, nranks)
@@ -279,7 +279,7 @@ def flow(tasks: Sequence[Task], nranks: int) -> Flow:
             work.published = (rank, number) in waited
     if not any(slots):  # what is put aside in one window must be gone before the next
         _set_stages(works, nranks)
-    return Flow(ranks, exits, tuple(slots), aligned, tuple(works))
+    return DependenceGraph(ranks, exits, tuple(slots), aligned, tuple(works))
 
 
 def _set_stages(works: list[Work], nranks: int) -> None:

@@ -1,4 +1,4 @@
-"""The figure of `reports.analysis.model`: time over ranks, and time over sizes."""
+"""The figure of `reports.analysis.textbook`: time over ranks, and time over sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from busbar.errors import MissingLibrary
-from reports.analysis.model import ALGORITHMS, FORMULAS, Cell, Comparison
+from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
 from reports.records.shown import size_text
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _WIDTHS = {"ps": 1.2, "ring": 2.6, "sharded_ps": 1.2}
 _NAMES = {"ps": "parameter server", "ring": "ring", "sharded_ps": "sharded server"}
 
 
-def picture(comparison: Comparison, form: str) -> bytes:
+def picture(comparison: LawComparison, form: str) -> bytes:
     """PNG or SVG: left the largest size over P, right the most ranks over n.
 
     Raises MissingLibrary without matplotlib.
@@ -67,15 +67,15 @@ def picture(comparison: Comparison, form: str) -> bytes:
 class _Along(NamedTuple):
     """What a panel's curves go along, and the textbook's time at the rate of such a curve."""
 
-    x: Callable[[Cell], float]
-    textbook: Callable[[Cell], float | None]
+    x: Callable[[LawTiming], float]
+    textbook: Callable[[LawTiming], float | None]
 
 
 _RANKS = _Along(lambda c: c.ranks, lambda c: c.over_ranks)
 _SIZES = _Along(lambda c: c.size, lambda c: c.over_sizes)
 
 
-def _lines(axes: Axes, curves: Sequence[Sequence[Cell]], along: _Along) -> None:
+def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], along: _Along) -> None:
     for cells in curves:
         _measured(axes, cells, along)
         for style, label, points in _modelled(cells, along):
@@ -88,7 +88,7 @@ _Curve = tuple[str, str, list[tuple[float, float]]]
 """A line's style, what it is, and its points (x, ms)."""
 
 
-def _modelled(cells: Sequence[Cell], along: _Along) -> Iterator[_Curve]:
+def _modelled(cells: Sequence[LawTiming], along: _Along) -> Iterator[_Curve]:
     predicted = [(along.x(c), 1e3 * c.predicted) for c in cells if c.predicted]
     if predicted:
         yield ":", "predicted", predicted
@@ -100,7 +100,7 @@ def _modelled(cells: Sequence[Cell], along: _Along) -> Iterator[_Curve]:
         yield "--", f"{FORMULAS[first.algorithm]} at {rate:.3g} GB/s", points
 
 
-def _measured(axes: Axes, cells: Sequence[Cell], along: _Along) -> None:
+def _measured(axes: Axes, cells: Sequence[LawTiming], along: _Along) -> None:
     known = [(c, c.measured) for c in cells if c.measured]
     if not known:
         return

@@ -1,6 +1,6 @@
 """What the memory of this run's host allows at the most, probed beside the rows that it judges.
 
-Transports that can tell have a ``ceiling`` (shm has); the definition is docs/measuring-limit.md.
+Transports that can tell have a ``roofline`` (shm has); the definition is docs/measuring-limit.md.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Protocol, cast
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.shm.ceiling import Ceiling, least
+from collectives.execution.shm.roofline import Roofline, least
 from collectives.execution.transport import Array
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 
-__all__ = ["Ceilings"]
+__all__ = ["Rooflines"]
 
 # Below this much a collective's time is that of signals between ranks, and not of bytes.
 LEAST_BYTES = 64 << 10
@@ -31,23 +31,23 @@ MORE_SWEEPS, MORE_BUDGET = 100, 0.1
 class Probes(Protocol):
     """A transport that can measure its memory."""
 
-    def ceiling(self, source: Array, target: Array, n: int = SWEEPS) -> Ceiling:
+    def roofline(self, source: Array, target: Array, n: int = SWEEPS) -> Roofline:
         """Rates from n sweeps of each kind over both buffers; ``target`` loses its content."""
         ...
 
 
-class Ceilings:
+class Rooflines:
     """Probes each size and placement once; every method is called by all ranks alike.
 
-    ``transport``: whatever carries the rows; without a ``ceiling`` there is no limit. ``wanted``:
+    ``transport``: whatever carries the rows; without a ``roofline`` there is no limit. ``wanted``:
     whether to probe at all. ``why``: why there is none although the transport has one.
     """
 
     def __init__(self, world: World, transport: object, wanted: bool = True) -> None:
-        able = wanted and hasattr(transport, "ceiling")
+        able = wanted and hasattr(transport, "roofline")
         self._world = world
         self._transport = cast(Probes, transport) if able else None
-        self._known: dict[tuple[int, bool], Ceiling] = {}
+        self._known: dict[tuple[int, bool], Roofline] = {}
         self.why = ""
 
     def limit(
@@ -79,14 +79,14 @@ class Ceilings:
                 return None
         return self._known[key].seconds(needed)
 
-    def _probed(self, source: Array, target: Array) -> Ceiling:
+    def _probed(self, source: Array, target: Array) -> Roofline:
         """As many sweeps as the budgets allow, by the time that one of each kind takes."""
         assert self._transport is not None
         start = time.perf_counter()
-        found = self._transport.ceiling(source, target, 1)
+        found = self._transport.roofline(source, target, 1)
         spent = self._world.combine(np.array([time.perf_counter() - start]), "max")[0]
         n = max(min(SWEEPS, int(BUDGET / spent)), min(MORE_SWEEPS, int(MORE_BUDGET / spent)))
-        return self._transport.ceiling(source, target, n) if n > 1 else found
+        return self._transport.roofline(source, target, n) if n > 1 else found
 
 
 def _raw(source: Array, target: Array) -> tuple[Array, Array]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from collectives.model.shm.draft import Draft
+from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between, Rates
 
 __all__ = ["letters"]
 
 
-def letters(draft: Draft, scale: float, cores: Sequence[int], between: Between) -> float:
+def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Between) -> float:
     """Seconds of a firing, of programs whose elements count ``scale`` bytes each."""
     mail = [_mail(steps) * scale for steps in draft.programs]
     now = [0.0] * draft.nranks

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from busbar.errors import ReportError
-from collectives.model.costs import Costs, Link
+from collectives.model.costs import Costs, LinkCosts
 from collectives.model.fitfile import Fit, digest, dump
 from collectives.model.machine import one_class
 from collectives.model.predict import Priced, seconds
 from collectives.schedule.catalogue import draft, spec
-from reports.analysis.accuracy import ALL, Point, as_markdown, errors, pooled, table
-from reports.analysis.model import VOLUMES, compare
+from reports.analysis.accuracy import ALL, AccuracyPoint, as_markdown, errors, pooled, table
 from reports.analysis.predicted import predict, predictions
+from reports.analysis.textbook import VOLUMES, compare
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse, read
 from reports.records.record import Result, Sample
 
-LINK = Link.assumed(2e-6, 1e-10, "by hand", 5e-11)
+LINK = LinkCosts.assumed(2e-6, 1e-10, "by hand", 5e-11)
 COSTS = Costs({"node": LINK}, 1e-6, 4, False, "mpi")
 FIT = Fit((COSTS,))
 SIZES = [1 << k for k in range(10, 25, 2)]
@@ -83,7 +83,8 @@ def test_errors_are_by_algorithm_and_decade(tmp_path: Path) -> None:
         )
     ).rows
     points = [
-        Point(r, r.time_s or 0, p or 0) for r, p in zip(rows, predictions(rows, FIT), strict=True)
+        AccuracyPoint(r, r.time_s or 0, p or 0)
+        for r, p in zip(rows, predictions(rows, FIT), strict=True)
     ]
     found = errors(points)
     decade = found["ring", "1e3"]

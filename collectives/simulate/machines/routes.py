@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_LINK", "Ids", "Numbers", "Table", "Ways", "blocks", "together"]
+__all__ = ["NO_LINK", "Ids", "Numbers", "RankRoutes", "RoutingTable", "blocks", "together"]
 
 Numbers = NDArray[np.int64]
 Ids = NDArray[np.int32]
@@ -23,7 +23,7 @@ NO_LINK = -1
 _BLOCK = 1 << 16
 
 
-class Ways(Protocol):
+class RankRoutes(Protocol):
     """The ways of messages over links that are numbered from 0 to ``nlinks``."""
 
     @property
@@ -75,7 +75,7 @@ class Ways(Protocol):
         """Of every link the sum of its messages' values, modulo 2⁶⁴."""
         ...
 
-    def kept(self, number: Ids, nlinks: int) -> Ways:
+    def kept(self, number: Ids, nlinks: int) -> RankRoutes:
         """With links by new numbers; those that have none (−1) are left out."""
         ...
 
@@ -95,8 +95,8 @@ def together(links: Ids) -> Ids:
 
 
 @dataclass(frozen=True)
-class Table:
-    """Ways as `Ways.table` gives them."""
+class RoutingTable:
+    """Ways as `RankRoutes.table` gives them."""
 
     links: Ids
     nlinks: int
@@ -106,25 +106,25 @@ class Table:
 
     @property
     def work(self) -> int:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         return self.links.size
 
     @property
     def cells(self) -> int:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         return self.links.size
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         found: Ids = self.links[rows]
         return found
 
     def total(self, values: Amounts) -> Amounts:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         return self._each(np.append(values, 0.0), lambda found: found.sum(axis=1))
 
     def hashes(self, values: Hashes) -> Hashes:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         seen = np.append(values, np.uint64(0))
         found = np.empty(len(self), np.uint64)
         for block in blocks(len(self)):
@@ -132,7 +132,7 @@ class Table:
         return found
 
     def least(self, values: Amounts) -> Amounts:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         most = np.finfo(float).max
         return self._each(np.append(values, most), lambda found: found.min(axis=1, initial=most))
 
@@ -144,7 +144,7 @@ class Table:
         return found
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         links, found = self.links[part], np.zeros(self.nlinks + 1)
         for block in blocks(len(links)):
             index = links[block].ravel().astype(np.int64) + 1
@@ -153,19 +153,19 @@ class Table:
         return found[1:]
 
     def gather(self, values: Hashes) -> Hashes:
-        """See `Ways`."""
+        """See `RankRoutes`."""
         found = np.zeros(self.nlinks + 1, np.uint64)
         for block in blocks(len(self)):
             part = self.links[block]
             np.add.at(found, part.ravel(), np.repeat(values[block], part.shape[1]))
         return found[:-1]
 
-    def kept(self, number: Ids, nlinks: int) -> Table:
-        """See `Ways`."""
+    def kept(self, number: Ids, nlinks: int) -> RoutingTable:
+        """See `RankRoutes`."""
         number = np.append(number, np.int32(NO_LINK))
         parts = [together(number[self.links[block]]) for block in blocks(len(self))]
         width = max((part.shape[1] for part in parts), default=0)
         found = np.full((len(self), width), NO_LINK, np.int32)
         for block, part in zip(blocks(len(self)), parts, strict=True):
             found[block, : part.shape[1]] = part
-        return Table(found, nlinks)
+        return RoutingTable(found, nlinks)

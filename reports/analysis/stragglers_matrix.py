@@ -17,7 +17,7 @@ import numpy as np
 
 from reports.statistics.inference import student_p
 
-__all__ = ["Cell", "Pairs", "Unit", "Worse", "units", "worse"]
+__all__ = ["Cell", "Pairs", "SlowUnit", "Worse", "units", "worse"]
 
 Pair = tuple[int, int]
 
@@ -57,7 +57,7 @@ class Pairs:
 
 
 @dataclass(frozen=True)
-class Unit:
+class SlowUnit:
     """Something that may be slow: ``kind`` is link, rank, sending, receiving, node or within.
 
     ``rank``: all pairs of an end (``ends`` has one); ``sending``, ``receiving``: one way only;
@@ -80,7 +80,7 @@ class Worse:
     ``of`` pairs are worse. ``p``: one-sided, Student's t, times the number of units tried.
     """
 
-    unit: Unit
+    unit: SlowUnit
     times: float
     low: float
     high: float
@@ -91,34 +91,37 @@ class Worse:
     p: float
 
 
-def units(pairs: Pairs) -> dict[frozenset[Pair], Unit]:
+def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
     """Every unit by the cells that it touches; of two with the same cells the smaller."""
-    found: dict[frozenset[Pair], Unit] = {}
+    found: dict[frozenset[Pair], SlowUnit] = {}
 
-    def add(unit: Unit, cells: Iterable[Pair]) -> None:
+    def add(unit: SlowUnit, cells: Iterable[Pair]) -> None:
         touched = frozenset(cells)
         if touched:
             found.setdefault(touched, unit)
 
     cells = list(pairs.cells)
     for pair in cells:
-        add(Unit("link", pair, one_way=pairs.directed), (pair,))
+        add(SlowUnit("link", pair, one_way=pairs.directed), (pair,))
     for a, b in combinations(range(len(pairs.ids)), 2):
-        add(Unit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in pairs.cells])
+        add(SlowUnit("link", (a, b)), [c for c in ((a, b), (b, a)) if c in pairs.cells])
     of_end: dict[int, list[Pair]] = {}
     for cell in cells:
         for end in cell:
             of_end.setdefault(end, []).append(cell)
     for end, own in of_end.items():
-        add(Unit("rank", (end,)), own)
+        add(SlowUnit("rank", (end,)), own)
         if pairs.directed:
-            add(Unit("sending", (end,)), [c for c in own if c[0] == end])
-            add(Unit("receiving", (end,)), [c for c in own if c[1] == end])
+            add(SlowUnit("sending", (end,)), [c for c in own if c[0] == end])
+            add(SlowUnit("receiving", (end,)), [c for c in own if c[1] == end])
     for node in dict.fromkeys(pairs.nodes):
         ends = tuple(e for e, n in enumerate(pairs.nodes) if n == node)
         inside = [sum(pairs.nodes[e] == node for e in c) for c in cells]
-        add(Unit("node", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 1])
-        add(Unit("within", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 2])
+        add(SlowUnit("node", ends, node), [c for c, k in zip(cells, inside, strict=True) if k == 1])
+        add(
+            SlowUnit("within", ends, node),
+            [c for c, k in zip(cells, inside, strict=True) if k == 2],
+        )
     return found
 
 
@@ -160,7 +163,7 @@ class _Scale:
         self._own = max(0.005, float(np.median(widths)) if widths else 0.0)
 
     def judge(
-        self, unit: Unit, cells: Sequence[Pair], tried: int, margin: float
+        self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
         """How much of what is amiss a unit explains, and by how much; None when it is not to blame."""
         own = np.array([self._at[c] for c in cells])

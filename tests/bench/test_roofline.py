@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.run import ceiling
-from bench.run.ceiling import LEAST_BYTES, MOST_BYTES, Ceilings
+from bench.run import roofline as roofline
+from bench.run.roofline import LEAST_BYTES, MOST_BYTES, Rooflines
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import run
-from collectives.execution.shm.ceiling import Ceiling
+from collectives.execution.shm.roofline import Roofline
 from collectives.execution.transport import Array
 from collectives.execution.world import World
 from collectives.schedule.catalogue import spec
@@ -24,7 +24,7 @@ from reports.tables.summary import summary
 from tests.conftest import Mpi, Run, on_threads, under
 
 RANKS = 3
-RATES = Ceiling(read=4.0, write=2.0, copy=1.0, update=8.0)
+RATES = Roofline(read=4.0, write=2.0, copy=1.0, update=8.0)
 
 
 class _Probed:
@@ -33,7 +33,7 @@ class _Probed:
     def __init__(self) -> None:
         self.asked: list[tuple[int, int, int]] = []
 
-    def ceiling(self, source: Array, target: Array, n: int = 5) -> Ceiling:
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
         self.asked.append((source.nbytes, target.nbytes, n))
         return RATES
 
@@ -43,13 +43,13 @@ def _limits(collective: str, *cases: tuple[int, bool]) -> tuple[list[list[float 
     what, probed = spec(collective), [_Probed() for _ in range(RANKS)]
 
     def body(world: World) -> list[float | None]:
-        ceilings = Ceilings(world, probed[world.rank])
+        rooflines = Rooflines(world, probed[world.rank])
         layout = Layout(what, RANKS, what.parts(RANKS))
         found = []
         for elements, in_place in cases:
             n = [layout.elements(world.rank, b, elements) for b in (Buffer.IN, Buffer.OUT)]
             buffers = [np.zeros(size, np.uint8) for size in n]
-            found.append(ceilings.limit(layout, elements, in_place, *buffers))
+            found.append(rooflines.limit(layout, elements, in_place, *buffers))
         return found
 
     return list(run(RANKS, body, deadline=30)), probed[0]
@@ -79,7 +79,7 @@ def test_small_sizes_have_no_limit() -> None:
 
 def test_the_larger_side_decides_what_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: from so many bytes on that all ranks together read, or write, there is a limit."""
-    monkeypatch.setattr(ceiling, "LEAST_BYTES", 1000 * RANKS)  # a broadcast reads a third of that
+    monkeypatch.setattr(roofline, "LEAST_BYTES", 1000 * RANKS)  # a broadcast reads a third of that
     everyone, _ = _limits("broadcast", (999, False), (1000, False))
     assert [one is None for one in everyone[0]] == [True, False]
 
@@ -94,7 +94,7 @@ def test_ranks_with_one_buffer_take_part() -> None:
 
 def test_a_probe_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: however large a row, the ranks together sweep so many bytes and no more."""
-    monkeypatch.setattr(ceiling, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(roofline, "MOST_BYTES", 1 << 16)
     _, probed = _limits("allreduce", (1 << 20, False))
     assert probed.asked[0][0] == (1 << 16) // RANKS // 8 * 8 < MOST_BYTES
 
@@ -108,28 +108,28 @@ def test_a_probe_keeps_to_its_time(
 ) -> None:
     """Rule: five sweeps where a second allows, and up to 100 where a tenth of one does."""
     clock = iter(3.0 + np.arange(100) * once * (1 - 1e-9))
-    monkeypatch.setattr(ceiling.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(roofline.time, "perf_counter", lambda: next(clock))
     probed = _Probed()
 
     def body(world: World) -> float | None:
         layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
         buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
-        return Ceilings(world, probed).limit(layout, 1 << 20, False, buffer, buffer)
+        return Rooflines(world, probed).limit(layout, 1 << 20, False, buffer, buffer)
 
     assert run(1, body, deadline=30)[0] is not None
     assert [n for _, _, n in probed.asked] == sweeps
 
 
-def _refused(_: Array, __: Array, n: int = 5) -> Ceiling:
-    raise Unsupported("no memory ceiling: the executor is numpy")
+def _refused(_: Array, __: Array, n: int = 5) -> Roofline:
+    raise Unsupported("no memory roofline: the executor is numpy")
 
 
-def _one(make: Callable[[World], Ceilings]) -> tuple[float | None, str]:
+def _one(make: Callable[[World], Rooflines]) -> tuple[float | None, str]:
     def body(world: World) -> tuple[float | None, str]:
-        ceilings = make(world)
+        rooflines = make(world)
         layout = Layout(spec("allreduce"), 1, spec("allreduce").parts(1))
         buffer = np.zeros(layout.elements(0, Buffer.OUT, 1 << 20), np.uint8)
-        return ceilings.limit(layout, 1 << 20, False, buffer, buffer), ceilings.why
+        return rooflines.limit(layout, 1 << 20, False, buffer, buffer), rooflines.why
 
     return run(1, body, deadline=30)[0]
 
@@ -137,12 +137,12 @@ def _one(make: Callable[[World], Ceilings]) -> tuple[float | None, str]:
 def test_no_limit_where_nobody_can_or_may_tell() -> None:
     """Rule: --limit none probes nothing; a transport that cannot says why, once."""
     able, unable = _Probed(), _Probed()
-    unable.ceiling = _refused  # type: ignore[method-assign]
-    assert _one(lambda world: Ceilings(world, able, wanted=False)) == (None, "") and not able.asked
-    assert _one(lambda world: Ceilings(world, object())) == (None, "")
-    assert _one(lambda world: Ceilings(world, unable)) == (
+    unable.roofline = _refused  # type: ignore[method-assign]
+    assert _one(lambda world: Rooflines(world, able, wanted=False)) == (None, "") and not able.asked
+    assert _one(lambda world: Rooflines(world, object())) == (None, "")
+    assert _one(lambda world: Rooflines(world, unable)) == (
         None,
-        "no memory ceiling: the executor is numpy",
+        "no memory roofline: the executor is numpy",
     )
 
 
@@ -173,7 +173,7 @@ def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Pat
         out = tmp_path / f"{limit}.jsonl"
         options = ["--limit", limit, "--out", str(out)]
         done = run(*under(mpich, 2, "-m", "bench.allreduce", *argv, *options))
-        if "no memory ceiling" in done.stderr:
+        if "no memory roofline" in done.stderr:
             pytest.skip("no native extension here")
         assert done.returncode == 0, done.stderr
         halves = [half for r in results(out.read_text()) for half in (r.out, r.in_place)]
@@ -184,7 +184,7 @@ def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Pat
 
 
 def test_other_transports_have_no_limit(tmp_path: Path) -> None:
-    """Rule: where the transport knows no ceiling, record and table say nothing of one."""
+    """Rule: where the transport knows no roofline, record and table say nothing of one."""
     out = tmp_path / "r.jsonl"
     status, text, _ = on_threads(
         "allreduce", *["--ranks", "2", "-b", "1M", "-e", "1M", "-n", "2", "--out", str(out)]

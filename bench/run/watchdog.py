@@ -22,7 +22,7 @@ from bench.launch.child import SOFTLY
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import World
 
-__all__ = ["SIGNALS", "Watch", "explain"]
+__all__ = ["SIGNALS", "Watchdog", "explain"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
@@ -65,7 +65,7 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
-class Watch:
+class Watchdog:
     """One a rank. ``end(reason, status)`` is called on rank 0, from the watching thread."""
 
     def __init__(

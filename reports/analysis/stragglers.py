@@ -1,6 +1,6 @@
 """Who is slow: a rank, a GPU, a node or a link, by ranks' own times and by measured matrices.
 
-The evidence is weighed in ``reports.analysis.culprit_ranks`` and ``reports.analysis.culprit_matrix``; this file names
+The evidence is weighed in ``reports.analysis.stragglers_ranks`` and ``reports.analysis.stragglers_matrix``; this file names
 what they found by where the ranks ran, and puts together what concerns the same thing. No I/O.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reports.analysis.culprit_matrix import MARGIN, Pairs, Worse, worse
-from reports.analysis.culprit_ranks import Accused, How, Observation, accused, delay, observe
+from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
+from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
 from reports.records.rows import Row, listed
 from reports.records.shown import chance, rate, seconds, size_text
 
