@@ -235,3 +235,13 @@ def test_importing_the_rooms_loads_nothing_optional() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=HOME
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_no_class_has_two_homes() -> None:
+    """Rule: one noun per idea: a public class's name stands in one module of ours."""
+    homes: dict[str, set[str]] = {}
+    for module, path in _modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(module)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}

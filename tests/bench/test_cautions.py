@@ -24,7 +24,7 @@ def _times(monkeypatch: pytest.MonkeyPatch, rows: list[np.ndarray]) -> None:
         times = tuple(rows[turn % len(rows)].tolist())
         return Timed(times, len(times), "iterations")
 
-    monkeypatch.setattr(bench.rows, "measure", measured)
+    monkeypatch.setattr(bench.run.rows, "measure", measured)
 
 
 def test_a_steady_run_is_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:

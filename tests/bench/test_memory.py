@@ -167,7 +167,7 @@ def test_mappings_of_others_count_in_an_address_space_alone() -> None:
 def test_groups_beside_each_other_have_a_part_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: with --split a group takes its part of what was free, not what it finds first."""
     node = Pool("node 0", "on node 0", 1000)
-    monkeypatch.setattr(bench.memory, "pools", lambda node_: [node])
+    monkeypatch.setattr(bench.run.memory, "pools", lambda node_: [node])
 
     def body(world: InprocWorld) -> Lack | None:
         return Room(world, None, 0.25).lack(Need(110))
@@ -289,7 +289,7 @@ def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
     """
     node = _Node(half_mib * 512 * KIB)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.memory, "pools", node.pools)
+        patch.setattr(bench.run.memory, "pools", node.pools)
         said = _sweep(node, rows)
         assert node.most <= node.total, "the run would have been killed"
         assert node.taken == 0
@@ -309,7 +309,7 @@ def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) 
     """Rule: what a library has been seen to take is planned for at the next size."""
     mib = 2**20
     node = Pool("node 0", "on node 0", 250 * mib)
-    monkeypatch.setattr(bench.memory, "pools", lambda _: [node])
+    monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
 
     class _Greedy(_Library):
         def __call__(self) -> None:

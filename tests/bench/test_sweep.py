@@ -186,8 +186,8 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
-    node = bench.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
-    monkeypatch.setattr(bench.memory, "pools", lambda _: [node])
+    node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
+    monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
     status, out, _ = on_threads(
         "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
     )
