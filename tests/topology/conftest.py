@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.once import once
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources import nvml, sysfs
@@ -28,24 +29,24 @@ def samples() -> Path:
 
 
 @pytest.fixture(scope="session")
-def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def nvml_library() -> Path:
     """The folder with the compiled libnvidia-ml.so.1."""
     if shutil.which(os.environ.get("CC", "cc")) is None:
         pytest.skip("no C compiler to build the mock of NVML with")
     pytest.importorskip("pynvml")
     pytest.importorskip("yaml")
-    return mock_nvml.compile_mock(tmp_path_factory.mktemp("nvml"))
+    return once("nvml", mock_nvml.compile_mock)
 
 
-@pytest.fixture(scope="module", params=mock_nvml.MACHINES)
-def machine(
-    request: pytest.FixtureRequest, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Loaded:
+@pytest.fixture(scope="session", params=mock_nvml.MACHINES)
+def machine(request: pytest.FixtureRequest, nvml_library: Path) -> Loaded:
     """A description and the map that NVML (and sysfs, where the description has it) gives of it."""
     described = mock_nvml.description(request.param)
-    topology = nvml.parse(
-        mock_nvml.snapshot(nvml_library, described, tmp_path_factory.mktemp("machine"))
-    )
+
+    def ask(to: Path) -> None:
+        (to / "said").write_text(mock_nvml.snapshot(nvml_library, described, to))
+
+    topology = nvml.parse((once(f"nvml-{request.param}", ask) / "said").read_text())
     if "sysfs" in described:
         topology = merge([topology, sysfs.parse(described["sysfs"])])
     return described, topology

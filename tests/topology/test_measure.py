@@ -232,6 +232,7 @@ def launch(ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.xdist_group("launcher")
 @pytest.mark.parametrize("options", [(), ("--isolated",)])
 def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> None:
     """Rule: three ranks give six directed cells of each quantity, once printed, and saved to be read."""
@@ -249,6 +250,7 @@ def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> No
         assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
 
 
+@pytest.mark.xdist_group("launcher")
 def test_bad_input_under_mpirun_is_one_line() -> None:
     """Rule: only rank 0 complains, everyone ends, the status is 2."""
     for options in (("--from", "no-such-file"), ("--bytes", "much")):

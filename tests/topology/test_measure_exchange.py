@@ -72,6 +72,7 @@ def test_absent_and_broken_providers_are_one_line(
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.xdist_group("launcher")
 @pytest.mark.usefixtures("ours")
 @pytest.mark.parametrize("options", [(), ("--isolated",)])
 def test_mpirun_fills_the_matrix_over_shm(
@@ -92,6 +93,7 @@ def test_mpirun_fills_the_matrix_over_shm(
         assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
 
 
+@pytest.mark.xdist_group("launcher")
 def test_unknown_transport_under_mpirun_is_one_line() -> None:
     """Rule: all ranks end with status 2, and only one of them says why."""
     done = launch(2, "--transport", "warp")
@@ -100,6 +102,7 @@ def test_unknown_transport_under_mpirun_is_one_line() -> None:
     assert done.stderr.count("--transport warp: no installed package provides it") == 1
 
 
+@pytest.mark.xdist_group("launcher")
 def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: when a transport fails on one rank half way, it is said and nobody waits for ever."""
     (tmp_path / "half_way.py").write_text(

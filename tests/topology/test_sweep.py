@@ -90,6 +90,7 @@ def test_values_that_are_no_times_are_left_out(value: object) -> None:
     assert swept(Topology(ranks, (), (pair,))) == []
 
 
+@pytest.mark.xdist_group("launcher")
 def test_mpirun_sweeps(tmp_path: Path) -> None:
     """Rule: under mpirun every pair has every quantity at every size, in as many blocks as said."""
     saved = tmp_path / "swept.json"
