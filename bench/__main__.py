@@ -1,6 +1,6 @@
 """``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one, ``all`` every one."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command")

@@ -1,6 +1,6 @@
 """Measure all-reduce: ``mpirun -n 16 python -m bench.allreduce``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "allreduce")

@@ -1,6 +1,6 @@
 """Measure alltoallv: ``mpirun -n 16 python -m bench.alltoallv``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "alltoallv")

@@ -1,6 +1,6 @@
 """Measure barrier: ``mpirun -n 16 python -m bench.barrier``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "barrier")

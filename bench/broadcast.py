@@ -1,6 +1,6 @@
 """Measure broadcast: ``mpirun -n 16 python -m bench.broadcast``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "broadcast")

@@ -1,6 +1,6 @@
 """Measure gather: ``mpirun -n 16 python -m bench.gather``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "gather")

@@ -1,6 +1,6 @@
 """Measure reduce_scatter: ``mpirun -n 16 python -m bench.reduce_scatter``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cli.main:command", "reduce_scatter")

@@ -1,6 +1,6 @@
 """Choose algorithms: ``python -m bench.tune --ranks 2,4 --transport mpi,shm -b 1K -e 16M``."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.tuning.cli:main")

@@ -1,1 +1,1 @@
-"""The ground floor: what every room needs once. Imports nothing of ours, but for `busbar.cli`."""
+"""The ground floor: what every room needs once. Imports nothing of ours; `busbar.cli` loads the rooms by name."""

@@ -1,8 +1,6 @@
 """``python -m busbar`` is ``busbar``."""
 
-import sys
-
-from busbar.cli import main
+from busbar.door import busbar
 
 if __name__ == "__main__":
-    sys.exit(main())
+    busbar()

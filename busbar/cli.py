@@ -6,7 +6,6 @@ opened. ``python -m`` goes to the same doors.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -35,9 +34,9 @@ DOORS: Mapping[str, Door] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Open the door that the first word names; gives the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(argv)
     if words and words[0] in DOORS:
         door = DOORS[words[0]]
         return serve(door.name, lambda: load(door.target)(words[1:]))

@@ -5,6 +5,8 @@ Whoever runs a command (`busbar.process`) says the message and ends with the sta
 
 from __future__ import annotations
 
+from busbar.status import BAD, MISSING, RANK_LOST
+
 __all__ = [
     "BusbarError",
     "MissingLibrary",
@@ -24,7 +26,7 @@ LONGEST = 1000
 class BusbarError(Exception):
     """Something a user can act on: the message names what, where and the remedy."""
 
-    exit_status = 2
+    exit_status: int = BAD
 
 
 class ScheduleError(BusbarError):
@@ -42,13 +44,13 @@ class ReportError(BusbarError):
 class Unavailable(BusbarError):
     """Something that is not on this machine: a library, a device, a launcher."""
 
-    exit_status = 3
+    exit_status = MISSING
 
 
 class RankFailure(BusbarError):
     """A rank failed, or did not arrive, while others waited for it."""
 
-    exit_status = 4
+    exit_status = RANK_LOST
 
 
 class MissingLibrary(Unavailable, ReportError):
@@ -62,7 +64,7 @@ class MissingLibrary(Unavailable, ReportError):
 class StoreError(ReportError):
     """A file cannot be written; the message names it and the reason."""
 
-    def __init__(self, message: str, exit_status: int = 2) -> None:
+    def __init__(self, message: str, exit_status: int = BAD) -> None:
         super().__init__(message)
         self.exit_status = exit_status
 

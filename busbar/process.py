@@ -1,7 +1,7 @@
 """How a command begins and ends as a process: its streams, an interrupt, its errors, its exit status.
 
 Standard output may be a terminal without UTF-8, a pipe whose reader leaves, a full disk, or closed.
-None of these is worth a traceback. Light, for an interrupt until this is loaded is Python's to tell.
+None of these is worth a traceback.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from busbar.errors import BusbarError
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 
-__all__ = ["OutputClosed", "OutputLost", "leave", "load", "output", "serve", "told"]
+__all__ = ["OutputClosed", "OutputLost", "load", "output", "serve", "told"]
 
 # What standard output says when nobody can take more of it.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -36,15 +36,6 @@ class OutputClosed(BusbarError):
 
 class OutputLost(BusbarError):
     """Standard output cannot be written: the disk that it goes to is full."""
-
-
-def leave(name: str, target: str, *words: str) -> NoReturn:
-    """Serve a command with this process's arguments behind ``words``, and leave.
-
-    ``target``: its function, as ``module:function``. The module is loaded here and not earlier, so
-    that whatever goes wrong while it loads ends in good order.
-    """
-    sys.exit(serve(name, lambda: int(load(target)([*words, *sys.argv[1:]]))))
 
 
 def load(target: str) -> Any:

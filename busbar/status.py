@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 __all__ = [
     "BAD",
     "CLOSED",
@@ -16,17 +14,17 @@ __all__ = [
     "TERMINATED",
 ]
 
-GOOD: Final = 0
-FOUND: Final = 1
-BAD: Final = 2
-MISSING: Final = 3
-RANK_LOST: Final = 4
+GOOD = 0
+FOUND = 1
+BAD = 2
+MISSING = 3
+RANK_LOST = 4
 # As a shell reports a process that a signal ended: 128 and the signal's number.
-INTERRUPTED: Final = 128 + 2
-CLOSED: Final = 128 + 13
-TERMINATED: Final = 128 + 15
+INTERRUPTED = 128 + 2
+CLOSED = 128 + 13
+TERMINATED = 128 + 15
 
-MEANING: Final = {
+MEANING = {
     GOOD: "all right",
     FOUND: "a result was wrong, a proof failed, a threshold was not kept, `check` has findings, or"
     " a result file could not be kept",

@@ -1,6 +1,6 @@
 """``python -m reports``; the command itself is in `reports.cli`."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("reports", "reports.cli:main")

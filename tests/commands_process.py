@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from busbar.cli import DOORS, main
-from busbar.process import leave
+from busbar.door import leave
 
 _PATIENCE_S = 60
 #: What commands load, loaded once.

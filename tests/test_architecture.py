@@ -198,8 +198,8 @@ def test_no_circle_of_modules(arrows: dict[str, set[str]]) -> None:
 
 
 def test_nobody_goes_out_by_the_front_door(arrows: dict[str, set[str]]) -> None:
-    """Rule: only what starts a process knows `busbar.cli`, which loads the doors of the rooms by name."""
-    assert {m for m, found in arrows.items() if "busbar.cli" in found} == {"busbar.__main__"}
+    """Rule: nobody knows `busbar.cli`; `busbar.door` loads it by name, and it the doors of the rooms."""
+    assert not {m for m, found in arrows.items() if "busbar.cli" in found}
 
 
 def _circle(arrows: Mapping[str, set[str]]) -> tuple[str, ...] | None:

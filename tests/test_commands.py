@@ -246,7 +246,7 @@ def test_a_process_of_its_own(tmp_path: Path) -> None:
 def test_the_console_script_is_busbar_cli() -> None:
     """Rule: an installation has `busbar`, and its doors are those of python -m."""
     project = (REPO / "pyproject.toml").read_text(encoding="utf-8")
-    assert '[project.scripts]\nbusbar = "busbar.cli:main"\n' in project
+    assert '[project.scripts]\nbusbar = "busbar.door:busbar"\n' in project
     for name, file in (
         ("topology", "topology/__main__.py"),
         ("collectives", "collectives/__main__.py"),

@@ -1,6 +1,6 @@
 """``python -m topology``; the command itself is in `topology.cli`."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("topology", "topology.cli:main")

@@ -1,6 +1,6 @@
 """``python -m bench.cluster``: run a command over hosts and links emulated on this machine."""
 
-from busbar.process import leave
+from busbar.door import leave
 
 if __name__ == "__main__":
     leave("busbar", "bench.cluster.main:main")

@@ -17,6 +17,7 @@ from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
 from busbar.printable import printable_lines
 from busbar.sizes import parse_size
+from busbar.status import BAD
 from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix
 from topology.measured.sweep import Samples
 from topology.model.merge import merge
@@ -107,7 +108,7 @@ def run(
         opened = _together(comm, lambda: _opener(comm, settings))
         exchange = _together(comm, opened)
     except _Elsewhere:
-        return 2
+        return BAD
     try:
         places = measure_mpi.places_of(comm)
         schedule = measure_mpi.schedule_of(places, settings)

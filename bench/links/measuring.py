@@ -126,10 +126,8 @@ def measure(
     comm.Reduce(table, whole, root=0)
     if rank != 0:
         return None
-    from mpi4py import MPI
-
     at_once = any(len(together) > 1 for together in schedule)
-    library = _library(MPI.Get_library_version())
+    library = _library(load_mpi().Get_library_version())
     return Measured(tuple(places), at_once, _cells(whole, schedule), library)
 
 

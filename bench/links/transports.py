@@ -6,14 +6,12 @@ Registered in pyproject.toml as entry points of the group ``busbar.exchanges``; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.swaps import STILL, messages, swaps
-from busbar.errors import BusbarError, ProbeError
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.world import World
@@ -83,9 +81,8 @@ class PlanExchange:
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
         world = self._world
-        with _said():
-            own, trips = self._timed(quantity, pairs, nbytes, repetitions)
-            everyone = world.gather(own)
+        own, trips = self._timed(quantity, pairs, nbytes, repetitions)
+        everyone = world.gather(own)
         for a, b in pairs:
             if a == world.rank:
                 ends = everyone if quantity == "first" else (everyone[a], everyone[b])
@@ -137,19 +134,10 @@ class PlanExchange:
 def shm() -> PlanExchange:
     """Ranks of one host through the memory that they share, under MPI; all ranks call this together.
 
-    Raises ProbeError where there is no MPI, ranks are on several hosts, or memory cannot be shared.
+    Raises Unavailable without an MPI, Unsupported where ranks are on several hosts, and what
+    `ShmTransport` raises.
     """
     from collectives.execution.mpi.world import MpiWorld
 
-    with _said():
-        world = MpiWorld()
-        return PlanExchange(world, ShmTransport(world))
-
-
-@contextmanager
-def _said() -> Iterator[None]:
-    """Our errors as the one error that ``topology`` knows."""
-    try:
-        yield
-    except BusbarError as error:
-        raise ProbeError("measure", str(error)) from None
+    world = MpiWorld()
+    return PlanExchange(world, ShmTransport(world))

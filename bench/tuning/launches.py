@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.launch.launch import run_of_its_own
 from bench.tuning import nccl, openmpi
 from busbar.errors import BusbarError, Unsupported
+from busbar.status import FOUND
 from collectives.schedule import catalogue
 
 __all__ = ["Launch", "LaunchFailed", "algorithms", "plan", "run"]
@@ -20,7 +21,7 @@ SEGMENTS = (4, 16)
 class LaunchFailed(BusbarError):
     """A measuring run ended with an error; the message is its last line."""
 
-    exit_status = 1
+    exit_status = FOUND
 
 
 class Interrupted(BusbarError):

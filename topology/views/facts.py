@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from busbar.sizes import human
 from topology.model.device import Device, Kind
 from topology.model.facts import Value
 from topology.model.map import Map
@@ -13,23 +14,15 @@ def _hertz(value: float) -> str:
     return f"{value / 1e9:.4g} GHz"
 
 
-def _bytes(value: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return ""
-
-
 def _rate(value: float) -> str:
     return f"{value / 1e9:.4g} GB/s"
 
 
 _UNITS: dict[str, Callable[[float], str]] = {
-    "memory": _bytes,
-    "memory_used": _bytes,
-    "bar1": _bytes,
-    "size": _bytes,
+    "memory": human,
+    "memory_used": human,
+    "bar1": human,
+    "size": human,
     "pcie_rate": _rate,
     "net_rate": _rate,
     "nvlink_rate": _rate,

@@ -1,0 +1,33 @@
+"""What a command loads first, and light: from here on an interrupt ends it without a traceback."""
+
+from __future__ import annotations
+
+import sys
+
+from busbar.status import INTERRUPTED
+
+TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+__all__ = ["busbar", "leave"]
+
+
+def leave(name: str, target: str, *words: str) -> NoReturn:
+    """Serve a command with this process's arguments behind ``words``, and leave.
+
+    ``name`` begins its errors. ``target``: its function, as ``module:function``, which is loaded here
+    and not earlier, so that whatever goes wrong meanwhile ends in good order.
+    """
+    try:
+        from busbar.process import load, serve
+
+        status = serve(name, lambda: int(load(target)([*words, *sys.argv[1:]])))
+    except KeyboardInterrupt:  # before `serve` could see to it, or after
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def busbar() -> NoReturn:
+    """The console script."""
+    leave("busbar", "busbar.cli:main")
