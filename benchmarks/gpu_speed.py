@@ -19,7 +19,7 @@ from collectives.execution.inproc.world import run
 from collectives.execution.ipc.kernels import PLAIN, Variant
 from collectives.execution.ipc.launch import EXECUTORS
 from collectives.execution.nccl.library import library_calls
-from collectives.execution.shm.roofline import least
+from collectives.execution.roofline import least
 from collectives.execution.transport import LibraryCall
 from collectives.execution.world import World
 from collectives.schedule.catalogue import build

@@ -19,8 +19,8 @@ import numpy as np
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
+from collectives.execution.roofline import least
 from collectives.execution.shm.affinity import BINDINGS, bind
-from collectives.execution.shm.roofline import least
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import Array, LibraryCall

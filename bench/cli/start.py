@@ -38,11 +38,8 @@ GPU_TRANSPORTS = ("nccl", "ipc")
 
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
     """The transports of a group: split from the whole's where it can be, else made again."""
-    divided = getattr(whole, "split", None)
-    if divided is None:
-        return _transports(cast("MpiWorld", inner), options)
-    one = divided(inner)
-    return one, one
+    one = whole.split(inner)
+    return _transports(cast("MpiWorld", inner), options) if one is None else (one, one)
 
 
 def threads(wanted: Sequence[Options]) -> int:
@@ -69,7 +66,7 @@ def threads(wanted: Sequence[Options]) -> int:
             made = _gpu(world, first, on_gpus)
             name = "threads of one process"
             if made is not None:
-                library = f"{_library(made[1])}, {name}"
+                library = f"{made[1].library_version}, {name}"
                 again = partial(_of_group, made[0], first)
                 return _run(world, made, library, wanted, mine, again)
 
@@ -84,11 +81,6 @@ def threads(wanted: Sequence[Options]) -> int:
     from collectives.execution.inproc.transport import InprocTransport
 
     return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
-
-
-def _library(baseline: Transport) -> str:
-    """What the baseline says of its library; MPI's is its world's."""
-    return str(getattr(baseline, "library_version", ""))
 
 
 def _said(world: World, error: BusbarError) -> int:
@@ -139,7 +131,7 @@ def mpi(wanted: Sequence[Options]) -> int:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
     try:
         both = _transports(world, first)
-        library = _library(both[1])
+        library = both[1].library_version
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
         return _run(world, both, library, wanted, True, again)
@@ -232,18 +224,15 @@ def _run(
 
 @contextmanager
 def _let_go(world: World, transport: Transport) -> Iterator[None]:
-    """At the end close a transport that can give up; after an error let it give up."""
-    give_up = getattr(transport, "give_up", None)
+    """At the end close a transport; after an error let it give up."""
     try:
         yield
     except BaseException:
-        if give_up is not None:
-            give_up()
+        transport.give_up()
         raise
-    if give_up is not None:
-        world.barrier()
-        transport.close()
-        world.barrier()  # in closing, ranks may write into each other's memory
+    world.barrier()
+    transport.close()
+    world.barrier()  # in closing, ranks may write into each other's memory
 
 
 def _groups(
@@ -277,10 +266,9 @@ def _session(
     group: Group | None = None,
 ) -> int:
     transport, baseline = both
-    has_library = baseline.name == "nccl" or (world.name == "mpi" and baseline.name != "ipc")
-    if hasattr(transport, "device_uuid"):
+    if transport.on_gpu:
         wanted = [on_gpus(options) for options in wanted]
-    missing = {} if has_library else {"library": "since threads of one process have none"}
+    missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1

@@ -135,7 +135,7 @@ class Inputs:
 
 def host(array: Any) -> Array:
     """A vector in host memory: itself, or a copy of a device's."""
-    copied: Array = array.host() if hasattr(array, "host") else array
+    copied: Array = array if isinstance(array, np.ndarray) else array.host()
     return copied
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from busbar.cpulist import listed, members
 from busbar.host import busbar_version, cores, cpu_model, hostname, revision
+from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.cores import Load, busiest
 
 __all__ = [
-    "OnGpu",
     "allowed",
     "describe",
     "load",
@@ -36,22 +36,7 @@ def allowed(env: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in sorted(env.items()) if k.startswith(_PREFIXES) or k in _NAMES}
 
 
-class OnGpu(Protocol):
-    """What a transport that moves GPU memory may say of itself; everything is optional.
-
-    ``device_uuid``: as NVML writes it (``GPU-…``). ``device_busid``: PCI address
-    (``0000:1b:00.0``). ``device_index``: its number in this process. ``device_name``: the product. ``facts``: what a record should say of the
-    transport, as JSON values: library versions, what was chosen.
-    """
-
-    device_uuid: str | None
-    device_busid: str | None
-    device_index: int | None
-    device_name: str | None
-    facts: Mapping[str, Any]
-
-
-def place(world: World, transport: object) -> dict[str, Any]:
+def place(world: World, transport: Transport) -> dict[str, Any]:
     """Where this rank is, as JSON values: process, host, cores, GPU; one rank a node says more."""
     first = list(world.nodes).index(world.nodes[world.rank]) == world.rank
     return {
@@ -59,19 +44,19 @@ def place(world: World, transport: object) -> dict[str, Any]:
         "host": hostname(),
         "cpu": cpu_model(),
         "cpus": listed(cores()),
-        "gpu": getattr(transport, "device_busid", None) or getattr(transport, "device_uuid", None),
-        "device": getattr(transport, "device_name", None),
-        "index": getattr(transport, "device_index", None),
+        "gpu": transport.device_busid or transport.device_uuid,
+        "device": transport.device_name,
+        "index": transport.device_index,
         "fingerprint": _fingerprint() if first else None,
     }
 
 
-def load(world: World, transport: object) -> Load | None:
+def load(world: World, transport: Transport) -> Load | None:
     """Ranks over cores where ranks are most crowded; all ranks call this together.
 
     None on GPUs, whose ranks wait for no core.
     """
-    if hasattr(transport, "device_uuid"):
+    if transport.on_gpu:
         return None
     cpus = world.gather(listed(cores()))
     return busiest(world.nodes, [members(one) or () for one in cpus])
@@ -110,16 +95,8 @@ def _driver(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
     return found[1] if found else None
 
 
-def _threads(world: World) -> str | None:
-    """The thread level that MPI gave, which decides what some libraries choose."""
-    mpi = getattr(world, "mpi", None)
-    names = ("single", "funneled", "serialized", "multiple")
-    levels = {getattr(mpi, f"THREAD_{name.upper()}", None): name for name in names}
-    return None if mpi is None else levels.get(mpi.Query_thread())
-
-
 def describe(
-    library: str, world: World, transport: object, places: Sequence[Mapping[str, Any]]
+    library: str, world: World, transport: Transport, places: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
 
@@ -133,7 +110,7 @@ def describe(
         "busbar": busbar_version(),
         "revision": revision(),
         "library": library,
-        "mpi_threads": _threads(world),
+        "mpi_threads": world.threads(),
         "python": platform.python_version(),
         "numpy": version("numpy"),
         "kernel": platform.release(),
@@ -149,8 +126,8 @@ def describe(
             "cpus": [p["cpus"] for p in places],
             "gpu": [p["gpu"] or "" for p in places],
         },
-        "executor": getattr(transport, "executor", None),
-        "transport": dict(getattr(transport, "facts", {})) or None,
+        "executor": transport.executor,
+        "transport": dict(transport.facts) or None,
         "variables": allowed(os.environ),
     }
     return {name: value for name, value in known.items() if value is not None}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.execution.transport import Action
 from collectives.execution.world import How, World
 from reports.statistics.order import relative_width
 
@@ -55,26 +56,12 @@ class Timed:
     fired: int = 0
 
 
-class Fires(Protocol):
-    """What is timed: a plan, or a library's call."""
-
-    def __call__(self) -> None:
-        """Carry the operation out once."""
-        ...
-
-
-def _by_itself(plan: Fires, n: int, loop: bool) -> list[float] | None:
-    """Times that the transport takes itself, without the interpreter; None where it cannot."""
-    times = getattr(plan, "times", None)
-    return None if times is None else cast("list[float] | None", times(n, loop))
-
-
 def _endless() -> float:
     return float("inf")
 
 
 def measure(
-    plan: Fires,
+    plan: Action,
     world: World,
     clock: Callable[[], float],
     rules: Timing,
@@ -118,7 +105,7 @@ def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[floa
 
 
 def _each(
-    plan: Fires,
+    plan: Action,
     world: World,
     clock: Callable[[], float],
     n: int,
@@ -127,7 +114,7 @@ def _each(
 ) -> NDArray[np.float64]:
     """Seconds of n iterations on this rank, each begun behind a barrier."""
     watcher.arrived(before)
-    own = _by_itself(plan, n, loop=False)
+    own = plan.times(n, loop=False)
     if own is not None:
         return np.asarray(own)
     fresh = np.empty(n)
@@ -161,7 +148,7 @@ def _onwards(times: list[float], spent: float, left: float, rules: Timing) -> tu
 
 
 def _loop(
-    plan: Fires,
+    plan: Action,
     world: World,
     clock: Callable[[], float],
     rules: Timing,
@@ -178,7 +165,7 @@ def _loop(
         n = int(world.broadcast(min(wanted, _room(left(), once))))
     watcher.arrived(0)
     world.barrier()
-    own = _by_itself(plan, n, loop=True)
+    own = plan.times(n, loop=True)
     start = clock()
     if own is None:
         for _ in range(n):

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
 __all__ = ["SHARE", "Lack", "MemoryGrowth", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
@@ -213,11 +214,11 @@ class Room:
     ranks, where others run beside them (``--split``).
     """
 
-    def __init__(self, world: World, transport: object, part: float = 1.0) -> None:
+    def __init__(self, world: World, transport: Transport, part: float = 1.0) -> None:
         self._world = world
-        self._gpu = getattr(transport, "room", None)
-        self.on_host = self._gpu is None
-        self.mapped = bool(getattr(transport, "shares_memory", False))
+        self._transport = transport
+        self.on_host = transport.room() is None
+        self.mapped = transport.shares_memory
         self._most: dict[str, int] = {}
         if part < 1:
             self._most = {p.key: int(p.free * part) for p in self._look() if not p.address}
@@ -225,10 +226,11 @@ class Room:
     def _look(self) -> list[Pool]:
         """What this rank sees now."""
         node = self._world.nodes[self._world.rank]
-        if self._gpu is None:
+        room = self._transport.room()
+        if room is None:
             found = pools(node)
         else:
-            name, free = self._gpu()
+            name, free = room
             found = [Pool(f"{name} of node {node}", f"on {name} of node {node}", free)]
         return [pool._replace(most=self._most.get(pool.key)) for pool in found]
 

@@ -6,13 +6,12 @@ Transports that can tell have a ``roofline`` (shm has); the definition is docs/m
 from __future__ import annotations
 
 import time
-from typing import Protocol, cast
 
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.execution.shm.roofline import Roofline, least
-from collectives.execution.transport import Array
+from collectives.execution.roofline import Roofline, least
+from collectives.execution.transport import Array, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 
@@ -28,25 +27,16 @@ SWEEPS, BUDGET = 5, 1.0
 MORE_SWEEPS, MORE_BUDGET = 100, 0.1
 
 
-class Probes(Protocol):
-    """A transport that can measure its memory."""
-
-    def roofline(self, source: Array, target: Array, n: int = SWEEPS) -> Roofline:
-        """Rates from n sweeps of each kind over both buffers; ``target`` loses its content."""
-        ...
-
-
 class Rooflines:
     """Probes each size and placement once; every method is called by all ranks alike.
 
-    ``transport``: whatever carries the rows; without a ``roofline`` there is no limit. ``wanted``:
+    ``transport``: whatever carries the rows; where it knows no roofline there is no limit. ``wanted``:
     whether to probe at all. ``why``: why there is none although the transport has one.
     """
 
-    def __init__(self, world: World, transport: object, wanted: bool = True) -> None:
-        able = wanted and hasattr(transport, "roofline")
+    def __init__(self, world: World, transport: Transport, wanted: bool = True) -> None:
         self._world = world
-        self._transport = cast(Probes, transport) if able else None
+        self._transport = transport if wanted else None
         self._known: dict[tuple[int, bool], Roofline] = {}
         self.why = ""
 
@@ -73,17 +63,22 @@ class Rooflines:
         key = nbytes, in_place
         if key not in self._known:
             try:
-                self._known[key] = self._probed(*(one[:nbytes] for one in pair))
+                found = self._probed(*(one[:nbytes] for one in pair))
             except Unsupported as error:
-                self._transport, self.why = None, str(error)
+                self.why, found = str(error), None
+            if found is None:
+                self._transport = None
                 return None
+            self._known[key] = found
         return self._known[key].seconds(needed)
 
-    def _probed(self, source: Array, target: Array) -> Roofline:
+    def _probed(self, source: Array, target: Array) -> Roofline | None:
         """As many sweeps as the budgets allow, by the time that one of each kind takes."""
         assert self._transport is not None
         start = time.perf_counter()
         found = self._transport.roofline(source, target, 1)
+        if found is None:
+            return None
         spent = self._world.combine(np.array([time.perf_counter() - start]), "max")[0]
         n = max(min(SWEEPS, int(BUDGET / spent)), min(MORE_SWEEPS, int(MORE_BUDGET / spent)))
         return self._transport.roofline(source, target, n) if n > 1 else found

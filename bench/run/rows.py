@@ -73,7 +73,6 @@ class Bench:
         self._arena = Arena(transport, world.rank)
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
-        self._trim = getattr(transport, "trim", lambda: None)
         #: Of the last sample, each rank's share of the time in which it was ready but had no core.
         self.core_waits: list[float] = []
 
@@ -143,15 +142,14 @@ class Bench:
         own = sum(of[rank] for of in sizes.values())
         if case.worksharing:
             return own
-        turns = getattr(self._baseline, "rotation", lambda nbytes: 0)
         vectors = self._vectors.get(case.spec.name, 0)
-        return own + beside(case.spec, sizes, rank, vectors) + int(turns(own))
+        return own + beside(case.spec, sizes, rank, vectors) + self._baseline.rotation(own)
 
     def _refusal(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> str:
         """Why the row does not fit beside what is still held for it; empty where it does."""
         held = self._arena.keep(sizes)
         need = self._need(case, layout, sizes, in_place)
-        self._trim()
+        self._transport.trim()
         self._world.barrier()  # what other ranks have let go of is free from here on
         mapped = self._room.mapped and (case.schedule is not None or case.worksharing)
         lack = self._room.lack(Need(need, held, mapped))
@@ -240,7 +238,7 @@ class Bench:
         if not self._check or (library and case.spec.unit is Unit.NOTHING):
             return None  # a library's barrier leaves nothing behind to compare
         rounds = library and case.op is not None and case.op.mean
-        ulps = getattr(self._baseline, "average_ulps", 0) if rounds else 0
+        ulps = self._baseline.average_ulps if rounds else 0
         return inputs.check(self._world.rank, target, ulps)
 
     def _record(

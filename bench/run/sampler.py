@@ -1,6 +1,6 @@
 """Clocks, power and energy of the GPUs while rows run, by a thread that looks now and then.
 
-A transport on a GPU names it as `bench.run.environment.OnGpu` says. Of the ranks that share a GPU the
+A transport of GPU memory names its GPU. Of the ranks that share a GPU the
 first one watches it. The thread looks only while a row runs, ten times a second; what it needs of
 the interpreter is some ten microseconds a look, and the rest of a look waits inside NVML.
 """
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bench.run.measure import Timed
 from busbar.errors import ProbeError
+from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Gauges:
     def __init__(
         self,
         world: World,
-        transport: object,
+        transport: Transport,
         *,
         energy: bool = False,
         rest: bool = True,
@@ -159,7 +160,7 @@ class Gauges:
         period: float | None = PERIOD,
     ) -> None:
         self._world, self._energy, self.why = world, energy, ""
-        ids = [getattr(transport, f"device_{name}", None) for name in ("busid", "uuid")]
+        ids = transport.device_busid, transport.device_uuid
         everyone = world.gather([world.nodes[world.rank], *ids])
         self.active = any(busid or uuid for _, busid, uuid in everyone)
         self._mine: Sampler | None = None

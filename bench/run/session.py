@@ -233,8 +233,7 @@ class Session:
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
         """What the transport says of the placement that it has just run: what a library chose."""
-        through = self._baseline if chosen.library else self._transport
-        return dict(getattr(through, "said", {}))
+        return dict((self._baseline if chosen.library else self._transport).said)
 
     def _waits(self) -> list[float]:
         """Each rank's share of waiting for a core in the last placement; empty where it is no news."""
@@ -272,7 +271,7 @@ class Session:
         found = [] if group is None else [group.title]
         if crowd is not None and crowd.per_core > 1:
             found.append(crowd.remark(self._world.size if group is None else group.every))
-        return found + list(getattr(self._transport, "remarks", ()))
+        return [*found, *self._transport.remarks]
 
     def _shown(self, result: Result) -> list[str]:
         options = self._options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import cast
 
 from collectives.execution.lower import lower
 from collectives.execution.program import Program
@@ -26,7 +25,7 @@ def memory(program: Program, transport: Transport, itemsize: int, in_place: bool
     )
 
 
-class Plan:
+class Plan(Action):
     """Fire with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
@@ -60,9 +59,8 @@ class Plan:
         self.program = program
         self._target, self._nranks = target, schedule.nranks
         self.action: Action = transport.prepare(program, buffers, op)
-        # Where the transport divides an average itself, on a GPU say, nothing is left to do here.
-        divided = getattr(self.action, "divides", False)
-        self._mean = op is not None and op.mean and not divided
+        # Where the transport divides an average itself, nothing is left to do here.
+        self._mean = op is not None and op.mean and not self.action.divides
 
     def __call__(self) -> None:
         """Carry the collective out once."""
@@ -71,13 +69,8 @@ class Plan:
             scale(self._target, self._nranks)
 
     def times(self, n: int, loop: bool) -> list[float] | None:
-        """Fire n times timed by the transport itself, so that Python takes no part.
-
-        Seconds of each firing, begun together; of all of them as one number when ``loop``. None
-        where the transport cannot, and where an average still has to be divided here.
-        """
-        timed = getattr(self.action, "times", None)
-        return None if timed is None or self._mean else cast("list[float]", timed(n, loop))
+        """See `Action.times`. None also where an average still has to be divided here."""
+        return None if self._mean else self.action.times(n, loop)
 
     @property
     def sent(self) -> int:

@@ -1,16 +1,25 @@
-"""The data plane's narrow waist: what a transport offers, and all that plans ask of it."""
+"""The data plane's narrow waist: what a transport offers, and all that plans ask of it.
+
+What every transport must do is abstract; what it may do has a default that says no. Nobody asks a
+transport or an action for an attribute by its name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
+from collectives.execution.roofline import Roofline
+from collectives.execution.world import Json, World
 from collectives.schedule.layout import Elements
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
@@ -20,6 +29,7 @@ __all__ = ["Action", "Array", "Buffers", "Counted", "LibraryCall", "Transport"]
 
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
+_NOTHING: Mapping[str, Json] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,32 +48,43 @@ class LibraryCall:
     in_place: bool = False
 
 
-class Action(Protocol):
+class Action(ABC):
     """Something prepared that fires again and again, and counts what it moves."""
 
+    divides: bool = False
+    """Whether it carries an average's division out itself, on a GPU say."""
+
+    @abstractmethod
     def __call__(self) -> None:
         """Carry the operation out once; returns when this rank's part is complete."""
-        ...
 
     @property
+    @abstractmethod
     def sent(self) -> int:
         """Bytes that this rank has sent to other ranks so far, as the transport bound them."""
-        ...
 
     @property
+    @abstractmethod
     def received(self) -> int:
         """Bytes that this rank has received so far."""
-        ...
 
+    def times(self, n: int, loop: bool) -> list[float] | None:
+        """Fire n times timed by the transport itself, so that Python takes no part.
+
+        Seconds of each firing, begun together; of all of them as one number when ``loop``. None
+        where the transport cannot.
+        """
+        return None
+
+    @abstractmethod
     def close(self) -> None:
         """Free what was taken; firing is over."""
-        ...
 
 
-class Counted:
-    """For an action that sends and receives the same with every firing: so many bytes, times firings.
+class Counted(Action):
+    """An action that sends and receives the same with every firing: so many bytes, times firings.
 
-    Whoever fires adds to ``_fired``; see `Action.sent` and `Action.received`.
+    Whoever fires adds to ``_fired``.
     """
 
     def __init__(self, sent: int, received: int) -> None:
@@ -80,43 +101,59 @@ class Counted:
         return self._fired * self._per_firing[1]
 
 
-class Transport(Protocol):
-    """How bytes travel between ranks.
+class Transport(ABC):
+    """How bytes travel between ranks. All ranks make one together."""
 
-    A transport may offer more, which callers look for by name: an action's ``times`` (see
-    `collectives.execution.plan.Plan.times`) and ``divides`` (it carries an average's division out itself);
-    ``split(world)``, a transport for a group of its ranks; ``room()``, the name and the free bytes
-    of the memory that it allocates from, where that is not the host's; ``trim()``, called by all ranks together to give
-    back memory that nothing uses any more, where it does not go by itself; ``rotation(nbytes)``, bytes
-    of further sets of buffers; ``give_up()``, called when a rank fails, so that none hangs;
-    ``said``, what its library said of the last action; ``remarks``, lines for the table;
-    ``average_ulps``, by how much its library's averages of floats may be off; and what
-    `bench.run.environment.OnGpu` lists.
-    """
-
+    name: str
+    """The name that ``--transport`` knows."""
     shares_memory: bool = False
     """Whether every rank maps the memory of all, so that there is `worksharing`."""
+    executor: str | None = None
+    """What carries plans out, where there are several."""
+    has_library: bool = False
+    """Whether `library` gives anything."""
+    average_ulps: int = 0
+    """By how many units in the last place the library's averages of floats may be off."""
+    device_uuid: str | None = None
+    """This rank's GPU as NVML writes it (``GPU-…``), where the transport moves a GPU's memory."""
+    device_busid: str | None = None
+    """Its PCI address (``0000:1b:00.0``)."""
+    device_index: int | None = None
+    """Its number in this process."""
+    device_name: str | None = None
+    """The product."""
+    facts: Mapping[str, Json] = _NOTHING
+    """What a record should say of the transport: library versions, what was chosen."""
+    said: Mapping[str, Json] = _NOTHING
+    """What the library said of the last action."""
+    remarks: Sequence[str] = ()
+    """Lines for the table."""
 
     @property
-    def name(self) -> str:
-        """The name that ``--transport`` knows."""
-        ...
+    def on_gpu(self) -> bool:
+        """Whether it moves the memory of GPUs."""
+        return (self.device_uuid or self.device_busid) is not None
 
+    @property
+    def library_version(self) -> str:
+        """The library whose collectives `library` gives; empty where that is the world's MPI."""
+        return ""
+
+    @abstractmethod
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Memory that this transport is fastest on."""
-        ...
 
+    @abstractmethod
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that preparing the program would take beside its buffers."""
-        ...
 
+    @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """One rank's program bound to its buffers; built once, fired often."""
-        ...
 
+    @abstractmethod
     def library(self, call: LibraryCall) -> Action:
         """The library's own collective, the baseline. Raises Unsupported where there is none."""
-        ...
 
     def worksharing(self, call: LibraryCall) -> Action:
         """The collective with its work shared among all ranks' processes, whatever rank it belongs to.
@@ -129,10 +166,37 @@ class Transport(Protocol):
             " use --transport shm"
         )
 
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
+        """The most that this memory gives, from n sweeps of each kind; None where nobody can tell.
+
+        ``target`` loses its content. Raises Unsupported with the reason where it is missing here.
+        """
+        return None
+
+    def room(self) -> tuple[str, int] | None:
+        """The name and the free bytes of the memory that it allocates from; None for the host's."""
+        return None
+
+    def rotation(self, nbytes: int) -> int:
+        """Bytes of the further sets of buffers that take turns with buffers of so many bytes."""
+        return 0
+
+    def trim(self) -> None:
+        """Give back memory that nothing uses any more. All ranks call this together."""
+        return
+
+    def split(self, group: World) -> Transport | None:
+        """A transport for the ranks of a group, whose world is given; None: make one anew."""
+        return None
+
     def clock(self) -> Callable[[], float]:
-        """A function that gives seconds."""
-        ...
+        """A function that gives seconds: the host's clock."""
+        return time.perf_counter
+
+    def give_up(self) -> None:
+        """End what this rank waits for and let the others know: it has failed."""
+        return
 
     def close(self) -> None:
-        """Free what the transport holds."""
-        ...
+        """Free what the transport holds. All ranks call this, and none uses another's memory then."""
+        return

@@ -69,6 +69,10 @@ class World(Protocol):
         """What ``make`` gives; ranks of one process share what one of them made. All call this."""
         ...
 
+    def threads(self) -> str | None:
+        """The thread level that MPI gave, which decides what some libraries choose; None without."""
+        ...
+
     def split(self, color: int, key: int) -> World:
         """The ranks of the same colour as a world of their own, by ``key``. All ranks call this."""
         ...

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bench.run.measure import FEWEST, Timed, Timing, measure
 from busbar.statistics import interval
 from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.transport import Counted
 
 
 class _Clock:
@@ -24,6 +25,20 @@ class _Clock:
     def plan(self) -> None:
         self.fired += 1
         self.now += next(self.durations)
+
+
+class _Firing(Counted):
+    """An action that passes time."""
+
+    def __init__(self, fire: Callable[[], None]) -> None:
+        super().__init__(0, 0)
+        self._fire = fire
+
+    def __call__(self) -> None:
+        self._fire()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class _Quiet:
@@ -42,7 +57,7 @@ def _measure(
     def body(world: InprocWorld) -> Timed:
         clock = _Clock(durations(world.rank))
         until = clock() + seconds if world.rank == 0 else 0.0
-        return measure(clock.plan, world, clock, rules, _Quiet(), lambda: until - clock())
+        return measure(_Firing(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"

@@ -170,7 +170,7 @@ def test_groups_beside_each_other_have_a_part_each(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bench.run.memory, "pools", lambda node_: [node])
 
     def body(world: InprocWorld) -> Lack | None:
-        return Room(world, None, 0.25).lack(Need(110))
+        return Room(world, InprocTransport(world), 0.25).lack(Need(110))
 
     assert run(2, body) == [Lack("on node 0", 220, int(250 * SHARE), 2)] * 2
 
@@ -179,7 +179,7 @@ def test_a_gpu_is_a_pool() -> None:
     """Rule: a transport that takes from a GPU says from which, and how much it has."""
 
     def body(world: InprocWorld) -> Lack | None:
-        gpu = SimpleNamespace(room=lambda: (f"GPU {world.rank // 2}", 1000))
+        gpu = SimpleNamespace(room=lambda: (f"GPU {world.rank // 2}", 1000), shares_memory=False)
         return Room(world, gpu).lack(Need(500))
 
     assert run(3, body) == [Lack("on GPU 0 of node 0", 1000, 850, 2)] * 3
@@ -244,7 +244,7 @@ class _Quiet:
 def _bench(world: InprocWorld, transport: Any) -> Bench:
     return Bench(
         world, transport, transport, Timing(warmup=0, iterations=1), _Quiet(), check=True,
-        room=Room(world, transport), rooflines=Rooflines(world, None, False),
+        room=Room(world, transport), rooflines=Rooflines(world, transport, False),
         gauges=Gauges(world, transport), pace=Pace([], bounded=False),
     )  # fmt: skip
 

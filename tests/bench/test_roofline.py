@@ -10,8 +10,9 @@ import pytest
 from bench.run import roofline as roofline
 from bench.run.roofline import LEAST_BYTES, MOST_BYTES, Rooflines
 from busbar.errors import Unsupported
+from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
-from collectives.execution.shm.roofline import Roofline
+from collectives.execution.roofline import Roofline
 from collectives.execution.transport import Array
 from collectives.execution.world import World
 from collectives.schedule.catalogue import spec
@@ -139,7 +140,7 @@ def test_no_limit_where_nobody_can_or_may_tell() -> None:
     able, unable = _Probed(), _Probed()
     unable.roofline = _refused  # type: ignore[method-assign]
     assert _one(lambda world: Rooflines(world, able, wanted=False)) == (None, "") and not able.asked
-    assert _one(lambda world: Rooflines(world, object())) == (None, "")
+    assert _one(lambda world: Rooflines(world, InprocTransport(world))) == (None, "")
     assert _one(lambda world: Rooflines(world, unable)) == (
         None,
         "no memory roofline: the executor is numpy",

@@ -181,7 +181,7 @@ def test_ranks_on_gpus_wait_for_no_core() -> None:
     """Rule: a transport of GPUs has no load."""
 
     class OnGpu:
-        device_uuid = "GPU-0"
+        on_gpu = True
 
     assert load_of(None, OnGpu()) is None  # type: ignore[arg-type]
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from busbar.errors import Unsupported
 from busbar.host import numa_nodes
 from collectives.execution.inproc.world import InprocWorld, run
+from collectives.execution.roofline import Least, Roofline, least, probe
 from collectives.execution.shm.affinity import cores_of, place_cores, turn_group
-from collectives.execution.shm.roofline import Least, Roofline, least, probe
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from collectives.execution.gpu.action import StreamAction
 from collectives.execution.gpu.lane import Lane
-from collectives.execution.shm.roofline import Roofline
+from collectives.execution.roofline import Roofline
 from collectives.execution.transport import Array
 
 __all__ = ["roofline"]

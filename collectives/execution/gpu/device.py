@@ -215,7 +215,7 @@ class GpuDevice:
 
     def event(self, *, timing: bool = True) -> CudaEvent:
         """An event; without ``timing`` it is cheaper and only orders."""
-        event: CudaEvent = self.xp.cuda.CudaEvent(disable_timing=not timing)
+        event: CudaEvent = self.xp.cuda.Event(disable_timing=not timing)
         return event
 
     def elapsed(self, start: CudaEvent, end: CudaEvent) -> float:

@@ -9,7 +9,7 @@ __all__ = ["CudaEvent", "CudaGraph", "Kernel", "Stream"]
 
 
 class CudaEvent(Protocol):
-    """A ``cupy.cuda.CudaEvent``."""
+    """A ``cupy.cuda.Event``."""
 
     ptr: int
 
@@ -36,7 +36,7 @@ class Stream(AbstractContextManager[Any], Protocol):
 
 
 class CudaGraph(Protocol):
-    """A ``cupy.cuda.CudaGraph``: captured work, launched as one."""
+    """A ``cupy.cuda.Graph``: captured work, launched as one."""
 
     def launch(self, stream: Any = None) -> None:
         """Enqueue all of it."""

@@ -5,8 +5,6 @@ The plainest implementation of a program there is; the others are compared with 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -45,15 +43,8 @@ class InprocTransport(Transport):
         """There is no library among threads: raises Unsupported."""
         raise Unsupported("the inproc transport has no library collective to compare with")
 
-    def clock(self) -> Callable[[], float]:
-        """The host's clock."""
-        return time.perf_counter
 
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class _InprocAction:
+class _InprocAction(Action):
     """A program over views and queues; see `Action` for the methods."""
 
     def __init__(
@@ -61,11 +52,21 @@ class _InprocAction:
     ) -> None:
         self._world, self._program, self._buffers = world, program, buffers
         self._add = np.add if op is None else op.ufunc
-        self.sent = self.received = 0
+        self._sent = self._received = 0
 
     def __call__(self) -> None:
         for step in self._program.steps:
             self._step(step)
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self._sent
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self._received
 
     def _view(self, span: Span) -> Array:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -84,11 +85,11 @@ class _InprocAction:
         for send in step.sends:
             view = self._view(send.span)
             data.put(me, send.peer, view)
-            self.sent += view.nbytes
+            self._sent += view.nbytes
         late: list[tuple[Array, Array | None, Array]] = []
         for receive in step.receives:
             message = cast(Array, data.get(receive.peer, me, me))
-            self.received += message.nbytes
+            self._received += message.nbytes
             target = self._view(receive.span)
             other = None if receive.other is None else self._view(receive.other)
             if receive.late:

@@ -135,6 +135,10 @@ class InprocWorld:
             raise refusal
         return found[0]
 
+    def threads(self) -> str | None:
+        """See `World.threads`: there is no MPI."""
+        return None
+
     def split(self, color: int, key: int) -> InprocWorld:
         """See `World.split`."""
         everyone = self.gather([color, key])

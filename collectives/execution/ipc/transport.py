@@ -8,10 +8,8 @@ in memory. Ranks are processes that map each other's memory by CUDA IPC, or thre
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,10 +32,11 @@ from collectives.execution.ipc.table import (
     table,
 )
 from collectives.execution.program import Program
+from collectives.execution.roofline import Roofline
 from collectives.execution.shm.dependences import dependence_graph
 from collectives.execution.shm.tasks import Place
 from collectives.execution.shm.worksharing import traffic
-from collectives.execution.transport import Action, Buffers, LibraryCall, Transport
+from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
@@ -62,6 +61,8 @@ class IpcTransport(Transport):
 
     name = "ipc"
     shares_memory = True
+    executor: str
+    remarks: list[str]
 
     def __init__(
         self,
@@ -117,8 +118,6 @@ class IpcTransport(Transport):
         self._closed = False
         # Of the type and operation that most plans have, so that this compiles nothing more.
         self._meeting = PeerBinding.meeting(self, np.dtype(np.float32), op("sum"))
-        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
-            self.roofline = partial(roofline, self.lane, self.meet)
 
     def _introduced(self) -> tuple[list[int], list[object]]:
         """The word in which each rank looks whether this one is gone, and what keeps it mapped."""
@@ -238,9 +237,11 @@ class IpcTransport(Transport):
             " the nccl transport"
         )
 
-    def clock(self) -> Callable[[], float]:
-        """The host's clock; plans time themselves by events (`times`)."""
-        return time.perf_counter
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
+        """See `Transport.roofline`: where one memory has all the bytes."""
+        if len(set(self.facts["uuids"])) > 1:
+            return None
+        return roofline(self.lane, self.meet, source, target, n)
 
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""

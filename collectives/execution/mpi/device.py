@@ -7,7 +7,6 @@ nothing of streams, so every exchange waits for what was enqueued before it.
 from __future__ import annotations
 
 import ctypes
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,6 +60,8 @@ class MpiDeviceTransport(Transport):
     """
 
     name = "mpi"
+    has_library = True
+    remarks: list[str]
 
     def __init__(
         self, world: MpiWorld, device: GpuDevice, *, aware: bool, deadline: float = 60.0
@@ -158,10 +159,6 @@ class MpiDeviceTransport(Transport):
             self.lane.wait()
         else:
             np.copyto(target, source)
-
-    def clock(self) -> Callable[[], float]:
-        """The host's clock."""
-        return time.perf_counter
 
     def close(self) -> None:
         """Give back what was let go of."""

@@ -6,7 +6,6 @@ segment is still in cache when it is added, and the next one arrives meanwhile.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -33,6 +32,7 @@ class MpiTransport(Transport):
     """See `Transport` for the methods."""
 
     name = "mpi"
+    has_library = True
 
     def __init__(self, world: MpiWorld, segment: int = SEGMENT_BYTES) -> None:
         self._world, self._segment = world, segment
@@ -57,13 +57,6 @@ class MpiTransport(Transport):
     def library(self, call: LibraryCall) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
         return _Calls(library_calls(self._world, call), [], 0, 0)
-
-    def clock(self) -> Callable[[], float]:
-        """The host's clock."""
-        return time.perf_counter
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class _Calls(Counted):

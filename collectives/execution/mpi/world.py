@@ -102,6 +102,17 @@ class MpiWorld:
         """See `World.once`: every rank is a process of its own."""
         return make()
 
+    def threads(self) -> str | None:
+        """See `World.threads`."""
+        mpi = self.mpi
+        levels = {
+            mpi.THREAD_SINGLE: "single",
+            mpi.THREAD_FUNNELED: "funneled",
+            mpi.THREAD_SERIALIZED: "serialized",
+            mpi.THREAD_MULTIPLE: "multiple",
+        }
+        return levels.get(mpi.Query_thread())
+
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""
         return MpiWorld(self.comm.Split(color, key))

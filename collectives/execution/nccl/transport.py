@@ -8,7 +8,6 @@ the whole plan is captured once as a CUDA graph where that works.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +27,8 @@ from collectives.execution.nccl.library import library_calls
 from collectives.execution.nccl.memory import buffer_bytes
 from collectives.execution.nccl.said import Log, NoLog
 from collectives.execution.program import Program
-from collectives.execution.transport import LibraryCall, Transport
+from collectives.execution.roofline import Roofline
+from collectives.execution.transport import Array, LibraryCall, Transport
 from collectives.execution.world import Json, World
 from collectives.schedule.ops import Op
 
@@ -49,6 +49,7 @@ class NcclTransport(Transport):
     """
 
     name = "nccl"
+    has_library = True
     # NCCL multiplies by a rounded 1/n, so its averages of floats are near, not exact.
     average_ulps = 2
 
@@ -94,8 +95,6 @@ class NcclTransport(Transport):
         # The first meeting connects the ranks; later ones may stand behind a closed gate.
         self.lane.enqueue(self.meet)
         self.lane.wait()
-        if len(set(self.facts["uuids"])) == 1:  # one memory has all the bytes
-            self.roofline = partial(roofline, self.lane, self.meet)
 
     @property
     def meet(self) -> list[Call]:
@@ -154,6 +153,12 @@ class NcclTransport(Transport):
         bound = [library_calls(self, replace(call, buffers=each)) for each in sets]
         return self._action(bound, (0, 0), sets, call.spec.name)
 
+    def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:
+        """See `Transport.roofline`: where one memory has all the bytes."""
+        if len(set(self.facts["uuids"])) > 1:
+            return None
+        return roofline(self.lane, self.meet, source, target, n)
+
     def rotation(self, nbytes: int) -> int:
         """Bytes that the copies of so many bytes of buffers take, beside the buffers."""
         return (self._turns(nbytes) - 1) * (nbytes + 3 * 256)
@@ -197,10 +202,6 @@ class NcclTransport(Transport):
     def _refused(self, why: str) -> None:
         """No graph, although one was wanted: the row and its record say so."""
         self.said["eager"] = why
-
-    def clock(self) -> Callable[[], float]:
-        """The host's clock, for budgets; plans are timed by events."""
-        return time.perf_counter
 
     def trim(self) -> None:
         """Free what no rank holds any more. All ranks call this together, with none firing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -17,7 +17,7 @@ from collectives.execution.shm.reference import Lives, Reference
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import Place, encode, ordered
 from collectives.execution.shm.windows import Windows
-from collectives.execution.transport import Array, Buffers
+from collectives.execution.transport import Action, Array, Buffers
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
@@ -62,7 +62,7 @@ class Built(NamedTuple):
     stage: Array | None
 
 
-class Bound(ABC):
+class Bound(Action):
     """Bound to shared buffers; see `Action` for the methods. All ranks make one together.
 
     A subclass says what a rank tells the others, and how a plan comes of what all have told.

@@ -7,7 +7,6 @@ NumPy. There is no message anywhere: the sender's buffer is the message.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Hashable, Mapping
 from types import ModuleType
 from typing import TypeVar, cast
@@ -19,12 +18,12 @@ from numpy.typing import NDArray
 import native
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.program import Program
+from collectives.execution.roofline import Roofline, probe
 from collectives.execution.shm.affinity import cores_of, turn_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.lines import LINE, plan_bytes, words
 from collectives.execution.shm.memory import Segment
 from collectives.execution.shm.reference import Lives
-from collectives.execution.shm.roofline import Roofline, probe
 from collectives.execution.shm.sharing import sharing
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.worksharing import WorkSharing
@@ -81,6 +80,7 @@ class ShmTransport(Transport):
             raise Unavailable(native.why_not())
         self.world, self.deadline = world, deadline
         self.core: ModuleType | None = core
+        self.executor = "native" if core else "numpy"
         self.memory = sharing(world, core, memory)
         self._allocated = 0
         self.known_stores: dict[Hashable, Past] = {}
@@ -99,11 +99,6 @@ class ShmTransport(Transport):
         self.watch = core and core.Watch(
             world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
         )
-
-    @property
-    def executor(self) -> str:
-        """What carries plans out: ``native`` or ``numpy``."""
-        return "native" if self.core else "numpy"
 
     def common(self, nbytes: int) -> Array:
         """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
@@ -191,10 +186,6 @@ class ShmTransport(Transport):
         plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
         plan.fire()
         return cast("list[float]", self.guarded(lambda: plan.each(n)))
-
-    def clock(self) -> Callable[[], float]:
-        """The host's clock."""
-        return time.perf_counter
 
     def guarded(self, action: Callable[[], T]) -> T:
         """Run something native; a lost rank becomes RankFailure."""

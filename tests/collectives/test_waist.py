@@ -1,0 +1,77 @@
+"""The waist between schedules and hardware is one that types can see."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+
+import pytest
+
+from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.ipc.transport import IpcTransport
+from collectives.execution.mpi.device import MpiDeviceTransport
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.nccl.transport import NcclTransport
+from collectives.execution.plan import Plan
+from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Action, Transport
+from tests.conftest import REPO
+
+TRANSPORTS = (
+    InprocTransport,
+    IpcTransport,
+    MpiDeviceTransport,
+    MpiTransport,
+    NcclTransport,
+    ShmTransport,
+)
+#: What may be asked for an attribute by a name: modules, other people's objects, options of a
+#: command line, and the fields of data that are named in a table.
+ASKED = {
+    "given",  # argparse's
+    "options",
+    "mmap",  # modules
+    "ml_dtypes",
+    "module",
+    "self.mpi",
+    "import_module(module)",
+    "world",  # of MPI, which has a communicator, or of threads
+    "self.comm",  # CuPy's, of whatever version
+    "array",  # NumPy's or a GPU's
+    "error",
+    "link",  # data
+    "p",
+    "s",
+    "self",
+    "self.curves",
+}
+
+
+def test_nobody_asks_a_transport_by_name() -> None:
+    """Rule: getattr and hasattr are for what is not ours; a transport, a plan, an action has methods."""
+    wrong = []
+    for room in ("collectives", "bench"):
+        for path in sorted((REPO / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if (
+                    isinstance(node, ast.Call)
+                    and isinstance(node.func, ast.Name)
+                    and node.func.id in ("getattr", "hasattr")
+                    and ast.unparse(node.args[0]) not in ASKED
+                ):
+                    wrong.append(f"{path.relative_to(REPO)}:{node.lineno} {ast.unparse(node)}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_transport_offers_nothing_beside_the_waist(transport: type[Transport]) -> None:
+    """Rule: what bench may ask of a transport stands in `Transport`, with a default that says no."""
+    assert issubclass(transport, Transport) and not inspect.isabstract(transport)
+    assert "name" in vars(transport)
+
+
+def test_a_plan_is_an_action() -> None:
+    """Rule: what is timed is an action, whoever carries it out."""
+    assert issubclass(Plan, Action)
+    assert Action.times(None, 1, loop=False) is None  # type: ignore[arg-type]
+    assert not Action.divides
