@@ -32,7 +32,9 @@ def _help(program: str, command: str) -> str:
         if program == "bench" and command == "tune":
             tune_main(["--help"])
         elif program == "bench" and command == "cluster":
-            cluster_main(["--help"])
+            for words in ([], ["law"]):
+                with contextlib.suppress(SystemExit):
+                    cluster_main([*words, "--help"])
         elif program == "bench":
             bench_main(command, ["--help"])
         else:

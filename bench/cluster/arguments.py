@@ -96,9 +96,10 @@ def network_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    own = program("bench.cluster")
     parser = Parser(
-        prog=program("bench.cluster"),
-        usage=f"{program('bench.cluster')} [options] -- COMMAND …",
+        prog=own,
+        usage=f"{own} [options] -- COMMAND …\n       {own} law [options]",
         description="Emulate a cluster on this machine and run a command over it: hosts with names,"
         " links with a rate. Without privilege it uses user namespaces; nothing is left.",
         epilog="COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once)."

@@ -9,25 +9,30 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bench.cluster import cpu, use
+from bench.cluster import use
 from bench.cluster.arguments import Asked, asked
 from bench.cluster.commands import making, opening, raised
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.picture import picture
-from bench.cluster.running import Cluster, privileges
+from bench.cluster.running import Cluster, checked, privileges
 from bench.cluster.text import Down, rate_text
 from busbar.errors import Unavailable
 from busbar.files import check, write
-from busbar.host import cores
 from busbar.process import serve
 
-__all__ = ["checked", "main", "plan"]
+__all__ = ["main", "plan"]
 
 
 def main(argv: Sequence[str]) -> int:
     """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""
-    return serve("busbar", lambda: _asked(asked(argv)))
+    return serve("busbar", lambda: _law(argv[1:]) if list(argv[:1]) == ["law"] else _asked(asked(argv)))
+
+
+def _law(argv: Sequence[str]) -> int:
+    from bench.cluster.law.main import main as law
+
+    return law(argv)
 
 
 def _asked(wanted: Asked) -> int:
@@ -66,18 +71,6 @@ def _started(wanted: Asked) -> list[str]:
     words = list(wanted.command)
     ranks = wanted.network.hosts * wanted.ranks_per_host
     return words if wanted.once else launching(words, ranks)
-
-
-def checked(cluster: Cluster) -> str:
-    """Measure what a core moves between hosts of a cluster, and say what is measured then."""
-    network = cluster.network
-    words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
-    done = cluster.call(words, keep=True)
-    try:
-        return cpu.judged(network, float(done.stdout), len(cores()))
-    except ValueError:
-        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
 
 
 def _run(wanted: Asked) -> int:

@@ -11,19 +11,22 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bench.cluster import cpu
 from bench.cluster.commands import Command, inside, making, opening
 from bench.cluster.launchers import variables
 from bench.cluster.network import Network
 from bench.launch import child
 from busbar.errors import Unavailable
+from busbar.host import cores
 
-__all__ = ["Cluster", "privileges"]
+__all__ = ["Cluster", "checked", "privileges"]
 
 _TOOLS = {
     "iproute2": ("ip", "tc"),
@@ -174,6 +177,18 @@ class Cluster:
             with contextlib.suppress(OSError):
                 stream.close()
         first.wait()
+
+
+def checked(cluster: Cluster) -> str:
+    """Measure what a core moves between hosts of a cluster, and say what is measured then."""
+    network = cluster.network
+    words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
+    done = cluster.call(words, keep=True)
+    try:
+        return cpu.judged(network, float(done.stdout), len(cores()))
+    except ValueError:
+        said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+        raise Unavailable(f"what a core moves between hosts was not measured: {said}") from None
 
 
 def _softly(words: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from busbar.files import check
 from busbar.printable import printable_lines
 from busbar.sizes import parse_size
 from busbar.status import BAD
-from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix
+from topology.measured.matrix import QUANTITIES, Pair, RankPlace, matrix, slow
 from topology.measured.sweep import Samples
 from topology.model.merge import merge
 from topology.model.topology import Topology
@@ -28,7 +28,7 @@ from topology.views import measured as view
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from bench.links.measuring import Settings
+    from bench.links.measuring import Measured, Settings
 
 T = TypeVar("T")
 _MOST = 1 << 28
@@ -113,6 +113,8 @@ def run(
         places = measure_mpi.places_of(comm)
         schedule = measure_mpi.schedule_of(places, settings)
         found = measure_mpi.measure(comm, places, schedule, exchange, settings, _progress)
+        accused = _accused(found, settings)
+        found = measure_mpi.second_look(comm, schedule, exchange, settings, found, accused)
         swept = _swept(comm, schedule, exchange, settings)
     except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
@@ -138,6 +140,23 @@ def run(
             sys.stderr.write(" on them, and what was measured is the scheduler as well\n")
         _report(args, whole, write)
     return 0
+
+
+def _accused(found: Measured | None, settings: Settings) -> list[Pair]:
+    """The pairs that are slow for their class, on rank 0."""
+    if found is None:
+        return []
+    from bench.links.as_map import as_topology
+
+    seen = as_topology(found, settings)
+    number = {f"RANK{rank}": rank for rank in range(len(found.places))}
+    return sorted(
+        {
+            (number[one.a], number[one.b])
+            for name, more_is_better in QUANTITIES.items()
+            for one in slow(seen, matrix(seen, name), more_is_better)
+        }
+    )
 
 
 def _swept(

@@ -8,8 +8,8 @@ added. `bench.links.mpi_exchange` moves the bytes unless another `Exchange` is g
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +35,7 @@ from topology.measured.matrix import (
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+Cells = Mapping[str, Mapping[Pair, Estimate]]
 SMALL = 8
 _TEXT = 1024
 
@@ -129,6 +130,48 @@ def measure(
     at_once = any(len(together) > 1 for together in schedule)
     library = _library(load_mpi().Get_library_version())
     return Measured(tuple(places), at_once, _cells(whole, schedule), library)
+
+
+def second_look(
+    comm: MPI.Intracomm,
+    schedule: Sequence[Sequence[Pair]],
+    exchange: Exchange,
+    settings: Settings,
+    found: Measured | None,
+    accused: Sequence[Pair],
+) -> Measured | None:
+    """Measure accused pairs again, as they were; collective. Rank 0 gives and gets the result.
+
+    One busy moment makes a pair as slow as a bad link does, but not twice. Of the two looks at a pair
+    the better one counts.
+    """
+    size = comm.size
+    marked = np.zeros((size, size), dtype=np.int32)
+    for pair in accused:
+        marked[pair] = 1
+    comm.Bcast(marked, root=0)
+    rest = [[p for p in together if marked[p] or marked[p[::-1]]] for together in schedule]
+    places = found.places if found is not None else ()
+    again = measure(
+        comm, places, [pairs for pairs in rest if pairs], exchange, settings, lambda *_: None
+    )
+    if found is None or again is None:
+        return None
+    return replace(found, cells=better(found.cells, again.cells))
+
+
+def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:
+    """The cells of a first look, those that were looked at again with the better of the two."""
+    return {
+        name: {
+            pair: max(
+                (cell, again[name].get(pair, cell)),
+                key=lambda one: one.value if QUANTITIES[name] else -one.value,
+            )
+            for pair, cell in cells.items()
+        }
+        for name, cells in first.items()
+    }
 
 
 def _library(version: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, floor, log10
 
 import numpy as np
 
@@ -44,8 +44,12 @@ class Banner:
 
 
 def number(value: float, width: int) -> str:
-    """A number in ``width`` characters with as many decimals as fit, as nccl-tests prints it."""
-    for decimals in (2, 1, 0):
+    """A number in ``width`` characters with as many decimals as fit, as nccl-tests prints it.
+
+    Below 1 it has three significant digits, as far as they fit: a link of 200 Mbit/s is 0.025 GB/s.
+    """
+    small = 2 - floor(log10(abs(value))) if 1e-99 < abs(value) < 1 else 2
+    for decimals in range(min(small, width), -1, -1):
         text = f"{value:{width}.{decimals}f}"
         if len(text) <= width:
             return text

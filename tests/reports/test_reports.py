@@ -59,6 +59,13 @@ def test_numbers_keep_their_column(value: float, width: int) -> None:
     assert len(number(value, width)) == width
 
 
+@given(st.floats(1e-3, 0.999))
+def test_rates_below_one_keep_significant_digits(value: float) -> None:
+    """Rule: a slow link's rate is told to three digits as far as a column has room, not as 0.02."""
+    assert float(number(value, 6)) == pytest.approx(value, rel=0.005, abs=5.1e-5)
+    assert number(0.0247, 6) == "0.0247"
+
+
 def test_a_row_is_byte_for_byte_nccl_tests() -> None:
     """Rule: the row that nccl-tests' own format strings give for these figures."""
     half = Sample(times=(164.1e-6,), iterations=1, wrong=0)

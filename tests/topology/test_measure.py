@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bench.links.as_map import as_topology
 from bench.links.cli import crowded
-from bench.links.measuring import Measured, Settings
+from bench.links.measuring import Measured, Settings, better
 from busbar.cpulist import members
 from busbar.launchers import mpirun_beside
 from topology.measured.matrix import (
@@ -260,3 +260,33 @@ def test_bad_input_under_mpirun_is_one_line() -> None:
         assert not said
         lines = [line for line in done.stderr.splitlines() if options[1] in line]
         assert len(lines) == 1
+
+
+@given(st.floats(1e6, 1e10), st.floats(0.01, 100))
+def test_of_two_looks_the_better_counts(rate: float, other: float) -> None:
+    """Rule: a busy moment does not accuse a pair; one that is slow twice stays slow."""
+    first = {
+        "latency": {(0, 1): Estimate(1e-5, 1e-5, 1e-5), (0, 2): Estimate(7e-4, 7e-4, 7e-4)},
+        "bandwidth": {(0, 1): Estimate(rate, rate, rate)},
+    }
+    again = {
+        "latency": {(0, 2): Estimate(1e-5, 1e-5, 1e-5)},
+        "bandwidth": {(0, 1): Estimate(rate * other, rate * other, rate * other)},
+    }
+    found = better(first, again)
+    assert found["latency"] == dict.fromkeys([(0, 1), (0, 2)], Estimate(1e-5, 1e-5, 1e-5))
+    assert found["bandwidth"][0, 1].value == max(rate, rate * other)
+
+
+def test_rates_of_slow_links_are_told_in_three_digits() -> None:
+    """Rule: 100 Mbit/s is 0.0125 GB/s, not 0.01."""
+    places = tuple(Place(f"host{rank}", "0", None) for rank in range(2))
+    cells = {
+        "latency": {p: Estimate(1e-5, 1e-5, 1e-5) for p in ((0, 1), (1, 0))},
+        "bandwidth": {p: Estimate(1.25e7, 1.24e7, 1.26e7) for p in ((0, 1), (1, 0))},
+        "bandwidth_both": {p: Estimate(2.5e7, 2.5e7, 2.5e7) for p in ((0, 1), (1, 0))},
+    }
+    shown = view.text(as_topology(Measured(places, False, cells, ""), Settings()))
+    assert "0.0125" in shown
+    assert "0.0250" in shown
+    assert "10.00" in shown

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from statistics import median
 
 from busbar.printable import printable, printable_lines
 from topology.measured.matrix import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
 from topology.model.topology import Topology
 
-#: Title, factor from the inner unit, and how many digits, by quantity.
+#: Title, and factor from the inner unit, by quantity.
 _SHOWN = {
-    "latency": ("latency, us, one way (median)", 1e6, 2),
-    "bandwidth": ("bandwidth, GB/s, row to column (median)", 1e-9, 2),
-    "bandwidth_both": ("bandwidth both ways at once, GB/s, sum (median)", 1e-9, 2),
+    "latency": ("latency, us, one way (median)", 1e6),
+    "bandwidth": ("bandwidth, GB/s, row to column (median)", 1e-9),
+    "bandwidth_both": ("bandwidth both ways at once, GB/s, sum (median)", 1e-9),
 }
 
 
@@ -43,7 +44,7 @@ def _matrix(
     cells: dict[tuple[str, str], Estimate],
     found: tuple[Slow, ...],
 ) -> str:
-    title, factor, digits = _SHOWN[name]
+    title, factor = _SHOWN[name]
     marked = {(entry.a, entry.b) for entry in found}
     ids = _ids(topology, cells)
     rows = [["", *(f"{id} " for id in ids)]]
@@ -52,7 +53,7 @@ def _matrix(
         for b in ids:
             cell = cells.get((a, b))
             mark = "*" if (a, b) in marked else " "
-            row.append("- " if cell is None else f"{cell.value * factor:.{digits}f}{mark}")
+            row.append("- " if cell is None else f"{_digits(cell.value * factor)}{mark}")
         rows.append(row)
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     lines = [
@@ -67,32 +68,41 @@ def _matrix(
 
 def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimate]) -> str:
     """A line a class: how many pairs, their medians' range, and what link rates promise."""
-    _, factor, digits = _SHOWN[name]
+    _, factor = _SHOWN[name]
     unit = "us" if name == "latency" else "GB/s"
     lines = []
     for kind, pairs in by_class(topology, cells).items():
         values = [cells[pair].value * factor for pair in pairs]
-        spread = f"{min(values):.{digits}f} to {max(values):.{digits}f}"
-        line = f"  {kind}: {len(pairs)} directed pair(s), median {median(values):.{digits}f} {unit} ({spread})"
+        spread = f"{_digits(min(values))} to {_digits(max(values))}"
+        line = f"  {kind}: {len(pairs)} directed pair(s), median {_digits(median(values))} {unit} ({spread})"
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
         if promised and name == "bandwidth":
             rate = median(promised) * factor
-            line += f"; link rates promise {rate:.{digits}f}, {100 * median(values) / rate:.0f} % reached"
+            line += (
+                f"; link rates promise {_digits(rate)}, {100 * median(values) / rate:.0f} % reached"
+            )
         lines.append(line)
     return "\n".join(lines) + "\n"
 
 
 def _slow(name: str, found: tuple[Slow, ...]) -> str:
-    _, factor, digits = _SHOWN[name]
+    _, factor = _SHOWN[name]
     unit = "us" if name == "latency" else "GB/s"
     lines = [
-        f"  * {entry.a} to {entry.b}: {_interval(entry.found, factor, digits)} {unit}, "
-        f"others of {entry.kind}: {entry.typical * factor:.{digits}f} {unit}"
+        f"  * {entry.a} to {entry.b}: {_interval(entry.found, factor)} {unit}, "
+        f"others of {entry.kind}: {_digits(entry.typical * factor)} {unit}"
         for entry in found
     ]
     return "\n".join(["slower than the class by more than the noise:", *lines]) + "\n"
 
 
-def _interval(cell: Estimate, factor: float, digits: int) -> str:
-    ends = f"{cell.low * factor:.{digits}f}, {cell.high * factor:.{digits}f}"
-    return f"{cell.value * factor:.{digits}f} [{ends}]"
+def _interval(cell: Estimate, factor: float) -> str:
+    ends = f"{_digits(cell.low * factor)}, {_digits(cell.high * factor)}"
+    return f"{_digits(cell.value * factor)} [{ends}]"
+
+
+def _digits(value: float) -> str:
+    """Two decimals; below 1 three significant digits, as a link of 100 Mbit/s needs."""
+    if not 0 < abs(value) < 1:
+        return f"{value:.2f}"
+    return f"{value:.{min(9, 2 - floor(log10(abs(value))))}f}"

@@ -1,0 +1,100 @@
+"""What a time should be on ports with a rate, and how times grow with the number of hosts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from math import log
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from collectives.schedule.catalogue import draft, parse, spec
+from collectives.schedule.schedule import Schedule
+from collectives.simulate.machines.fattree import fattree
+from collectives.simulate.machines.machine import GB
+from collectives.simulate.outcome import simulate
+from topology.measured.matrix import matrix
+from topology.model.topology import Topology
+
+__all__ = ["LIBRARY", "Fit", "Point", "binary", "exponent", "fit", "simulated", "textbook"]
+
+#: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
+LIBRARY = "library"
+_COLLECTIVE = "allreduce"
+
+
+class Point(NamedTuple):
+    """A measured time: the median of iterations in seconds, the least and the greatest."""
+
+    algorithm: str
+    hosts: int
+    size: int
+    seconds: float
+    least: float
+    most: float
+    wrong: int
+
+
+class Fit(NamedTuple):
+    """What links between hosts do, as measured: bytes/s of a port, and seconds of an empty message."""
+
+    rate: float
+    latency: float
+
+
+def binary(name: str, hosts: int) -> str:
+    """An algorithm's name with what it takes on so many hosts: hierarchical has levels of two."""
+    if name != "hierarchical":
+        return name
+    levels = max(1, hosts.bit_length() - 1)
+    return f"{name}:dims={'x'.join('2' * levels)}" if levels > 1 else name
+
+
+def _schedule(name: str, hosts: int) -> Schedule:
+    plain, given = parse(binary(name, hosts))
+    return draft(_COLLECTIVE, plain, hosts, **given)
+
+
+def textbook(name: str, hosts: int) -> float:
+    """Units of the vector's size that go through the busiest port, step after step.
+
+    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps do
+    not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    """
+    schedule = _schedule(name, hosts)
+    known: dict[Hashable, float] = {}
+    total = 0.0
+    for step in schedule.steps:
+        if step.alike is None or step.alike not in known:
+            m = step.moves().remote()
+            ends = (np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
+            found = float(max(ends))
+            if step.alike is not None:
+                known[step.alike] = found
+        else:
+            found = known[step.alike]
+        total += found
+    return total / schedule.nchunks
+
+
+def simulated(name: str, hosts: int, size: int, ports: Fit) -> float:
+    """Seconds in the simulator: one switch, a link a host, half of the latency on each link."""
+    machine = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
+    return simulate(_schedule(name, hosts), spec(_COLLECTIVE), machine, size).seconds
+
+
+def fit(measured: Topology) -> Fit:
+    """What `topology measure` between hosts says of their ports: the medians over pairs."""
+    rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
+    delays = [cell.value for cell in matrix(measured, "latency").values()]
+    return Fit(median(rates), median(delays))
+
+
+def exponent(seconds: Mapping[int, float]) -> float | None:
+    """How a time grows with P: the slope of log time over log P, by least squares."""
+    if len(seconds) < 2:
+        return None
+    x = np.array([log(hosts) for hosts in seconds])
+    y = np.array([log(one) for one in seconds.values()])
+    return float(np.polyfit(x, y, 1)[0])

@@ -1,0 +1,84 @@
+"""``python -m bench.cluster law``: measure how all-reduces grow with the number of hosts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.cluster.arguments import network_options, planned
+from bench.cluster.law import showing
+from bench.cluster.law.growth import fit
+from bench.cluster.law.measuring import Sweep, measure, ports, saved
+from bench.cluster.network import MOST_HOSTS
+from bench.cluster.running import Cluster, checked
+from bench.options.argument_types import at_least
+from busbar.arguments import Parser, program
+from busbar.errors import Unsupported
+from busbar.sizes import ranks
+from collectives.figures import checked as drawable
+
+__all__ = ["main"]
+
+_ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
+_FITTED = 4
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measure, or show what a folder holds; gives the exit status. Raises our errors."""
+    args = _parser().parse_args(argv)
+    if args.svg is not None:
+        drawable(args.svg)
+    counts = ranks(args.hosts, MOST_HOSTS)
+    if min(counts) < 2:
+        raise Unsupported(f"--hosts {args.hosts}: a law is of 2 hosts or more")
+    args.hosts = max(counts)
+    network = planned(args)
+    with ExitStack() as ends:
+        folder = args.out or Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        if not args.show:
+            folder.mkdir(parents=True, exist_ok=True)
+            sizes = ["-b", args.minbytes, "-e", args.maxbytes or args.minbytes, "-f", "4"]
+            sweep = Sweep(args.algorithm.split(","), sizes, args.iters)
+            with Cluster(network) as cluster:
+                _note(checked(cluster))
+                _note("ports of the first hosts")
+                ports(cluster, folder)
+                for hosts in counts:
+                    measure(cluster, hosts, sweep, folder, _note)
+        points, measured = saved(folder)
+        found = fit(measured)
+        print("\n".join(showing.lines(points, found, network.rate)))
+        print("\n".join(showing.errors(points, found, _FITTED)))
+        if args.svg is not None:
+            showing.draw(points, found, network.rate, args.svg)
+    return 0
+
+
+def _note(line: str) -> None:
+    print(f"busbar: {line}", file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=f"{program('bench.cluster')} law",
+        description="Measure all-reduces on more and more hosts with a rank each, and show them"
+        " beside the textbook's law and the simulator, which knows the ports of the first four"
+        " hosts only.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--hosts", default="2,4,8,16", metavar="P,P…", help="default 2,4,8,16")
+    network_options(parser)
+    add("-A", "--algorithm", default=_ALGORITHMS, metavar="NAMES", help=f"default {_ALGORITHMS}")
+    add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
+    add("-e", "--maxbytes", metavar="SIZE", help="largest size, by factors of 4 (default: one)")
+    add("-n", "--iters", type=at_least(1, "iterations"), default=6, metavar="N",
+        help="iterations of a row (default 6)")  # fmt: skip
+    add("--out", type=Path, metavar="DIR", help="keep the records and the map of the ports")
+    add("--show", action="store_true", help="measure nothing, show what --out DIR holds")
+    add("--svg", type=Path, metavar="FILE", help="draw times over hosts at the largest size")
+    return parser

@@ -1,0 +1,112 @@
+"""The law of ports: the textbook's terms from schedules, growth, and the tables and plot of a sweep."""
+
+from __future__ import annotations
+
+from math import log2
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.cluster.law.growth import Fit, Point, exponent, fit, simulated, textbook
+from bench.cluster.law.main import main
+from bench.cluster.law.measuring import saved
+from bench.cluster.law.showing import draw, errors, lines
+from busbar.errors import ReportError, Unsupported
+from topology.model.topology import Device, Fact, Kind, PairFact, Topology
+
+NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "hierarchical")
+
+
+@pytest.mark.parametrize("hosts", [2, 4, 8, 16])
+def test_terms_are_the_textbooks(hosts: int) -> None:
+    """What is counted from schedules is what Chan, Thakur and the project's first claim say."""
+    best = 2 * (hosts - 1) / hosts
+    assert textbook("ring", hosts) == pytest.approx(best)
+    assert textbook("ps", hosts) == pytest.approx(2 * (hosts - 1))
+    assert textbook("sharded_ps", hosts) == pytest.approx(best)
+    assert textbook("torus", hosts) == pytest.approx(best)
+    assert textbook("hierarchical", hosts) == pytest.approx(best)
+    assert textbook("recursive_doubling", hosts) == pytest.approx(log2(hosts))
+    assert textbook("tree", hosts) == pytest.approx(2 * log2(hosts))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_the_simulator_is_never_above_the_law_without_latency(name: str, hosts: int) -> None:
+    """Steps may overlap, so a simulation takes the law's time at most, and the busiest port's at least."""
+    law = textbook(name, hosts) * 1e6 / 1e7
+    assert 2 * (hosts - 1) / hosts * 1e6 / 1e7 * 0.999 <= law
+    assert simulated(name, hosts, 10**6, Fit(1e7, 0.0)) <= law * 1.001
+
+
+@given(st.floats(-1, 3), st.floats(1e-6, 1e3))
+def test_the_exponent_of_a_power_is_that_power(power: float, unit: float) -> None:
+    """The slope of log time over log P; of one host count there is none."""
+    assert exponent({p: unit * p**power for p in (2, 4, 8, 16)}) == pytest.approx(power, abs=1e-6)
+    assert exponent({4: unit}) is None
+
+
+def _map(rates: dict[tuple[int, int], float]) -> Topology:
+    facts = [
+        PairFact(f"RANK{a}", f"RANK{b}", Fact(name, value, "measured"))
+        for (a, b), rate in rates.items()
+        for name, value in (("bandwidth", rate), ("latency", 1e-5))
+    ]
+    ranks = sorted({end for pair in rates for end in pair})
+    devices = tuple(Device(f"RANK{rank}", Kind.RANK, rank) for rank in ranks)
+    return Topology(devices=devices, pairs=tuple(facts))
+
+
+def test_ports_are_fitted_by_the_median_pair() -> None:
+    """One busy moment of one pair does not change what a port is taken for."""
+    pairs = {(a, b): 1.2e7 for a in range(4) for b in range(4) if a != b} | {(0, 1): 1e5}
+    assert fit(_map(pairs)) == Fit(1.2e7, 1e-5)
+
+
+def _points() -> list[Point]:
+    return [
+        Point(name, hosts, 1 << 20, seconds, 0.9 * seconds, 1.2 * seconds, 0)
+        for name in (*NAMES, "library")
+        for hosts in (2, 4, 8)
+        for seconds in [2.0 * (textbook(name, hosts) if name != "library" else 1.0)]
+    ]
+
+
+def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) -> None:
+    """Every algorithm has a line with its exponent, and ps over ring stands beside P."""
+    text = "\n".join(lines(_points(), Fit(1.2e7, 1e-5), 1.25e7))
+    assert all(f"| `{name}` |" in text for name in (*NAMES, "library"))
+    assert "P^0.45" not in text.partition("`ps`")[2].partition("\n")[0]
+    assert "P = 8: 8" in text
+    draw(_points(), Fit(1.2e7, 1e-5), 1.25e7, tmp_path / "law.svg")
+    assert (tmp_path / "law.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
+    """A prediction is of another host count than what it was fitted on."""
+    text = "\n".join(errors(_points(), Fit(1.2e7, 1e-5), 4))
+    assert "8x1M" in text
+    assert "4x1M" not in text
+    assert not list(errors(_points(), Fit(1.2e7, 1e-5), 8))
+
+
+def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:
+    """One host, and a folder without rows, are one line each."""
+    with pytest.raises(Unsupported, match="2 hosts"):
+        main(["--hosts", "1,2"])
+    with pytest.raises(ReportError, match="no rows"):
+        saved(tmp_path)
+
+
+def test_a_law_is_measured_and_shown_again(
+    namespaces: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole command on two hosts; its folder shows the same table without measuring."""
+    argv = ["--hosts", "2", "-A", "ring,library", "-b", "16K", "-n", "2", "--out", str(tmp_path)]
+    assert main(argv) == 0
+    first = capsys.readouterr().out
+    assert "| `ring` |" in first
+    assert main([*argv, "--show"]) == 0
+    assert capsys.readouterr().out == first
