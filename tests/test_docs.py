@@ -33,8 +33,7 @@ def _help(program: str, command: str) -> str:
             tune_main(["--help"])
         elif program == "bench" and command == "cluster":
             for words in ([], ["law"]):
-                with contextlib.suppress(SystemExit):
-                    cluster_main([*words, "--help"])
+                cluster_main([*words, "--help"])
         elif program == "bench":
             bench_main(command, ["--help"])
         else:

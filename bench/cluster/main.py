@@ -26,7 +26,9 @@ __all__ = ["main", "plan"]
 
 def main(argv: Sequence[str]) -> int:
     """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""
-    return serve("busbar", lambda: _law(argv[1:]) if list(argv[:1]) == ["law"] else _asked(asked(argv)))
+    return serve(
+        "busbar", lambda: _law(argv[1:]) if list(argv[:1]) == ["law"] else _asked(asked(argv))
+    )
 
 
 def _law(argv: Sequence[str]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from bench.links.measuring import Measured, Settings
 from topology.measured import sweep
-from topology.measured.matrix import QUANTITIES
+from topology.measured.matrix import QUANTITIES, RankPlace
 from topology.measured.sweep import Samples
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
@@ -51,3 +53,12 @@ def as_topology(
         *machine,
     )
     return Topology(tuple(devices.values()), (), (*pairs, *swept), facts, (), (SOURCE,))
+
+
+def with_racks(
+    measured: Topology, places: Sequence[RankPlace], racks: Sequence[Sequence[int]]
+) -> Topology:
+    """A map with which hosts share an uplink; ``racks``: the first ranks of their hosts."""
+    said = "; ".join(" ".join(places[rank].host for rank in rack) for rack in racks)
+    fact = Fact("racks", said or "none told apart", SOURCE)
+    return replace(measured, facts=(*measured.facts, fact))

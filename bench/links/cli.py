@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.links import racks
 from bench.links.exchange import BUILT_IN, Exchange, find
 from busbar.arguments import whole
 from busbar.cpulist import members
@@ -69,6 +70,12 @@ def options(parser: argparse.ArgumentParser) -> None:
         help="also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models "
         "are fitted on (python -m collectives fit)",
     )
+    parser.add_argument(
+        "--racks",
+        action="store_true",
+        help="also find which hosts share an uplink that is narrower than their links, by all of"
+        " them talking at once",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="save as JSON that --from reads")
     parser.add_argument("--json", action="store_true", help="print that JSON instead of matrices")
 
@@ -116,6 +123,7 @@ def run(
         accused = _accused(found, settings)
         found = measure_mpi.second_look(comm, schedule, exchange, settings, found, accused)
         swept = _swept(comm, schedule, exchange, settings)
+        loaded = racks.measure(comm, places, exchange) if args.racks else None
     except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
         sys.stderr.write(f"rank {comm.rank}: {error}\n")
@@ -126,9 +134,11 @@ def run(
         raise
     exchange.close()
     if found is not None and machine is not None:
-        from bench.links.as_map import as_topology
+        from bench.links.as_map import as_topology, with_racks
 
         measured = as_topology(found, settings, swept or {})
+        if args.racks:
+            measured = with_racks(measured, found.places, racks.grouped(loaded or {}))
         whole = measured
         # A machine that cannot be the one of the ranks says nothing of them.
         with suppress(ProbeError):
@@ -205,7 +215,7 @@ def _opener(comm: MPI.Intracomm, settings: Settings) -> Callable[[], Exchange]:
     if settings.transport == BUILT_IN:
         from bench.links.mpi_exchange import MpiExchange
 
-        return lambda: MpiExchange(comm, max(settings.nbytes, settings.sweep))
+        return lambda: MpiExchange(comm, max(settings.nbytes, settings.sweep, racks.BYTES))
     return find(settings.transport)
 
 
@@ -237,10 +247,11 @@ def _report(
     if args.json:
         sys.stdout.write(own_json.dump(topology))
     else:
-        for name in ("mpi_library", "transport", "message_bytes"):
+        for name in ("mpi_library", "transport", "message_bytes", "racks"):
             value = topology.get(name)
             if value is not None:
-                sys.stdout.write(f"{name.replace('_', ' ')}: {value}\n")
+                shown = printable_lines(str(value))
+                sys.stdout.write(f"{name.replace('_', ' ')}: {shown}\n")
         sys.stdout.write(f"\n{view.text(topology)}")
 
 

@@ -280,7 +280,7 @@ def test_of_two_looks_the_better_counts(rate: float, other: float) -> None:
 
 def test_rates_of_slow_links_are_told_in_three_digits() -> None:
     """Rule: 100 Mbit/s is 0.0125 GB/s, not 0.01."""
-    places = tuple(Place(f"host{rank}", "0", None) for rank in range(2))
+    places = tuple(RankPlace(f"host{rank}", "0", None) for rank in range(2))
     cells = {
         "latency": {p: Estimate(1e-5, 1e-5, 1e-5) for p in ((0, 1), (1, 0))},
         "bandwidth": {p: Estimate(1.25e7, 1.24e7, 1.26e7) for p in ((0, 1), (1, 0))},

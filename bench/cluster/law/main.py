@@ -18,8 +18,8 @@ from bench.cluster.running import Cluster, checked
 from bench.options.argument_types import at_least
 from busbar.arguments import Parser, program
 from busbar.errors import Unsupported
+from busbar.figures import checked as drawable
 from busbar.sizes import ranks
-from collectives.figures import checked as drawable
 
 __all__ = ["main"]
 

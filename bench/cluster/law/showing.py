@@ -15,8 +15,8 @@ from bench.cluster.law.growth import (
     textbook,
 )
 from bench.cluster.text import rate_text
+from busbar.figures import checked, save
 from busbar.sizes import short
-from collectives.figures import checked, save
 
 __all__ = ["draw", "errors", "lines"]
 
