@@ -147,3 +147,28 @@ def test_nothing_is_left(
     assert not _alive(namespace)
     assert {path.name for path in Path("/sys/class/net").iterdir()} == links
     assert (set(Path("/run/netns").iterdir()) if Path("/run/netns").exists() else set()) == names
+
+
+def test_a_rank_that_lost_its_link_is_named_and_rows_are_kept(mpich: Mpi, run: Run) -> None:
+    """Within the deadline of a row rank 0 says whose link is gone, and prints what it has."""
+    done = run(
+        *_start(mpich, "--hosts", "3", "--down", "2@5s", "--"),
+        *(mpich.python, "-m", "bench.allreduce", "-A", "ring", "--placement", "out", "-T", "5"),
+        *("-b", "4K", "-e", "1G", "-f", "16", "-n", "20"),
+    )
+    assert done.returncode == 4, done.stderr
+    assert "host2: its link went away" in done.stderr
+    assert "rank 2 had not arrived" in done.stderr
+    assert table_rows(done.stdout)
+
+
+def test_a_command_that_starts_its_own_ranks_has_the_hosts(mpi: Mpi, run: Run) -> None:
+    """``--ranks`` within a cluster takes its hosts, as many ranks on each as were asked for."""
+    done = run(
+        *_start(mpi, "--hosts", "2", "--ranks-per-host", "2", "--once", "--"),
+        *(mpi.python, "-m", "bench.allreduce", "--ranks", "4", "-A", "ring"),
+        *("-b", "4K", "-e", "4K", "-n", "2", "-T", "60"),
+    )
+    assert done.returncode == 0, done.stderr
+    hosts = [line.split()[8] for line in done.stdout.splitlines() if line.startswith("#  Rank")]
+    assert hosts == ["host0", "host0", "host1", "host1"]

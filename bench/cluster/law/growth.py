@@ -17,14 +17,14 @@ from collectives.simulate.outcome import simulate
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
 
-__all__ = ["LIBRARY", "Fit", "Point", "binary", "exponent", "fit", "simulated", "textbook"]
+__all__ = ["LIBRARY", "LawPoint", "Ports", "binary", "exponent", "fit", "simulated", "textbook"]
 
 #: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
 LIBRARY = "library"
 _COLLECTIVE = "allreduce"
 
 
-class Point(NamedTuple):
+class LawPoint(NamedTuple):
     """A measured time: the median of iterations in seconds, the least and the greatest."""
 
     algorithm: str
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     wrong: int
 
 
-class Fit(NamedTuple):
+class Ports(NamedTuple):
     """What links between hosts do, as measured: bytes/s of a port, and seconds of an empty message."""
 
     rate: float
@@ -53,7 +53,7 @@ def binary(name: str, hosts: int) -> str:
 
 def _schedule(name: str, hosts: int) -> Schedule:
     plain, given = parse(binary(name, hosts))
-    return draft(_COLLECTIVE, plain, hosts, **given)
+    return draft(_COLLECTIVE, plain, hosts, root=0, **given)
 
 
 def textbook(name: str, hosts: int) -> float:
@@ -78,17 +78,17 @@ def textbook(name: str, hosts: int) -> float:
     return total / schedule.nchunks
 
 
-def simulated(name: str, hosts: int, size: int, ports: Fit) -> float:
+def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
     """Seconds in the simulator: one switch, a link a host, half of the latency on each link."""
     machine = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
     return simulate(_schedule(name, hosts), spec(_COLLECTIVE), machine, size).seconds
 
 
-def fit(measured: Topology) -> Fit:
+def fit(measured: Topology) -> Ports:
     """What `topology measure` between hosts says of their ports: the medians over pairs."""
     rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
     delays = [cell.value for cell in matrix(measured, "latency").values()]
-    return Fit(median(rates), median(delays))
+    return Ports(median(rates), median(delays))
 
 
 def exponent(seconds: Mapping[int, float]) -> float | None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from bench.cluster.launchers import launching
-from bench.cluster.law.growth import Point, binary
+from bench.cluster.law.growth import LawPoint, binary
 from bench.cluster.running import Cluster
 from busbar.errors import ReportError, Unavailable
 from reports.readers.reading import read
@@ -69,7 +69,7 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
         raise Unavailable(f"{hosts} hosts: {module[0]}: {why}")
 
 
-def saved(folder: Path) -> tuple[list[Point], Topology]:
+def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
     """What a folder holds: the points, and the map of the ports. Raises ReportError, ProbeError."""
     points = []
     for path in sorted(folder.glob("hosts*.jsonl")):
@@ -78,7 +78,7 @@ def saved(folder: Path) -> tuple[list[Point], Topology]:
                 name = row.algorithm.partition(":")[0].partition("(")[0]
                 times = row.times_s
                 ends = median(times), min(times), max(times)
-                points.append(Point(name, row.ranks, row.size, *ends, row.wrong or 0))
+                points.append(LawPoint(name, row.ranks, row.size, *ends, row.wrong or 0))
     if not points:
         raise ReportError(f"{folder}: no rows of a law; measure with --out {folder}")
     return points, gather([str(folder / MAP)])[0]

@@ -8,8 +8,8 @@ from statistics import median
 
 from bench.cluster.law.growth import (
     LIBRARY,
-    Fit,
-    Point,
+    LawPoint,
+    Ports,
     exponent,
     simulated,
     textbook,
@@ -23,7 +23,7 @@ __all__ = ["draw", "errors", "lines"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
-def _order(points: Sequence[Point]) -> tuple[list[str], list[int], list[int]]:
+def _order(points: Sequence[LawPoint]) -> tuple[list[str], list[int], list[int]]:
     names = list(dict.fromkeys(point.algorithm for point in points))
     names.sort(key=lambda name: name == LIBRARY)
     hosts, sizes = ({getattr(p, key) for p in points} for key in ("hosts", "size"))
@@ -34,7 +34,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
-def lines(points: Sequence[Point], ports: Fit, rate: float) -> Iterator[str]:
+def lines(points: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
     """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
     names, hosts, sizes = _order(points)
     at = {(p.algorithm, p.hosts, p.size): p for p in points}
@@ -68,7 +68,7 @@ def lines(points: Sequence[Point], ports: Fit, rate: float) -> Iterator[str]:
             yield "ps / ring (law: P): " + ", ".join(f"P = {n}: {ratio:.3g}" for n, ratio in ratios)
 
 
-def _cell(point: Point, ports: Fit, rate: float) -> str:
+def _cell(point: LawPoint, ports: Ports, rate: float) -> str:
     text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)})"
     if point.wrong:
         text += f" {point.wrong} wrong"
@@ -79,7 +79,7 @@ def _cell(point: Point, ports: Fit, rate: float) -> str:
     return f"{text} | {_ms(law)} | {_ms(model)}".replace(" | ", " / ")
 
 
-def errors(points: Sequence[Point], ports: Fit, fitted: int) -> Iterator[str]:
+def errors(points: Sequence[LawPoint], ports: Ports, fitted: int) -> Iterator[str]:
     """How far the simulator is off on more hosts than the ports were measured on."""
     found = {
         p: simulated(p.algorithm, p.hosts, p.size, ports) / p.seconds - 1
@@ -101,7 +101,7 @@ def errors(points: Sequence[Point], ports: Fit, fitted: int) -> Iterator[str]:
         yield f"- `{name}`, %: {each}"
 
 
-def draw(points: Sequence[Point], ports: Fit, rate: float, path: Path) -> None:
+def draw(points: Sequence[LawPoint], ports: Ports, rate: float, path: Path) -> None:
     """Time over hosts at the largest size: measured, law, simulated. Raises what `checked` does."""
     checked(path)
     from matplotlib.figure import Figure

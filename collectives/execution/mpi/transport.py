@@ -151,9 +151,12 @@ class _Binder:
                 pieces = self._cut(staging, True)
                 first += [self._receive(piece, receive.peer) for piece in pieces]
                 adds.append(partial(self._add, self._view(receive.other), staging, view))
+        # Each its next rank's first: if all sent to rank 0 first, its port would be full and the
+        # others idle. Between two ranks the order stays.
+        rank, size = self._comm.rank, self._comm.size
         sends = [
             self._send(piece, send.peer)
-            for send in step.sends
+            for send in sorted(step.sends, key=lambda send: (send.peer - rank) % size)
             for piece in self._cut(self._view(send.span), send.reduce)
         ]
         calls = [self._local(move) for move in step.before]
