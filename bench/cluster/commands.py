@@ -27,14 +27,15 @@ host=$1
 shift
 exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
 """
-# Windows that fit into a port's buffer; no slow start after a pause, which no fabric has; and a
-# congestion control that every kernel has, the same everywhere.
+# A fabric has no slow start after a pause, and little under way: what waits in a socket has been
+# sent as far as MPI knows, so the next step's messages would share the port with it. The congestion
+# control is one that every kernel has, the same everywhere.
 _TCP = (
     "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.tcp_slow_start_after_idle=0",
     "net.ipv4.tcp_no_metrics_save=1",
     "net.ipv4.tcp_rmem=4096 1048576 4194304",
-    "net.ipv4.tcp_wmem=4096 1048576 4194304",
+    "net.ipv4.tcp_wmem=4096 262144 262144",
 )
 
 

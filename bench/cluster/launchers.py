@@ -29,6 +29,9 @@ _HYDRA = {
     # Within a host MPICH has shared memory of its own; UCX's would join hosts of one kernel.
     "UCX_TLS": "tcp,self",
     "UCX_NET_DEVICES": "eth0",
+    # A long message's clear-to-send would wait in the same stream behind what goes the other way:
+    # of two ways at once only one would be used. Fabrics answer out of band.
+    "UCX_RNDV_THRESH": "inf",
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "eth0",
 }
