@@ -60,7 +60,8 @@ def launcher(
     extra: dict[str, str] = {}
     command = [mpirun, "-n", str(ranks)]
     if "Open MPI" in library:
-        command.insert(1, "--oversubscribe")
+        # Told only to oversubscribe, it puts all ranks on the first of several hosts.
+        command[1:1] = ["--map-by", "slot:oversubscribe"]
         if os.geteuid() == 0:
             extra = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return command, {**env, **extra}

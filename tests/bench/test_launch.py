@@ -15,7 +15,9 @@ from tests.conftest import REPO, Mpi, Run, environment, under
 def test_open_mpi_gets_the_flags_that_it_wants() -> None:
     """Rule: --oversubscribe always, and as root its two variables; MPICH needs nothing."""
     command, env = launcher(16, "Open MPI v5.0.11", "/x/mpirun", {"A": "1"})
-    assert command == ["/x/mpirun", "--oversubscribe", "-n", "16"] and env["A"] == "1"
+    assert (
+        command == ["/x/mpirun", "--map-by", "slot:oversubscribe", "-n", "16"] and env["A"] == "1"
+    )
     as_root = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
     assert (as_root <= env.keys()) == (os.geteuid() == 0)
     assert launcher(16, "MPICH 5", "m", {}) == (["m", "-n", "16"], {})
