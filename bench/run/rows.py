@@ -20,6 +20,7 @@ from busbar.errors import Unavailable
 from busbar.sizes import human
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
+from collectives.execution.program import Program
 from collectives.execution.transport import Action, Array, LibraryCall, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
@@ -82,7 +83,8 @@ class Bench:
             return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
         layout = self._layout(case)
         sizes = self._sizes(case, in_place)
-        refusal = self._refusal(case, layout, sizes, in_place) or self._taken(sizes)
+        program = self._program(case, layout, in_place)
+        refusal = self._refusal(case, program, sizes, in_place) or self._taken(sizes)
         if refusal:
             return Sample(skipped=refusal), ""
         source, target = self._buffers(case, layout, in_place)
@@ -92,7 +94,7 @@ class Bench:
         inputs.fill(self._world.rank, source)
         proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
         growth = MemoryGrowth()
-        action = self._action(case, source, target, in_place)
+        action = self._action(case, program, source, target, in_place)
         try:
             self._gauges.begin()
             core = CoreWait()
@@ -133,11 +135,16 @@ class Bench:
         size = case.dtype.itemsize
         return buffers(case.spec, self._world.size, case.root, case.elements, size, in_place)
 
-    def _need(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> int:
+    def _program(self, case: Case, layout: Layout, in_place: bool) -> Program | None:
+        """This rank's program, lowered once a row; None where no schedule is carried out."""
+        if case.schedule is None:
+            return None
+        return lower(case.schedule, layout, self._world.rank, case.elements, in_place=in_place)
+
+    def _need(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> int:
         """Bytes that this rank takes for the row in all."""
         rank, size = self._world.rank, case.dtype.itemsize
-        if case.schedule is not None:
-            program = lower(case.schedule, layout, rank, case.elements, in_place=in_place)
+        if program is not None:
             return memory(program, self._transport, size, in_place)
         own = sum(of[rank] for of in sizes.values())
         if case.worksharing:
@@ -145,10 +152,10 @@ class Bench:
         vectors = self._vectors.get(case.spec.name, 0)
         return own + beside(case.spec, sizes, rank, vectors) + self._baseline.rotation(own)
 
-    def _refusal(self, case: Case, layout: Layout, sizes: Sizes, in_place: bool) -> str:
+    def _refusal(self, case: Case, program: Program | None, sizes: Sizes, in_place: bool) -> str:
         """Why the row does not fit beside what is still held for it; empty where it does."""
         held = self._arena.keep(sizes)
-        need = self._need(case, layout, sizes, in_place)
+        need = self._need(case, program, sizes, in_place)
         self._transport.trim()
         self._world.barrier()  # what other ranks have let go of is free from here on
         mapped = self._room.mapped and (case.schedule is not None or case.worksharing)
@@ -198,7 +205,14 @@ class Bench:
             whole[starts[1] : starts[1] + counts[1]],
         )
 
-    def _action(self, case: Case, source: Array, target: Array, in_place: bool) -> Action:
+    def _action(
+        self,
+        case: Case,
+        program: Program | None,
+        source: Array,
+        target: Array,
+        in_place: bool,
+    ) -> Action:
         if case.schedule is None:
             buffers = {Buffer.IN: source, Buffer.OUT: target}
             call = LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
@@ -216,6 +230,7 @@ class Bench:
             case.elements,
             root=case.root,
             in_place=in_place,
+            program=program,
         )
 
     def _prove(

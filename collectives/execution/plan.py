@@ -29,7 +29,8 @@ class Plan(Action):
     """Fire with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
-    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``action``: what the
+    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the rank's,
+    where the schedule is lowered already. ``action``: what the
     transport made of it.
     """
 
@@ -46,9 +47,11 @@ class Plan(Action):
         *,
         root: int = 0,
         in_place: bool = False,
+        program: Program | None = None,
     ) -> None:
-        layout = Layout.of(schedule, spec, root)
-        program = lower(schedule, layout, rank, elements, in_place=in_place)
+        if program is None:
+            layout = Layout.of(schedule, spec, root)
+            program = lower(schedule, layout, rank, elements, in_place=in_place)
         dtype = target.dtype if target.size else source.dtype
         raw = transport.allocate(program.elements[Buffer.SCRATCH] * dtype.itemsize)
         buffers: Buffers = {

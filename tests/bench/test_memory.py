@@ -378,7 +378,7 @@ def test_shared_segments_go_with_their_row(executor: str) -> None:
 
     def body(world: InprocWorld) -> int:
         transport = ShmTransport(world, executor=executor)
-        able = transport if transport.core else None
+        able = transport if transport.watch else None
         bench_ = _bench(world, transport)
         bench_._rooflines = Rooflines(world, able)
         most = 0

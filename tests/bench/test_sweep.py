@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 
 import bench.run.memory
+import bench.run.rows
+import collectives.execution.plan
 from busbar.host import hostname
 from collectives.execution.inproc import transport as inproc
+from collectives.execution.lower import lower
+from collectives.execution.program import Program
 from reports.readers import own
 from reports.records.record import FORMAT, Result
 from tests.conftest import REPO, in_process, on_threads, table_rows
@@ -313,3 +317,32 @@ def test_imports_stay_light() -> None:
         timeout=60,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: what a row needs and what it fires come from one program, lowered once a placement."""
+    lowered = []
+
+    def counted(*args: Any, **more: Any) -> Program:
+        lowered.append(args)
+        return lower(*args, **more)
+
+    for module in (bench.run.rows, collectives.execution.plan):
+        monkeypatch.setattr(module, "lower", counted)
+    argv = [
+        "--transport",
+        "inproc",
+        "--ranks",
+        "2",
+        "-b",
+        "1K",
+        "-e",
+        "2K",
+        "-n",
+        "1",
+        "-A",
+        "ring",
+    ]
+    assert on_threads("allreduce", *argv)[0] == 0
+    ranks, sizes, placements = 2, 2, 2
+    assert len(lowered) == ranks * sizes * placements

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from types import ModuleType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from busbar.errors import Unsupported
 from collectives.execution.program import Program
@@ -21,6 +20,9 @@ from collectives.execution.transport import Action, Array, Buffers
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
+
+if TYPE_CHECKING:
+    from native._core import Watch
 
 __all__ = ["Bound", "BoundProgram", "Built", "HostTransport"]
 
@@ -41,9 +43,8 @@ class HostTransport(Protocol):
     """What a bound program needs of its transport: `collectives.execution.shm.transport.ShmTransport`."""
 
     world: World
-    core: ModuleType | None
     memory: Memory | Windows
-    watch: Any
+    watch: Watch | None
     lives: Lives
     cores: int
     turns: bool
@@ -220,16 +221,15 @@ class BoundProgram(Bound):
     def _build(self, everyone: list[Json]) -> Built:
         transport, op, nranks = self.transport, self._op, len(everyone)
         shape = Shape.of(everyone, self.dtype.itemsize, transport.cores)
-        core, watch = transport.core, transport.watch
-        if core is not None and shape.eager:
+        watch = transport.watch
+        if watch is not None and shape.eager:
             lines = plan_bytes(nranks)
             shared = transport.common(lines + mail_bytes(everyone, shape))
             at = int(shared.ctypes.data)
-            return Built(
-                eager(core, watch, at, self, everyone, shape, op, at + lines), shared, None
-            )
+            plan = eager(watch, at, self, everyone, shape, op, at + lines)
+            return Built(plan, shared, None)
         found = dependence_graph(ordered(everyone), nranks)
-        if core is None:
+        if watch is None:
             return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
         # is still in a cache when the other comes to it.
@@ -241,5 +241,5 @@ class BoundProgram(Bound):
         return self.with_best_stores(
             found,
             able,
-            lambda at, some, past: direct(core, watch, at, self, some, shape, op, past),
+            lambda at, some, past: direct(watch, at, self, some, shape, op, past),
         )

@@ -1,8 +1,7 @@
 """Plans for the native executor, as the flat numbers it reads (`native/src/module.cpp`).
 
 Decides how a plan is carried out: small messages through mailboxes beside their flags, others
-where they lie; and in which windows. The extension itself is handed in, so that this imports
-nothing of it.
+where they lie; and in which windows. The extension is loaded where a plan is made, not earlier.
 """
 
 from __future__ import annotations
@@ -10,16 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
+from collectives.execution.transport import Array
 from collectives.execution.world import Json
 from collectives.schedule.ops import Op
+
+if TYPE_CHECKING:
+    from native._core import Plan, Watch
 
 __all__ = [
     "Binding",
@@ -121,20 +123,21 @@ def op_number(op: Op | None) -> int:
 
 
 def direct(
-    core: ModuleType,
-    watch: Any,
+    watch: Watch,
     lines: int,
     to: Binding,
     found: DependenceGraph,
     shape: Shape,
     op: Op | None,
     past: Callable[[Work], set[Place]],
-) -> Any:
+) -> tuple[Plan, Array]:
     """A plan over the ranks' buffers themselves, and the staging that it needs to keep alive.
 
     ``lines``: where the plan's words begin. ``past``: targets of a pass that are
     written with non-temporal stores.
     """
+    from native import _core
+
     nranks = len(found.works)
     size = max((work.size for work in found.order), default=1)
     covered = window(found, shape.cores, shape.itemsize)
@@ -155,7 +158,7 @@ def direct(
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
         numbers += _task(work, _waits(found, waits), address, past(work))
     numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
-    plan = core.direct(
+    plan = _core.direct(
         watch,
         lines,
         type_number(to.dtype),
@@ -198,22 +201,23 @@ def _task(
 
 
 def worksharing(
-    core: ModuleType,
-    watch: Any,
+    watch: Watch,
     lines: int,
     to: Binding,
     found: DependenceGraph,
     op: Op | None,
     past: Callable[[Work], set[Place]],
-) -> Any:
+) -> Plan:
     """A plan of parts, one a rank by number, that whoever has a core takes; see `direct`."""
+    from native import _core
+
     numbers = [len(found.works)]
     for part in found.works:
         numbers.append(len(part))
         for work in part:
             numbers += _task(work, [0], to.address, past(work))
     described = np.array(numbers, np.int64)
-    return core.worksharing(watch, lines, type_number(to.dtype), op_number(op), described)
+    return _core.worksharing(watch, lines, type_number(to.dtype), op_number(op), described)
 
 
 # -- through mailboxes
@@ -248,16 +252,17 @@ def mail_bytes(programs: Sequence[Json], shape: Shape) -> int:
 
 
 def eager(
-    core: ModuleType,
-    watch: Any,
+    watch: Watch,
     lines: int,
     to: Binding,
     programs: Sequence[Json],
     shape: Shape,
     op: Op | None,
     mail: int,
-) -> Any:
+) -> Plan:
     """A plan over mailboxes that begin at address ``mail``; its words begin at ``lines``."""
+    from native import _core
+
     boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
 
     def at(span: list[int]) -> int:
@@ -282,4 +287,4 @@ def eager(
             numbers += [len(letters), *(n for one in letters for n in one)]
         numbers += local(step["after"])
     described = np.array(numbers, np.int64)
-    return core.eager(watch, lines, type_number(to.dtype), op_number(op), described)
+    return _core.eager(watch, lines, type_number(to.dtype), op_number(op), described)

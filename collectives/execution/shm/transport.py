@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping
-from types import ModuleType
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakValueDictionary, finalize
 
 import numpy as np
@@ -22,7 +21,7 @@ from collectives.execution.roofline import Roofline, probe
 from collectives.execution.shm.affinity import cores_of, turn_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.lines import LINE, plan_bytes, words
-from collectives.execution.shm.memory import Segment
+from collectives.execution.shm.memory import Mapper, Segment
 from collectives.execution.shm.reference import Lives
 from collectives.execution.shm.sharing import sharing
 from collectives.execution.shm.stores import Past
@@ -30,6 +29,9 @@ from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
 from collectives.execution.world import World
 from collectives.schedule.ops import Op
+
+if TYPE_CHECKING:
+    from native._core import Watch
 
 __all__ = ["ShmTransport", "why_not"]
 
@@ -75,13 +77,11 @@ class ShmTransport(Transport):
                 f"the shm transport serves one node, not {len(set(world.nodes))};"
                 " use --transport mpi"
             )
-        core = None if executor == "numpy" else native.load()
-        if executor == "native" and core is None:
+        if executor == "native" and native.why_not():
             raise Unavailable(native.why_not())
         self.world, self.deadline = world, deadline
-        self.core: ModuleType | None = core
-        self.executor = "native" if core else "numpy"
-        self.memory = sharing(world, core, memory)
+        self.executor = "numpy" if executor == "numpy" or native.why_not() else "native"
+        self.memory = sharing(world, self._mapper(), memory)
         self._allocated = 0
         self.known_stores: dict[Hashable, Past] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
@@ -96,9 +96,22 @@ class ShmTransport(Transport):
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
-        self.watch = core and core.Watch(
-            world.rank, int(self._life.ctypes.data), self.pids, crowded, deadline
-        )
+        self.watch = self._watching(crowded)
+
+    def _mapper(self) -> Mapper | None:
+        if self.executor == "numpy":
+            return None
+        from native import _core
+
+        return _core.Mapping
+
+    def _watching(self, crowded: bool) -> Watch | None:
+        if self.executor == "numpy":
+            return None
+        from native import _core
+
+        life = int(self._life.ctypes.data)
+        return _core.Watch(self.world.rank, life, self.pids, crowded, self.deadline)
 
     def common(self, nbytes: int) -> Array:
         """Zeroed memory that all ranks share, held by rank 0. All ranks call this together."""
@@ -160,7 +173,7 @@ class ShmTransport(Transport):
         A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
         All ranks call this together. Raises Unsupported without the native extension.
         """
-        if self.core is None:
+        if self.watch is None:
             raise Unsupported(f"no memory roofline: {native.why_not() or 'the executor is numpy'}")
         shorter = self.world.gather(min(source.nbytes, target.nbytes))
         nbytes = max(8, max(map(int, shorter)) // 8 * 8)
@@ -177,24 +190,27 @@ class ShmTransport(Transport):
         self, kind: str, stream: bool, source: Array, target: Array, nbytes: int, n: int
     ) -> list[float]:
         """Seconds of this rank for each of n sweeps that all ranks make at once."""
-        core = cast(ModuleType, self.core)
+        from native import _core
+
+        assert self.watch is not None
         lines = self.common(plan_bytes(self.world.size))
-        places = [int(source.ctypes.data), int(target.ctypes.data)]
+        begin, end = int(source.ctypes.data), int(target.ctypes.data)
         if kind == "update":
-            places[1] = places[0]
-        number = core.SWEEPS.index(kind)
-        plan = core.sweep(self.watch, lines.ctypes.data, number, *places, nbytes, stream)
+            end = begin
+        number = _core.SWEEPS.index(kind)
+        plan = _core.sweep(self.watch, lines.ctypes.data, number, begin, end, nbytes, stream)
         plan.fire()
-        return cast("list[float]", self.guarded(lambda: plan.each(n)))
+        return self.guarded(lambda: plan.each(n))
 
     def guarded(self, action: Callable[[], T]) -> T:
         """Run something native; a lost rank becomes RankFailure."""
-        core = self.core
-        if core is None:
+        if self.watch is None:
             return action()
+        from native import _core
+
         try:
             return action()
-        except core.PeerFailure as error:
+        except _core.PeerFailure as error:
             raise self.failure(*error.args) from None
 
     def failure(self, rank: int, reason: int) -> RankFailure:

@@ -141,9 +141,9 @@ class WorkSharing(Bound):
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, call = self.transport, self._call
-        core, watch = transport.core, transport.watch
+        watch = transport.watch
         found = shared_out(call, everyone, self.dtype.itemsize)
-        if core is None:
+        if watch is None:
             return self.in_numpy(found, call.op, transport.cores)
         shape = Shape(False, self.dtype.itemsize, transport.cores)
 
@@ -151,8 +151,8 @@ class WorkSharing(Bound):
             at: int, some: DependenceGraph, past: Callable[[Work], set[Place]]
         ) -> tuple[Any, Array | None]:
             if transport.turns:
-                return worksharing(core, watch, at, self, some, call.op, past), None
-            plan, stage = direct(core, watch, at, self, some, shape, call.op, past)
+                return worksharing(watch, at, self, some, call.op, past), None
+            plan, stage = direct(watch, at, self, some, shape, call.op, past)
             return plan, stage
 
         return self.with_best_stores(found, lambda work: work.cold, build)
