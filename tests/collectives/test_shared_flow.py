@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.tasks import Place, decoded, ordered, placed
 from collectives.execution.shm.worksharing import PIECE_BYTES, shared_out
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import algorithms, build, collectives, spec
@@ -46,7 +47,7 @@ def _flow(
     if in_place:
         places = {**SEGMENTS, Buffer.IN: SEGMENTS[Buffer.OUT]}
     programs = [lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks)]
-    return dependence_graph(ordered([encode(program, places) for program in programs]), nranks)
+    return dependence_graph(ordered([placed(program, places) for program in programs]), nranks)
 
 
 class _Machine:
@@ -180,6 +181,16 @@ def test_each_rank_does_its_own_moves(
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_programs_are_told_as_they_are(pair: tuple[str, str]) -> None:
+    """Rule: what a rank reads of another's program is what that one wrote, type for type."""
+    schedule = build(*pair, 8)
+    layout = Layout.of(schedule, spec(pair[0]))
+    for rank in range(8):
+        steps = placed(lower(schedule, layout, rank, 5), SEGMENTS)
+        assert repr(decoded(json.loads(json.dumps(steps)))) == repr(steps)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     """Rule: messages are put only where no rank then moves more than the busiest one with gets."""
     found = _flow(*pair, 8, 64, False)
@@ -188,7 +199,7 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     layout = Layout.of(schedule, spec(pair[0]))
     programs = [lower(schedule, layout, r, 64) for r in range(8)]
     got = [0] * 8
-    for task in ordered([encode(program, SEGMENTS) for program in programs]):
+    for task in ordered([placed(program, SEGMENTS) for program in programs]):
         places = len(task.targets) + len(task.sources) + 2 * task.late
         got[task.rank] += places * task.size
     assert max(sum(w.moved for w in works) for works in found.works) <= max(got)

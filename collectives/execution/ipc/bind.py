@@ -33,7 +33,7 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.tasks import Place, decoded, ordered, placed
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
 from collectives.execution.world import Json, World
@@ -94,9 +94,9 @@ class PeerBinding:
         """A rank's program, of all ranks together. An average's division is the last call."""
 
         def found(everyone: list[Json]) -> DependenceGraph:
-            return dependence_graph(ordered(everyone), transport.world.size)
+            return dependence_graph(ordered(list(map(decoded, everyone))), transport.world.size)
 
-        return cls._bound(transport, buffers, op, lambda places: encode(program, places), found)
+        return cls._bound(transport, buffers, op, lambda places: placed(program, places), found)
 
     @classmethod
     def worksharing(

@@ -14,7 +14,7 @@ from collectives.execution.shm.lines import plan_bytes, traffic, words
 from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.reference import Lives, Reference
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
-from collectives.execution.shm.tasks import Place, encode, ordered
+from collectives.execution.shm.tasks import Place, decoded, ordered, placed
 from collectives.execution.shm.windows import Windows
 from collectives.execution.transport import Action, Array, Buffers
 from collectives.execution.world import Json, World
@@ -216,19 +216,20 @@ class BoundProgram(Bound):
         super().__init__(transport, buffers)
 
     def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        return encode(self._program, places)
+        return placed(self._program, places)
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, op, nranks = self.transport, self._op, len(everyone)
-        shape = Shape.of(everyone, self.dtype.itemsize, transport.cores)
+        programs = [decoded(told) for told in everyone]
+        shape = Shape.of(programs, self.dtype.itemsize, transport.cores)
         watch = transport.watch
         if watch is not None and shape.eager:
             lines = plan_bytes(nranks)
-            shared = transport.common(lines + mail_bytes(everyone, shape))
+            shared = transport.common(lines + mail_bytes(programs, shape))
             at = int(shared.ctypes.data)
-            plan = eager(watch, at, self, everyone, shape, op, at + lines)
+            plan = eager(watch, at, self, programs, shape, op, at + lines)
             return Built(plan, shared, None)
-        found = dependence_graph(ordered(everyone), nranks)
+        found = dependence_graph(ordered(programs), nranks)
         if watch is None:
             return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a window

@@ -15,9 +15,8 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
-from collectives.execution.shm.tasks import Place
+from collectives.execution.shm.tasks import Place, PlacedCopy, PlacedStep, SegmentSpan
 from collectives.execution.transport import Array
-from collectives.execution.world import Json
 from collectives.schedule.ops import Op
 
 if TYPE_CHECKING:
@@ -99,11 +98,9 @@ class Shape:
     cores: int
 
     @classmethod
-    def of(cls, programs: Sequence[Json], itemsize: int, cores: int) -> Shape:
-        """From all ranks' encoded programs; the same on every rank."""
-        most = max(
-            sum(span[2] for step in steps for _, span in step["sends"]) for steps in programs
-        )
+    def of(cls, programs: Sequence[Sequence[PlacedStep]], itemsize: int, cores: int) -> Shape:
+        """From all ranks' placed programs; the same on every rank."""
+        most = max(sum(s.span.size for step in steps for s in step.sends) for steps in programs)
         return cls(most * itemsize <= EAGER_BYTES, itemsize, cores)
 
 
@@ -227,27 +224,29 @@ def _half(size: int, itemsize: int) -> int:
     return -(-(_WORD + size * itemsize) // _PAIR) * _PAIR
 
 
-def _mail(programs: Sequence[Json], itemsize: int) -> dict[tuple[int, int], list[int]]:
+def _mail(
+    programs: Sequence[Sequence[PlacedStep]], itemsize: int
+) -> dict[tuple[int, int], list[int]]:
     """Where the mailbox of every message lies, by (sender, receiver), in order."""
     found: dict[tuple[int, int], list[int]] = {}
     at = 0
     for rank, steps in enumerate(programs):
         for step in steps:
-            for peer, (_, _, size) in step["sends"]:
+            for peer, span in step.sends:
                 found.setdefault((rank, peer), []).append(at)
-                at += 2 * _half(size, itemsize)
+                at += 2 * _half(span.size, itemsize)
     return found
 
 
-def mail_bytes(programs: Sequence[Json], shape: Shape) -> int:
+def mail_bytes(programs: Sequence[Sequence[PlacedStep]], shape: Shape) -> int:
     """Bytes of all mailboxes of a plan."""
     if not shape.eager:
         return 0
     return sum(
-        2 * _half(span[2], shape.itemsize)
+        2 * _half(send.span.size, shape.itemsize)
         for steps in programs
         for step in steps
-        for _, span in step["sends"]
+        for send in step.sends
     )
 
 
@@ -255,7 +254,7 @@ def eager(
     watch: Watch,
     lines: int,
     to: Binding,
-    programs: Sequence[Json],
+    programs: Sequence[Sequence[PlacedStep]],
     shape: Shape,
     op: Op | None,
     mail: int,
@@ -265,26 +264,26 @@ def eager(
 
     boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
 
-    def at(span: list[int]) -> int:
-        return to.address(Place(to.rank, span[0], span[1]))
+    def at(span: SegmentSpan) -> int:
+        return to.address(Place(to.rank, span.segment, span.start))
 
-    def letter(pair: tuple[int, int], span: list[int], other: list[int] | None) -> list[int]:
+    def letter(pair: tuple[int, int], span: SegmentSpan, other: SegmentSpan | None) -> list[int]:
         peer = pair[1] if pair[0] == to.rank else pair[0]
         box = mail + next(boxes[pair])
         joined = 0 if other is None else at(other)
-        return [peer, box, _half(span[2], shape.itemsize), at(span), joined, span[2]]
+        return [peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size]
 
-    def local(moves: Json) -> list[int]:
-        return [len(moves), *(n for a, b, add in moves for n in (at(a), at(b), a[2], int(add)))]
+    def local(moves: Sequence[PlacedCopy]) -> list[int]:
+        return [len(moves), *(n for a, b, add in moves for n in (at(a), at(b), a.size, int(add)))]
 
     steps = programs[to.rank]
     numbers = [len(steps)]
     for step in steps:
-        sends = [letter((to.rank, p), span, None) for p, span in step["sends"]]
-        receives = [letter((p, to.rank), span, other) for p, span, other, _ in step["receives"]]
-        numbers += local(step["before"])
+        sends = [letter((to.rank, p), span, None) for p, span in step.sends]
+        receives = [letter((p, to.rank), span, other) for p, span, other, _ in step.receives]
+        numbers += local(step.before)
         for letters in (sends, receives):
             numbers += [len(letters), *(n for one in letters for n in one)]
-        numbers += local(step["after"])
+        numbers += local(step.after)
     described = np.array(numbers, np.int64)
     return _core.eager(watch, lines, type_number(to.dtype), op_number(op), described)

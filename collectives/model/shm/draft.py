@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from collectives.execution.lower import lower
 from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
-from collectives.execution.shm.tasks import encode, ordered
+from collectives.execution.shm.tasks import PlacedStep, ordered, placed
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.place import place
@@ -16,7 +15,6 @@ from collectives.schedule.spec import Collective
 
 __all__ = ["Drafts", "NodePrograms"]
 
-Json = Any
 # From so many elements a chunk on it does not matter that chunks differ by one.
 _EVEN = 16
 
@@ -26,7 +24,7 @@ class NodePrograms:
     """All ranks' programs over ``elements`` a part; the passes they come to are worked out once."""
 
     nranks: int
-    programs: list[Json]
+    programs: list[list[PlacedStep]]
     _graph: DependenceGraph | None = field(default=None, repr=False)
 
     @property
@@ -40,8 +38,7 @@ class NodePrograms:
     def most_sent(self) -> int:
         """Elements that the rank sends which sends most."""
         each = (
-            sum(int(span[2]) for step in steps for _, span in step["sends"])
-            for steps in self.programs
+            sum(send.span.size for step in steps for send in step.sends) for steps in self.programs
         )
         return max(each)
 
@@ -73,6 +70,6 @@ class Drafts:
                 for rank in range(n)
             ]
             self._made[elements] = NodePrograms(
-                n, [encode(program, places) for program in programs]
+                n, [placed(program, places) for program in programs]
             )
         return self._made[elements]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
+from collectives.execution.shm.tasks import PlacedCopy, PlacedReceive, PlacedStep
 from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between, Rates
 
@@ -28,41 +29,40 @@ def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Be
             while at[rank] < len(steps):
                 step, own = steps[at[rank]], between[cores[rank]][cores[rank]]
                 if not posted[rank]:
-                    now[rank] += _local(step["before"], scale, own, mail[rank])
-                    for peer, span in step["sends"]:
+                    now[rank] += _local(step.before, scale, own, mail[rank])
+                    for peer, span in step.sends:
                         rates = between[cores[rank]][cores[peer]]
-                        now[rank] += rates.post + span[2] * scale * rates.letter(mail[rank])
+                        now[rank] += rates.post + span.size * scale * rates.letter(mail[rank])
                         boxes[rank, peer].append(now[rank] + rates.flight)
                     posted[rank] = True
-                if not _arrived(rank, step["receives"], boxes):
+                if not _arrived(rank, step.receives, boxes):
                     break
-                for peer, span, other, _ in step["receives"]:
+                for peer, span, other, _ in step.receives:
                     rates = between[cores[rank]][cores[peer]]
                     now[rank] = max(now[rank], boxes[peer, rank].popleft())
-                    now[rank] += rates.post + span[2] * scale * rates.letter(mail[rank])
+                    now[rank] += rates.post + span.size * scale * rates.letter(mail[rank])
                     now[rank] += own.call if other is not None else 0.0
-                now[rank] += _local(step["after"], scale, own, mail[rank])
+                now[rank] += _local(step.after, scale, own, mail[rank])
                 at[rank], posted[rank], left = at[rank] + 1, False, left - 1
     return max(now)
 
 
-def _mail(steps: Sequence[dict[str, list[list[list[int]]]]]) -> float:
+def _mail(steps: Sequence[PlacedStep]) -> float:
     """Elements of all letters of a rank."""
-    return sum(one[1][2] for step in steps for way in ("sends", "receives") for one in step[way])
+    sent = sum(send.span.size for step in steps for send in step.sends)
+    return sent + sum(receive.span.size for step in steps for receive in step.receives)
 
 
 def _arrived(
-    rank: int, receives: Sequence[Sequence[int]], boxes: dict[tuple[int, int], deque[float]]
+    rank: int, receives: Sequence[PlacedReceive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
     """Whether all letters of a step have been posted."""
     wanted: dict[int, int] = defaultdict(int)
     for receive in receives:
-        wanted[receive[0]] += 1
+        wanted[receive.peer] += 1
     return all(len(boxes[peer, rank]) >= count for peer, count in wanted.items())
 
 
-def _local(
-    moves: Sequence[Sequence[Sequence[int]]], scale: float, own: Rates, mail: float
-) -> float:
+def _local(moves: Sequence[PlacedCopy], scale: float, own: Rates, mail: float) -> float:
     """Seconds of copies inside the rank."""
-    return sum(own.call + 2 * move[0][2] * scale * own.own(mail) for move in moves)
+    return sum(own.call + 2 * move.span.size * scale * own.own(mail) for move in moves)
