@@ -22,6 +22,7 @@ from bench.run.session import Session
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
+from collectives.execution.registry import transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -33,13 +34,17 @@ if TYPE_CHECKING:
 
 __all__ = ["mpi", "threads"]
 
-GPU_TRANSPORTS = ("nccl", "ipc")
-
 
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
     """The transports of a group: split from the whole's where it can be, else made again."""
     one = whole.split(inner)
     return _transports(cast("MpiWorld", inner), options) if one is None else (one, one)
+
+
+def _gpu_memory(options: Options) -> bool:
+    """Whether a transport of GPUs was asked for by its name."""
+    entry = transports().get(options.transport)
+    return entry is not None and entry.on_gpu
 
 
 def threads(wanted: Sequence[Options]) -> int:
@@ -51,11 +56,12 @@ def threads(wanted: Sequence[Options]) -> int:
     from collectives.execution.inproc.world import InprocWorld, run
 
     first = wanted[0]
-    if first.transport not in ("auto", "inproc", *GPU_TRANSPORTS):
+    joining = [name for name, entry in transports().items() if "inproc" in entry.worlds]
+    if first.transport not in ("auto", *joining):
         raise Unsupported(
-            f"--transport {first.transport} joins processes; threads have inproc, nccl and ipc"
+            f"--transport {first.transport} joins processes; threads have {', '.join(joining)}"
         )
-    on_gpus = first.transport in GPU_TRANSPORTS or (
+    on_gpus = _gpu_memory(first) or (
         first.transport == "auto" and (first.asks_for_gpus or devices.driver_here())
     )
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
@@ -113,7 +119,7 @@ def mpi(wanted: Sequence[Options]) -> int:
     from collectives.execution.mpi.world import MpiWorld
 
     first = wanted[0]
-    if first.transport in GPU_TRANSPORTS and launch.launched() is None:
+    if _gpu_memory(first) and launch.launched() is None:
         devices.visible()  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
@@ -160,7 +166,7 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
     here = options.transport == "auto" and (
         options.asks_for_gpus or all(world.gather(devices.driver_here()))
     )
-    device = _gpu(world, options, here or options.transport in GPU_TRANSPORTS)
+    device = _gpu(world, options, here or _gpu_memory(options))
     if device is not None:
         return device
     baseline = MpiTransport(world)

@@ -19,16 +19,14 @@ from bench.options.argument_types import (
 from bench.options.nccl_flags import add_flags
 from busbar.arguments import Parser, program
 from busbar.sizes import MOST_RANKS
+from collectives.execution.registry import transports
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
 __all__ = ["TUNING", "parser"]
 
-TRANSPORTS = ("auto", "mpi", "shm", "inproc", "nccl", "ipc")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
-GRAPHS = ("on", "off", "compare")
-EXECUTORS = ("program", "steps", "engine")
 TUNING = Path("busbar-tuning.json")
 
 Add = Callable[..., object]
@@ -158,7 +156,7 @@ def _work(add: Add, collective: str) -> None:
 def _ranks(add: Add) -> None:
     add(
         "--transport",
-        choices=TRANSPORTS,
+        choices=("auto", *transports()),
         default="auto",
         help="auto (default): nccl on GPUs, else shm on one host where it is built, else mpi",
     )
@@ -225,32 +223,9 @@ def _gpus(add: Add) -> None:
         metavar="N",
         help="0 is --graph off, any other number --graph on",
     )
-    add(
-        "--graph",
-        choices=GRAPHS,
-        help="replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
-        " shows what that is worth",
-    )
-    add(
-        "--cache",
-        choices=("cold", "warm"),
-        default="cold",
-        help="on GPUs let buffers take turns, so that none is in the cache (default cold)",
-    )
-    add(
-        "--executor",
-        choices=EXECUTORS,
-        default="program",
-        help="with --transport ipc: one kernel for a whole plan (program), one a part of it (steps),"
-        " or copies by the copy engines (engine) (default program)",
-    )
-    add(
-        "--buffers",
-        choices=("host", "device", "staged"),
-        default="host",
-        help="with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
-        " through pinned host memory (staged) (default host)",
-    )
+    for entry in transports().values():
+        for option in entry.options:
+            add(option.flag, choices=option.choices, default=option.default, help=option.help)
 
 
 def _time(add: Add) -> None:

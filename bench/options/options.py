@@ -12,6 +12,7 @@ from bench.options.arguments import TUNING, parser
 from busbar.arguments import whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, parse_size, sweep
+from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
 from collectives.schedule import catalogue
@@ -187,10 +188,11 @@ def _graph(given: argparse.Namespace) -> str:
 
 def _check_gpus(made: Options) -> None:
     """Raise Unsupported where GPUs are named for a transport that takes none."""
-    without = ""
-    if made.transport == "mpi" and made.buffers == "host":
-        without = "without --buffers device or staged, "
-    if made.asks_for_gpus and (without or made.transport in ("shm", "inproc")):
+    entry = transports().get(made.transport)
+    if entry is None or entry.on_gpu or (entry.on_gpu_with and made.buffers != "host"):
+        return
+    without = f"without {entry.on_gpu_with}, " if entry.on_gpu_with else ""
+    if made.asks_for_gpus:
         named = "--gpus" if made.gpus != () else "-g" if made.ngpus else "--oversubscribe-gpu"
         raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.launch import EXECUTORS
+from collectives.execution.ipc.entry import EXECUTORS
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec

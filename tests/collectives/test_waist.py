@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import inspect
+from pathlib import Path
 
 import pytest
 
+from bench.options.arguments import parser
+from bench.options.options import parse
+from busbar.errors import Unsupported
+from collectives import execution
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.mpi.device import MpiDeviceTransport
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
+from collectives.execution.registry import transports
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, Transport
 from tests.conftest import REPO
@@ -68,6 +74,36 @@ def test_a_transport_offers_nothing_beside_the_waist(transport: type[Transport])
     """Rule: what bench may ask of a transport stands in `Transport`, with a default that says no."""
     assert issubclass(transport, Transport) and not inspect.isabstract(transport)
     assert "name" in vars(transport)
+
+
+def test_every_transport_has_an_entry() -> None:
+    """Rule: what `--transport` knows is what there is, each by its own name."""
+    assert set(transports()) == {transport.name for transport in TRANSPORTS}
+    on_gpu = {t.name for t in TRANSPORTS if t is not MpiDeviceTransport and ".gpu" in _source(t)}
+    assert {name for name, entry in transports().items() if entry.on_gpu} == on_gpu
+
+
+def _source(transport: type[Transport]) -> str:
+    return inspect.getsource(inspect.getmodule(transport))  # type: ignore[arg-type]
+
+
+def test_a_transport_is_found_by_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a folder with an entry is a transport; its name and its options need no other edit."""
+    folder = tmp_path / "pigeon"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "entry.py").write_text(
+        "from collectives.execution.registry import Entry, Option\n"
+        "breeds = Option('--breed', ('homer', 'roller'), 'homer', 'which bird')\n"
+        "ENTRY = Entry('pigeon', worlds=('mpi',), options=(breeds,))\n"
+    )
+    monkeypatch.setattr(execution, "__path__", [*execution.__path__, str(tmp_path)])
+    given = parser("allreduce", "sums").parse_args(["--transport", "pigeon", "--breed", "roller"])
+    assert (given.transport, given.breed) == ("pigeon", "roller")
+    with pytest.raises(Unsupported, match="--gpus has no effect with --transport pigeon"):
+        parse(["--transport", "pigeon", "--gpus", "0"], "allreduce")
 
 
 def test_a_plan_is_an_action() -> None:

@@ -24,9 +24,8 @@ from collectives.execution.ipc.table import STATUS, WORD
 from collectives.execution.shm.dependences import Work
 from collectives.execution.world import World
 
-__all__ = ["EXECUTORS", "Call", "PeerWatch", "WatchedLane", "program", "steps"]
+__all__ = ["Call", "PeerWatch", "WatchedLane", "program", "steps"]
 
-EXECUTORS = ("program", "steps", "engine")
 # Seconds between two looks at the other ranks' processes.
 PATIENCE = 0.02
 _ONE_WARP = 32

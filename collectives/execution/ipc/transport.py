@@ -20,8 +20,9 @@ from collectives.execution.gpu.copy_rate import roofline
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.bind import PeerBinding
+from collectives.execution.ipc.entry import EXECUTORS
 from collectives.execution.ipc.kernels import PLAIN, PassKernels, Variant, compile_kernels
-from collectives.execution.ipc.launch import EXECUTORS, PeerWatch, WatchedLane, program, steps
+from collectives.execution.ipc.launch import PeerWatch, WatchedLane, program, steps
 from collectives.execution.ipc.memory import PAGE, PeerMemory
 from collectives.execution.ipc.table import (
     STATUS,
