@@ -1,1 +1,1 @@
-"""Pairs of ranks timed: what ``python -m topology measure`` runs."""
+"""PairTimer of ranks timed: what ``python -m topology measure`` runs."""

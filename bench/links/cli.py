@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bench.links import racks
-from bench.links.exchange import BUILT_IN, Exchange, find
 from busbar.arguments import whole
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
@@ -27,9 +26,10 @@ from topology.sources import own_json
 from topology.views import measured as view
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
-
     from bench.links.measuring import Measured, Settings
+    from bench.links.pairs import PairTimer
+    from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.world import World
 
 T = TypeVar("T")
 _MOST = 1 << 28
@@ -58,9 +58,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--transport",
-        default=BUILT_IN,
+        default="mpi",
         metavar="NAME",
-        help="what moves the bytes: mpi (default), or what installed packages provide, as shm",
+        help="what moves the bytes: mpi (default) or shm",
     )
     parser.add_argument(
         "--sweep",
@@ -94,16 +94,16 @@ def run(
     args: argparse.Namespace, gather: Callable[[], Topology], write: Callable[[str, str], None]
 ) -> int:
     """Measure, or show what the files of --from hold. Returns the exit status."""
-    from bench.links import measuring as measure_mpi
+    from bench.links import measuring
 
     try:
-        comm = measure_mpi.world()
+        world = measuring.world()
     except BusbarError:
         if not args.files:
             raise
         _report(args, _only_measured(gather()), write)
         return 0
-    settings = measure_mpi.Settings(
+    settings = measuring.Settings(
         args.bytes,
         args.repetitions,
         alone=args.isolated,
@@ -111,34 +111,35 @@ def run(
         sweep=args.sweep,
     )
     try:
-        machine = _together(comm, lambda: _machine(args, gather) if comm.rank == 0 else None)
-        opened = _together(comm, lambda: _opener(comm, settings))
-        exchange = _together(comm, opened)
+        machine = _together(world, lambda: _machine(args, gather) if world.rank == 0 else None)
+        over = _together(world, lambda: _opened(world, settings))
     except _Elsewhere:
         return BAD
     try:
-        places = measure_mpi.places_of(comm)
-        schedule = measure_mpi.schedule_of(places, settings)
-        found = measure_mpi.measure(comm, places, schedule, exchange, settings, _progress)
+        places = measuring.places_of(world)
+        schedule = measuring.schedule_of(places, settings)
+        found = measuring.measure(world, places, schedule, over, settings, _progress)
         accused = _accused(found, settings)
-        found = measure_mpi.second_look(comm, schedule, exchange, settings, found, accused)
-        swept = _swept(comm, schedule, exchange, settings)
-        loaded = racks.measure(comm, places, exchange) if args.racks else None
+        found = measuring.second_look(world, schedule, over, settings, found, accused)
+        swept = _swept(world, schedule, over, settings)
+        loaded = racks.measure(world, places, over) if args.racks else {}
     except BusbarError as error:
         # The others wait for this rank and cannot be told otherwise.
-        sys.stderr.write(f"rank {comm.rank}: {error}\n")
+        sys.stderr.write(f"rank {world.rank}: {error}\n")
         sys.stderr.flush()
-        # A launcher throws away what it has not read yet when it is told of an abort.
-        time.sleep(0.3)
-        comm.Abort(error.exit_status)
+        world.abort(error.exit_status)
         raise
-    exchange.close()
-    if found is not None and machine is not None:
+    except BaseException:
+        traceback.print_exc()
+        world.abort(1)
+        raise
+    over.close()
+    if machine is not None:
         from bench.links.as_map import as_topology, with_racks
 
-        measured = as_topology(found, settings, swept or {})
+        measured = as_topology(found, settings, swept)
         if args.racks:
-            measured = with_racks(measured, found.places, racks.grouped(loaded or {}))
+            measured = with_racks(measured, found.places, racks.grouped(loaded))
         whole = measured
         # A machine that cannot be the one of the ranks says nothing of them.
         with suppress(ProbeError):
@@ -152,10 +153,8 @@ def run(
     return 0
 
 
-def _accused(found: Measured | None, settings: Settings) -> list[Pair]:
-    """The pairs that are slow for their class, on rank 0."""
-    if found is None:
-        return []
+def _accused(found: Measured, settings: Settings) -> list[Pair]:
+    """The pairs that are slow for their class."""
     from bench.links.as_map import as_topology
 
     seen = as_topology(found, settings)
@@ -170,36 +169,31 @@ def _accused(found: Measured | None, settings: Settings) -> list[Pair]:
 
 
 def _swept(
-    comm: MPI.Intracomm,
-    schedule: Sequence[Sequence[Pair]],
-    exchange: Exchange,
-    settings: Settings,
-) -> Samples | None:
-    """The sweep's samples on rank 0, where one was asked for."""
+    world: World, schedule: Sequence[Sequence[Pair]], over: PairTimer, settings: Settings
+) -> Samples:
+    """The sweep's samples, where one was asked for."""
     if not settings.sweep:
-        return None
+        return {}
     from bench.links.sweep import sweep
 
-    return sweep(comm, schedule, exchange, settings, _progress)
+    return sweep(world, schedule, over, settings, _progress)
 
 
 class _Elsewhere(Exception):
     """Another rank says what is wrong."""
 
 
-def _together(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
+def _together(world: World, action: Callable[[], T]) -> T:
     """Do it on all ranks: where any fails, the first of them raises its error, others _Elsewhere."""
-    from bench.links.measuring import first_in_trouble
-
     trouble = None
     try:
         result = action()
     except BusbarError as error:
         trouble = error
-    speaker = first_in_trouble(comm, trouble is None)
-    if speaker is None:
+    fine = world.gather(trouble is None)
+    if all(fine):
         return result
-    if trouble is not None and speaker == comm.rank:
+    if trouble is not None and fine.index(False) == world.rank:
         raise trouble
     raise _Elsewhere
 
@@ -210,13 +204,10 @@ def _machine(args: argparse.Namespace, gather: Callable[[], Topology]) -> Topolo
     return gather()
 
 
-def _opener(comm: MPI.Intracomm, settings: Settings) -> Callable[[], Exchange]:
-    """What opens the exchange; looked up before any rank waits for another in it."""
-    if settings.transport == BUILT_IN:
-        from bench.links.mpi_exchange import MpiExchange
+def _opened(world: MpiWorld, settings: Settings) -> PairTimer:
+    from bench.links.pairs import PairTimer, opener
 
-        return lambda: MpiExchange(comm, max(settings.nbytes, settings.sweep, racks.BYTES))
-    return find(settings.transport)
+    return PairTimer(world, opener(settings.transport)(world))
 
 
 def crowded(places: Sequence[RankPlace]) -> list[tuple[str, int, int]]:

@@ -10,22 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.links.exchange import Exchange
+from bench.links.pairs import PairTimer
+from collectives.execution.world import World
 from topology.measured.matrix import Pair, RankPlace, rounds
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 __all__ = ["BYTES", "first_ranks", "grouped", "measure", "orders", "second_least"]
 
 _ORDERS = 12
 _SEED = 1
 #: A message of this measurement.
-BYTES = 1 << 17
+BYTES = 1 << 19
 _REPETITIONS = 3
 #: What a pair within a rack keeps at least of its links' rate, and one across an uplink does not.
 _KEPT = 0.85
@@ -56,24 +53,19 @@ def second_least(values: Sequence[float]) -> float:
     return sorted(values)[min(1, len(values) - 1)]
 
 
-def measure(
-    comm: MPI.Intracomm, places: Sequence[RankPlace], exchange: Exchange
-) -> dict[Pair, float] | None:
-    """Bytes/s of pairs of hosts while all hosts talk, both ways summed; collective, for rank 0.
+def measure(world: World, places: Sequence[RankPlace], over: PairTimer) -> dict[Pair, float]:
+    """Bytes/s of pairs of hosts while all hosts talk, both ways summed; collective.
 
-    Pairs are of the hosts' first ranks, both ways round. The exchange must take 128 KiB.
+    Pairs are of the hosts' first ranks, both ways round.
     """
     schedule = orders(first_ranks(places))
-    table = np.zeros((len(schedule), comm.size))
+    table = np.zeros((len(schedule), world.size))
     for number, together in enumerate(schedule):
-        comm.Barrier()
-        times = exchange.times("bandwidth_both", together, BYTES, _REPETITIONS)
+        world.barrier()
+        times = over.times("bandwidth_both", together, BYTES, _REPETITIONS)
         if times:
-            table[number, comm.rank] = 2 * BYTES / median(times)
-    whole = np.zeros_like(table)
-    comm.Reduce(table, whole, root=0)
-    if comm.rank != 0:
-        return None
+            table[number, world.rank] = 2 * BYTES / median(times)
+    whole = world.combine(table.ravel(), "max").reshape(table.shape)
     seen: dict[Pair, list[float]] = {}
     for number, together in enumerate(schedule):
         for a, b in together:

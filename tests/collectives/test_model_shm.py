@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.links.pairs import exchange
 from bench.links.swaps import swaps
-from bench.links.transports import exchange
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES

@@ -218,13 +218,15 @@ def test_classes_of_gpus_are_the_cells_of_the_matrix() -> None:
     assert "link rates promise 12.00, 88 % reached" in shown
 
 
-def launch(ranks: int, *options: str) -> subprocess.CompletedProcess[str]:
+def launch(
+    ranks: int, *options: str, program: Sequence[str] = ("-m", "topology", "measure")
+) -> subprocess.CompletedProcess[str]:
     """Run the command under this Python's mpirun."""
     mpirun = mpirun_beside()
     if mpirun is None:
         pytest.skip("no mpirun to start ranks with")
     pytest.importorskip("mpi4py")
-    command = [mpirun, "-n", str(ranks), sys.executable, "-m", "topology", "measure", *options]
+    command = [mpirun, "-n", str(ranks), sys.executable, *program, *options]
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(

@@ -1,8 +1,7 @@
-"""Measuring over a provider's transport: found by name, moves what it says, fails in one line."""
+"""Measuring over our transports: moves what it says, fails in one line."""
 
 from __future__ import annotations
 
-import re
 from itertools import permutations
 from pathlib import Path
 
@@ -10,37 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.exchange import GROUP, find
-from bench.links.transports import exchange
-from busbar.errors import ProbeError
+from bench.links.pairs import exchange
 from collectives.schedule.verify import verify
 from topology.measured.matrix import QUANTITIES, matrix, rounds
 from topology.sources import own_json
 
-from .test_measure import ROOT, launch
+from .test_measure import launch
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def installed(folder: Path, registered: str) -> Path:
-    """A folder that, on the path, looks as if a package had registered these providers."""
-    about = folder / "provider-0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: provider\nVersion: 0\n")
-    (about / "entry_points.txt").write_text(f"[{GROUP}]\n{registered}\n")
-    return folder
-
-
-@pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What pyproject.toml registers, as metadata that the ranks of `launch` find."""
-    project = (ROOT / "pyproject.toml").read_text()
-    section = re.search(
-        rf'\[project\.entry-points\."{re.escape(GROUP)}"\]\n(.*?)\n\n', project, re.S
-    )
-    assert section
-    folder = installed(tmp_path, section[1].replace('"', ""))
-    monkeypatch.syspath_prepend(str(folder))
 
 
 @given(st.integers(2, 7), st.sampled_from(sorted(QUANTITIES)), st.data())
@@ -52,35 +28,11 @@ def test_a_round_moves_what_it_claims(nranks: int, quantity: str, data: st.DataO
     verify(schedule, spec)
 
 
-@pytest.mark.usefixtures("ours")
-def test_what_is_registered_is_found() -> None:
-    """Rule: the names in pyproject.toml lead to something that can be called."""
-    assert callable(find("shm"))
-
-
-def test_absent_and_broken_providers_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule: an unknown name lists what there is, and either way the remedy is pip install."""
-    monkeypatch.syspath_prepend(
-        str(installed(tmp_path, "gone = no_such_module:open\nless = json:gone"))
-    )
-    for name, said in (("warp", "there are: mpi, "), ("gone", "no_such_module"), ("less", "gone")):
-        with pytest.raises(ProbeError, match=said) as caught:
-            find(name)
-        assert "pip install" in str(caught.value)
-        assert "\n" not in str(caught.value)
-
-
 @pytest.mark.xdist_group("launcher")
-@pytest.mark.usefixtures("ours")
 @pytest.mark.parametrize("options", [(), ("--isolated",)])
-def test_mpirun_fills_the_matrix_over_shm(
-    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule: over a provided transport all directed cells of each quantity are filled as well."""
+def test_mpirun_fills_the_matrix_over_shm(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Rule: over another transport all directed cells of each quantity are filled as well."""
     saved = tmp_path / "measured.json"
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     settings = ("--bytes", "64K", "--repetitions", "5", "--transport", "shm", "-o", str(saved))
     done = launch(3, *settings, *options)
     assert done.returncode == 0, done.stderr
@@ -99,26 +51,31 @@ def test_unknown_transport_under_mpirun_is_one_line() -> None:
     done = launch(2, "--transport", "warp")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("--transport warp: no installed package provides it") == 1
+    assert done.stderr.count("--transport warp: there are mpi and shm") == 1
+
+
+_FAILS = """
+import sys
+from bench.links.pairs import PairTimer
+from busbar.errors import ProbeError
+from topology.cli import main
+
+times = PairTimer.times
+
+def cut(self, quantity, *rest):
+    if quantity == "bandwidth" and self._world.rank == 1:
+        raise ProbeError("measure", "the cable was cut")
+    return times(self, quantity, *rest)
+
+PairTimer.times = cut
+sys.exit(main(["measure"]))
+"""
 
 
 @pytest.mark.xdist_group("launcher")
-def test_a_rank_that_fails_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_ends_all() -> None:
     """Rule: when a transport fails on one rank half way, it is said and nobody waits for ever."""
-    (tmp_path / "half_way.py").write_text(
-        "from mpi4py import MPI\n"
-        "from busbar.errors import ProbeError\n"
-        "from bench.links.mpi_exchange import MpiExchange\n"
-        "class Fails(MpiExchange):\n"
-        "    def times(self, *what):\n"
-        "        if what[0] == 'bandwidth' and MPI.COMM_WORLD.rank == 1:\n"
-        "            raise ProbeError('measure', 'the cable was cut')\n"
-        "        return super().times(*what)\n"
-        "def open_it():\n"
-        "    return Fails(MPI.COMM_WORLD, 1 << 20)\n"
-    )
-    monkeypatch.setenv("PYTHONPATH", str(installed(tmp_path, "fails = half_way:open_it")))
-    done = launch(2, "--transport", "fails")
+    done = launch(2, program=("-c", _FAILS))
     assert done.returncode == 2
     assert "rank 1: measure: the cable was cut" in done.stderr
     assert "Traceback" not in done.stderr

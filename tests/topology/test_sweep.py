@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.links.pairs import PairTimer
 from bench.links.swaps import swaps
-from bench.links.transports import PlanExchange
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.shm.transport import ShmTransport
 from collectives.schedule.verify import verify
@@ -43,7 +43,7 @@ def test_plans_time_every_quantity() -> None:
     asked = sorted({*QUANTITIES, *SWEPT})
 
     def body(world: InprocWorld) -> dict[str, list[float]]:
-        over = PlanExchange(world, ShmTransport(world, executor="numpy"))
+        over = PairTimer(world, ShmTransport(world, executor="numpy"))
         found = {name: over.times(name, [(2, 0)], 64, 3) for name in asked}
         over.close()
         return found

@@ -1,19 +1,21 @@
-"""Transports for ``python -m topology measure``: bytes between pairs of ranks, moved by our own plans.
-
-Registered in pyproject.toml as entry points of the group ``busbar.exchanges``; the protocol is
-`bench.links.exchange.Exchange`.
-"""
+"""Bytes between disjoint pairs of ranks, moved by our own plans on our own transports, and timed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.links.swaps import STILL, messages, swaps
+from busbar.errors import Unsupported
+from collectives.execution.mpi.transport import MpiTransport
+from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
+from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.ops import op
@@ -21,9 +23,20 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from topology.measured.sweep import SWEPT, TRIPS
 
-__all__ = ["PlanExchange", "exchange", "shm"]
+__all__ = ["TRANSPORTS", "PairTimer", "exchange", "opener"]
 
 Pair = tuple[int, int]
+#: What may move the bytes between processes, by its name.
+TRANSPORTS: Mapping[str, Callable[[MpiWorld], Transport]] = MappingProxyType(
+    {"mpi": MpiTransport, "shm": ShmTransport}
+)
+
+
+def opener(name: str) -> Callable[[MpiWorld], Transport]:
+    """What opens the transport of that name. Raises Unsupported with the names."""
+    if name not in TRANSPORTS:
+        raise Unsupported(f"--transport {name}: there are {' and '.join(TRANSPORTS)}")
+    return TRANSPORTS[name]
 
 
 def exchange(
@@ -63,20 +76,23 @@ def exchange(
     return Schedule.of(nranks, nranks, steps[quantity]), spec
 
 
-class PlanExchange:
-    """See `bench.links.exchange.Exchange` for the methods."""
+class PairTimer:
+    """One rank's part in timing pairs; all ranks make one together, and call its methods so."""
 
-    def __init__(self, world: World, transport: ShmTransport) -> None:
+    def __init__(self, world: World, transport: Transport) -> None:
         self._world, self._transport = world, transport
         self._memory: tuple[NDArray[np.uint8], NDArray[np.uint8]] | tuple[()] = ()
 
     def times(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> list[float]:
-        """See `bench.links.exchange.Exchange.times`.
+        """Move bytes within disjoint pairs at once, again and again.
 
-        A repetition begins on all ranks together and takes as long as the slower end of the pair
-        (with ``first``, the slowest of all ranks).
+        ``quantity`` is ``latency`` (nbytes from a pair's first rank to its second and back),
+        ``bandwidth`` (from first to second) or ``bandwidth_both`` (both ways at once), or one of
+        `topology.measured.sweep.SWEPT`, timed as that says. The first rank of a pair gets the
+        seconds of each repetition, for one message each way; everyone else an empty list. A
+        repetition takes as long as the slower end of the pair, with ``first`` the slowest rank.
         """
         if quantity == "trip":
             return [t / 2 for t in self.times("latency", pairs, nbytes, repetitions)]
@@ -113,7 +129,26 @@ class PlanExchange:
             operation,
             nbytes // np.dtype(dtype).itemsize,
         ) as plan:
-            return plan.times(repetitions, loop=False) or [], trips
+            return self._fired(plan, repetitions, quantity == "first"), trips
+
+    def _fired(self, plan: Plan, repetitions: int, together: bool) -> list[float]:
+        """Seconds of each firing, timed by the transport where it can.
+
+        Here, pairs keep step by what they send; only ``together`` stands behind a barrier. A rank
+        leaves MPI's barrier microseconds after another, which a small message does not last.
+        """
+        own = plan.times(repetitions, loop=False)
+        if own is not None:
+            return own
+        self._world.barrier()
+        own = []
+        for _ in range(repetitions):
+            if together:
+                self._world.barrier()
+            start = time.perf_counter()
+            plan()
+            own.append(time.perf_counter() - start)
+        return own
 
     def _buffers(self, nbytes: int) -> tuple[NDArray[np.uint8], ...]:
         """A vector to send from, and room for two to arrive in."""
@@ -129,15 +164,3 @@ class PlanExchange:
         self._world.barrier()
         self._memory = ()
         self._transport.close()
-
-
-def shm() -> PlanExchange:
-    """Ranks of one host through the memory that they share, under MPI; all ranks call this together.
-
-    Raises Unavailable without an MPI, Unsupported where ranks are on several hosts, and what
-    `ShmTransport` raises.
-    """
-    from collectives.execution.mpi.world import MpiWorld
-
-    world = MpiWorld()
-    return PlanExchange(world, ShmTransport(world))
