@@ -16,8 +16,8 @@ from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import run
+from collectives.execution.ipc.entry import EXECUTORS
 from collectives.execution.ipc.kernels import PLAIN, Variant
-from collectives.execution.ipc.launch import EXECUTORS
 from collectives.execution.nccl.library import library_calls
 from collectives.execution.roofline import least
 from collectives.execution.transport import LibraryCall

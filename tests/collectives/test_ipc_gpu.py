@@ -13,7 +13,7 @@ import pytest
 from busbar.errors import RankFailure
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.launch import EXECUTORS
+from collectives.execution.ipc.entry import EXECUTORS
 from collectives.execution.ipc.transport import IpcTransport
 from tests.conftest import REPO
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectives.execution.ipc.launch import EXECUTORS
+from collectives.execution.ipc.entry import EXECUTORS
 from tests.collectives.ipc_stand_in import library
 from tests.conftest import LIMIT_S, REPO, environment
 
