@@ -2,7 +2,7 @@
 
     python benchmarks/cluster_culprit.py [TRIALS]
 
-Eight emulated hosts (docs/cluster.md), each trial a `topology measure` of its own; with ``--slow`` the
+Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In half of the trials the
 link of host 3 has a fifth of the others' rate.
 """
 
@@ -13,15 +13,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reports.analysis.culprit import culprits
+from reports.analysis.stragglers import culprits
 
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from reports.analysis.machine import read_pairs
 
-HOSTS, RATE, SLOW = 8, 12.5e6, 3
-OPTIONS = ("--bytes", "64K", "--repetitions", "10")
+HOSTS, RATE, SLOW = 6, 12.5e6, 3
+OPTIONS = ("--bytes", "64K", "--repetitions", "8")
 
 
 def named(cluster: Cluster, file: Path) -> list[str]:
