@@ -13,12 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reports.analysis.stragglers import culprits
-
 from bench.cluster.launchers import launching
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from reports.analysis.machine import read_pairs
+from reports.analysis.stragglers import culprits
 
 HOSTS, RATE, SLOW = 6, 12.5e6, 3
 OPTIONS = ("--bytes", "64K", "--repetitions", "8")

@@ -119,8 +119,9 @@ def run(
         places = measuring.places_of(world)
         schedule = measuring.schedule_of(places, settings)
         found = measuring.measure(world, places, schedule, over, settings, _progress)
-        accused = _accused(found, settings)
-        found = measuring.second_look(world, schedule, over, settings, found, accused)
+        found = measuring.look_again(
+            world, schedule, over, settings, found, lambda seen: _accused(seen, settings)
+        )
         swept = _swept(world, schedule, over, settings)
         loaded = racks.measure(world, places, over) if args.racks else {}
     except BusbarError as error:

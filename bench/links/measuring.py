@@ -35,6 +35,8 @@ from topology.measured.matrix import (
 
 Cells = Mapping[str, Mapping[Pair, Estimate]]
 SMALL = 8
+# How often accused pairs are looked at again, at most.
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -118,25 +120,29 @@ def measure(
     return Measured(tuple(places), at_once, _cells(whole, schedule), library)
 
 
-def second_look(
+def look_again(
     world: World,
     schedule: Sequence[Sequence[Pair]],
     over: PairTimer,
     settings: Settings,
     found: Measured,
-    accused: Sequence[Pair],
+    accused: Callable[[Measured], Sequence[Pair]],
 ) -> Measured:
-    """Measure accused pairs again, as they were; collective. ``accused``: the same on all ranks.
+    """Measure pairs again that stand accused, as they were; collective. All ranks accuse the same.
 
-    One busy moment makes a pair as slow as a bad link does, but not twice. Of the two looks at a pair
-    the better one counts.
+    A busy moment makes a pair as slow as a bad link does, but not each time. Of all looks at a
+    pair the best counts; who is slow at every look stays accused.
     """
-    marked = {*accused, *(pair[::-1] for pair in accused)}
-    rest = [[pair for pair in together if pair in marked] for together in schedule]
-    again = measure(
-        world, found.places, [pairs for pairs in rest if pairs], over, settings, lambda *_: None
-    )
-    return replace(found, cells=better(found.cells, again.cells))
+    for _ in range(_LOOKS):
+        named = accused(found)
+        if not named:
+            break
+        marked = {*named, *(pair[::-1] for pair in named)}
+        rest = [[pair for pair in together if pair in marked] for together in schedule]
+        some = [pairs for pairs in rest if pairs]
+        again = measure(world, found.places, some, over, settings, lambda *_: None)
+        found = replace(found, cells=better(found.cells, again.cells))
+    return found
 
 
 def better(first: Cells, again: Cells) -> dict[str, dict[Pair, Estimate]]:

@@ -153,7 +153,13 @@ class _Scale:
     def __init__(self, pairs: Pairs, left: Mapping[Pair, Cell]) -> None:
         self._at = {pair: n for n, pair in enumerate(left)}
         self._values = np.array([cell.value for cell in left.values()])
-        self._bad = np.log(self._values) * (-1 if pairs.more_is_better else 1)
+        sign = -1 if pairs.more_is_better else 1
+        self._bad = np.log(self._values) * sign
+        best = [cell.high if pairs.more_is_better else cell.low for cell in left.values()]
+        # Where no interval is known, or none that can be, the value is its own best.
+        self._best = np.array(
+            [sign * log(b) if b > 0 else v for b, v in zip(best, self._bad.tolist(), strict=True)]
+        )
         kinds = {kind: n for n, kind in enumerate(dict.fromkeys(c.kind for c in left.values()))}
         self._kind = np.array([kinds[cell.kind] for cell in left.values()])
         medians = np.array([np.median(self._bad[self._kind == n]) for n in kinds.values()])
@@ -170,6 +176,7 @@ class _Scale:
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
             return None  # quickly: most links are well
         residual, others = self._bad.copy(), np.zeros(len(self._bad), dtype=bool)
+        at_best = self._best.copy()
         for kind in np.unique(self._kind[own]):
             of_kind = self._kind == kind
             rest = of_kind.copy()
@@ -177,11 +184,14 @@ class _Scale:
             if rest.sum() < _FEWEST:
                 return None  # nothing to compare it with
             residual[of_kind] -= np.median(self._bad[rest])
+            at_best[of_kind] -= np.median(self._bad[rest])
             others |= rest
         excess = residual[own]
         effect = float(np.median(excess))
         if effect <= log(1 + margin) or np.mean(excess > effect / 2) < _COVERED:
             return None
+        if float(np.median(at_best[own])) <= log(1 + margin) / 2:
+            return None  # at their best they are as good as the others
         scatter = max(self._own, 1.4826 * float(np.median(abs(residual[others]))))
         count = int(others.sum())
         # Medians of normal values vary by pi / 2 more than means.

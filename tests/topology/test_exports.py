@@ -163,3 +163,19 @@ def test_graphml_reads_back_with_bandwidths() -> None:
     graph = nx.parse_graphml(export("graphml", topology, ()))
     assert graph.edges["GPU0", "SW0.0"]["bandwidth"] == 12e9
     assert set(graph.nodes) == {d.id for d in topology.devices}
+
+
+def test_measured_racks_are_switches_below_a_spine() -> None:
+    """Rule: racks that were told apart are leaves; of other hosts than the map's nothing is told."""
+    hosts = tuple(Device(f"HOST{n}", Kind.HOST, name=f"host{n}") for n in range(4))
+    known = Topology(hosts, facts=(Fact("racks", "host0 host2; host1 host3", "measured"),))
+    assert export("topology-conf", known, ()) == (
+        "SwitchName=leaf0 Nodes=host0,host2\nSwitchName=leaf1 Nodes=host1,host3\n"
+        "SwitchName=spine Switches=leaf0,leaf1\n"
+    )
+    assert "children: leaf0,leaf1" in export("topology-yaml", known, ())
+    for other in ("none told apart", "host0 host2; host1", ""):
+        one = Topology(hosts, facts=(Fact("racks", other, "measured"),))
+        assert (
+            export("topology-conf", one, ()) == "SwitchName=leaf0 Nodes=host0,host1,host2,host3\n"
+        )

@@ -7,6 +7,7 @@ label names and values.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from busbar.cpulist import listed, members
 from busbar.errors import ProbeError
@@ -44,23 +45,39 @@ def gres_conf(topology: Topology) -> str:
 
 
 def topology_conf(topology: Topology) -> str:
-    """The hosts of the map below one switch: what one machine can say of a cluster's tree.
+    """The hosts of the map below one switch, or in the racks that were measured, below a spine.
 
-    Lines of several machines are to be joined under the real switches.
+    One machine knows no more of a cluster: lines of several are to be joined under the real switches.
     """
-    return f"SwitchName=leaf0 Nodes={','.join(_hosts(topology))}\n"
+    racks = _racks(topology)
+    lines = [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(racks)]
+    if len(racks) > 1:
+        lines.append(f"SwitchName=spine Switches={_leaves(racks)}")
+    return "\n".join(lines) + "\n"
 
 
 def topology_yaml(topology: Topology) -> str:
     """The same as ``topology_conf`` in YAML."""
-    return (
-        "- topology: tree\n"
-        "  cluster_default: true\n"
-        "  tree:\n"
-        "    switches:\n"
-        "      - switch: leaf0\n"
-        f"        nodes: {','.join(_hosts(topology))}\n"
-    )
+    racks = _racks(topology)
+    lines = ["- topology: tree", "  cluster_default: true", "  tree:", "    switches:"]
+    for n, hosts in enumerate(racks):
+        lines += [f"      - switch: leaf{n}", f"        nodes: {','.join(hosts)}"]
+    if len(racks) > 1:
+        lines += ["      - switch: spine", f"        children: {_leaves(racks)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(racks: Sequence[Sequence[str]]) -> str:
+    return ",".join(f"leaf{n}" for n in range(len(racks)))
+
+
+def _racks(topology: Topology) -> list[list[str]]:
+    """Hosts by rack as ``measure --racks`` wrote them, if those are this map's hosts; else all in one."""
+    hosts = _hosts(topology)
+    said = str(topology.get("racks") or "")
+    racks = [[_word(host) for host in rack.split()] for rack in said.split(";")]
+    told = sorted(host for rack in racks for host in rack)
+    return racks if told == sorted(hosts) else [hosts]
 
 
 def k8s_labels(topology: Topology) -> str:
