@@ -3,7 +3,7 @@
     python benchmarks/cluster_culprit.py [TRIALS]
 
 Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In half of the trials the
-link of host 3 has a fifth of the others' rate.
+link of host 3 has a fifth of the others' rate. One pair at a time: hosts share this machine's cores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reports.analysis.machine import read_pairs
 from reports.analysis.stragglers import culprits
 
 HOSTS, RATE, SLOW = 6, 12.5e6, 3
-OPTIONS = ("--bytes", "64K", "--repetitions", "8")
+OPTIONS = ("--isolated", "--bytes", "16K", "--repetitions", "10")
 
 
 def named(cluster: Cluster, file: Path) -> list[str]:
