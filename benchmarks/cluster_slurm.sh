@@ -1,0 +1,53 @@
+#!/bin/sh
+# A real Slurm on emulated hosts (docs/cluster.md):
+#
+#   python -m bench.cluster --racks 2x2 --once -- sh benchmarks/cluster_slurm.sh ROOT TOPOLOGY.conf 4
+#
+# ROOT: where the distribution's packages are unpacked (dpkg -x), or / where they are installed:
+# slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, libmunge2 and what they need. Tried with
+# Debian's 22.05.8. TOPOLOGY.conf: what `python -m topology export topology-conf` wrote; 4: hosts.
+# There is no munge: all daemons run as the one user of the cluster (auth/none).
+set -eu
+root=$1 topology=$2 hosts=$3
+lib=$root/usr/lib/x86_64-linux-gnu
+run=/run/slurm
+mkdir -p $run/state $run/sbin /run/cg
+export LD_LIBRARY_PATH=$lib:$lib/slurm-wlm SLURM_CONF=$run/slurm.conf
+# slurmd looks for its step daemon where the package has it, in this cluster's own mounts.
+ln -s "$root/usr/sbin/slurmstepd-wlm" $run/sbin/slurmstepd
+mount -t overlay overlay -o "lowerdir=$run/sbin:/usr/sbin" /usr/sbin
+cat > $run/slurm.conf <<END
+ClusterName=busbar
+SlurmctldHost=head(10.2.0.254)
+SlurmUser=root
+AuthType=auth/none
+CredType=cred/none
+StateSaveLocation=$run/state
+SlurmdSpoolDir=$run/spool.%n
+SlurmctldPidFile=$run/slurmctld.pid
+SlurmdPidFile=$run/slurmd.%n.pid
+SlurmctldLogFile=$run/slurmctld.log
+SlurmdLogFile=$run/slurmd.%n.log
+PluginDir=$lib/slurm-wlm
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+MpiDefault=pmi2
+TopologyPlugin=topology/tree
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+printf 'CgroupPlugin=cgroup/v1\nCgroupMountpoint=/run/cg\n' > $run/cgroup.conf
+cp "$topology" $run/topology.conf
+for i in $(seq 0 $((hosts - 1))); do
+    mkdir -p $run/spool.host$i
+    echo "NodeName=host$i NodeAddr=10.2.0.$((i + 1)) CPUs=$(nproc) State=UNKNOWN" >> $run/slurm.conf
+done
+"$root/usr/sbin/slurmctld-wlm"
+for i in $(seq 0 $((hosts - 1))); do
+    /run/enter host$i "SLURM_CONF=$SLURM_CONF LD_LIBRARY_PATH=$LD_LIBRARY_PATH $root/usr/sbin/slurmd-wlm -N host$i"
+done
+"$root/usr/bin/scontrol" show topology
+until [ "$("$root/usr/bin/sinfo" -h -t idle -o %D)" = "$hosts" ]; do sleep 1; done
+# Slurm's pmi2 speaks to MPICH 5 in the first version of its protocol.
+export MPIR_CVAR_PMI_VERSION=1
+"$root/usr/bin/srun" --mpi=pmi2 -N "$hosts" -n "$hosts" python -m bench.allreduce -A ring,library -b 64K -e 64K -n 6
