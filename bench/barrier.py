@@ -3,4 +3,4 @@
 from busbar.door import leave
 
 if __name__ == "__main__":
-    leave("busbar", "bench.cli.main:command", "barrier")
+    leave("busbar", "bench.launch.rank:command", "barrier")

@@ -52,7 +52,7 @@ def _benchmark(words: Sequence[str]) -> int:
         from busbar.arguments import unknown
 
         raise unknown("command", words[0], (*DOORS, *names, everything))
-    status: int = load("bench.cli.main:command")(words)
+    status: int = load("bench.launch.rank:command")(words)
     return status
 
 

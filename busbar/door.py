@@ -25,6 +25,9 @@ def leave(name: str, target: str, *words: str) -> NoReturn:
         status = serve(name, lambda: int(load(target)([*words, *sys.argv[1:]])))
     except KeyboardInterrupt:  # before `serve` could see to it, or after
         status = INTERRUPTED
+    from signal import SIG_DFL, SIGINT, signal
+
+    signal(SIGINT, SIG_DFL)  # the interpreter's own end has only tracebacks for an interrupt
     sys.exit(status)
 
 

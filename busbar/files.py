@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 from busbar.errors import StoreError
 
@@ -75,7 +77,8 @@ def check(path: Path) -> None:
                 return
         probe = _neighbour(path)
         try:
-            probe.write_bytes(b"\n")
+            with _fresh(probe) as file:
+                file.write(b"\n")
         finally:
             probe.unlink(missing_ok=True)
     except OSError as error:
@@ -103,13 +106,22 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
 
 
 def _neighbour(path: Path) -> Path:
-    """Where a file is made: beside what a link leads to, so that it can take its place at once."""
+    """Where a file is made: beside what a link leads to, so that it can take its place at once.
+
+    In a folder that others may write to the name is no guess.
+    """
     path = path.resolve()
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+
+
+def _fresh(path: Path) -> BinaryIO:
+    """A file that is ours from its first byte: what stands there, a link above all, is refused."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def _beside(part: Path, data: bytes) -> None:
-    with part.open("wb") as file:
+    with _fresh(part) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

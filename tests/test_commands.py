@@ -181,7 +181,7 @@ def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cas
 
 def test_ctrl_c_while_modules_load(cases: Cases) -> None:
     """Rule: an interrupt before a command has begun ends it silently with 130."""
-    targets = [door.target for door in DOORS.values()] + ["bench.cli.main:command"]
+    targets = [door.target for door in DOORS.values()] + ["bench.launch.rank:command"]
     for target, done in zip(
         targets, cases.run(*({"argv": [], "interrupt": one} for one in targets)), strict=True
     ):

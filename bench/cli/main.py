@@ -6,6 +6,7 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
 from bench.launch import launch
+from bench.launch.line import Line
 from bench.options.options import Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.errors import Unsupported
@@ -31,10 +32,13 @@ def listing() -> list[str]:
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
-def command(argv: Sequence[str]) -> int:
-    """Run the benchmark that the first word names, or list them; gives the exit status."""
+def command(argv: Sequence[str], line: Line | None = None) -> int:
+    """Run the benchmark that the first word names, or list them; gives the exit status.
+
+    ``line``: to whoever started this rank.
+    """
     if argv and not argv[0].startswith("-"):
-        return main(argv[0], argv[1:])
+        return main(argv[0], argv[1:], line)
     return serve("busbar", lambda: _about(argv))
 
 
@@ -49,15 +53,15 @@ def _about(argv: Sequence[str]) -> int:
     return 0
 
 
-def main(collective: str, argv: Sequence[str]) -> int:
+def main(collective: str, argv: Sequence[str], line: Line | None = None) -> int:
     """Run a benchmark, or ``all``; gives the exit status.
 
-    Only rank 0 prints; an error is one line.
+    ``line``: to whoever started this rank. Only rank 0 prints; an error is one line.
     """
-    return serve("busbar", lambda: _run(collective, argv))
+    return serve("busbar", lambda: _run(collective, argv, line or Line()))
 
 
-def _run(collective: str, argv: Sequence[str]) -> int:
+def _run(collective: str, argv: Sequence[str], line: Line) -> int:
     sign = launch.launched()
     wanted = _wanted(collective, argv)
     first = wanted[0]
@@ -80,8 +84,10 @@ def _run(collective: str, argv: Sequence[str]) -> int:
             raise Unsupported("--ranks and --threads exclude each other; give one of them")
         return start.threads(wanted)
     if first.ranks is not None and sign is None:
-        return launch.start(module, argv, first.ranks)
-    return start.mpi(wanted)
+        from bench.cli.ranks import start as start_ranks
+
+        return start_ranks(module, argv, first.ranks, first)
+    return start.mpi(wanted, line)
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from bench.gpu import devices
 from bench.launch import launch
+from bench.launch.line import Line, Stage, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import Options, on_gpus
 from bench.run.catalogue import jobs, prove
@@ -19,6 +20,7 @@ from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
 from bench.run.screen import Screen
 from bench.run.session import Session
+from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
@@ -67,20 +69,19 @@ def threads(wanted: Sequence[Options]) -> int:
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
     def body(world: InprocWorld) -> int:
-        mine = world.rank == 0  # the main thread, which alone has signals
         try:
             made = _gpu(world, first, on_gpus)
             name = "threads of one process"
             if made is not None:
                 library = f"{made[1].library_version}, {name}"
                 again = partial(_of_group, made[0], first)
-                return _run(world, made, library, wanted, mine, again)
+                return _run(world, made, library, wanted, Line(), again)
 
             def on_host(world: World) -> tuple[Transport, Transport]:
                 transport = InprocTransport(cast("InprocWorld", world))
                 return transport, transport
 
-            return _run(world, on_host(world), name, wanted, mine, on_host)
+            return _run(world, on_host(world), name, wanted, Line(), on_host)
         except (Unsupported, devices.NoGpu) as error:
             return _said(world, error)
 
@@ -114,8 +115,11 @@ def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Tran
         return None
 
 
-def mpi(wanted: Sequence[Options]) -> int:
-    """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads."""
+def mpi(wanted: Sequence[Options], line: Line) -> int:
+    """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
+
+    ``line``: to whoever started this rank.
+    """
     from collectives.execution.mpi.world import MpiWorld
 
     first = wanted[0]
@@ -123,6 +127,9 @@ def mpi(wanted: Sequence[Options]) -> int:
         devices.visible()  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
+        if (sign := launch.launched()) is not None:
+            line.limit = patience(first.timeout, sign.size)
+        line.stage(Stage.STARTING)
         world = MpiWorld()
     except Unavailable:
         if first.transport == "auto" and launch.launched() is None:
@@ -140,11 +147,11 @@ def mpi(wanted: Sequence[Options]) -> int:
         library = both[1].library_version
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
-        return _run(world, both, library, wanted, True, again)
+        return _run(world, both, library, wanted, line, again)
     except (Unsupported, devices.NoGpu) as error:
         return _said(world, error)
     except BaseException as error:
-        _leave(world, error)
+        _leave(world, error, line)
         raise
 
 
@@ -192,17 +199,19 @@ def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transpor
         return baseline
 
 
-def _leave(world: MpiWorld, error: BaseException) -> None:
+def _leave(world: MpiWorld, error: BaseException, line: Line) -> None:
     """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
+    status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
-        world.abort(INTERRUPTED)
-    said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError) and error.errno == errno.EMFILE:
-        said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
-    print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
-    with suppress(BrokenPipeError):
-        sys.stdout.flush()
-    world.abort(error.exit_status if isinstance(error, BusbarError) else RANK_LOST)
+        status = INTERRUPTED
+    else:
+        said = str(error) if isinstance(error, BusbarError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.errno == errno.EMFILE:
+            said = f"{error.strerror}: raise ulimit -n, or start fewer ranks on a host"
+        print(f"busbar: rank {world.rank}: {said}", file=sys.stderr, flush=True)
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+    end_all(world, line, status)
 
 
 def _run(
@@ -210,7 +219,7 @@ def _run(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: bool,
+    line: Line,
     again: Remake,
 ) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once.
@@ -224,8 +233,8 @@ def _run(
         for one in {id(one): one for one in both}.values():
             ends.enter_context(_let_go(world, one))
         if rule is None:
-            return _session(world, both, library, wanted, signals, load(world, both[0]))
-        return _groups(world, library, wanted, signals, split(world, rule), again)
+            return _session(world, both, library, wanted, line, load(world, both[0]))
+        return _groups(world, library, wanted, line, split(world, rule), again)
 
 
 @contextmanager
@@ -245,7 +254,7 @@ def _groups(
     world: World,
     library: str,
     wanted: Sequence[Options],
-    signals: bool,
+    line: Line,
     group: Group,
     again: Remake,
 ) -> int:
@@ -254,7 +263,7 @@ def _groups(
     both = again(group.world)
     with _let_go(group.world, both[0]):
         crowd = load(world, both[0])  # of all groups: they run at once, on the same cores
-        status = _session(group.world, both, library, mine, signals, crowd, group)
+        status = _session(group.world, both, library, mine, line, crowd, group)
     kept = group.screen.kept if isinstance(group.screen, Recorder) else []
     everyone = world.gather([group.number, status, kept])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
@@ -267,7 +276,7 @@ def _session(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    signals: bool,
+    line: Line,
     crowd: Load | None,
     group: Group | None = None,
 ) -> int:
@@ -282,7 +291,7 @@ def _session(
         lambda: jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
     )
     prove(todo, world)
-    session = Session(world, transport, baseline, library, todo, signals, crowd, group)
+    session = Session(world, transport, baseline, library, todo, line, crowd, group)
     if world.rank == 0:
         notes = [note for job in todo for note in job.notes]
         if world.size == 1:

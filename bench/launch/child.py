@@ -14,14 +14,26 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = ["SOFTLY", "Ended", "run"]
+__all__ = [
+    "SOFTLY",
+    "Ended",
+    "below",
+    "handled",
+    "orphans",
+    "popen",
+    "run",
+    "shell",
+    "stopped",
+]
 
 # Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
 SOFTLY = signal.SIGUSR1
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 
 
 class Ended(NamedTuple):
@@ -60,22 +72,31 @@ def run(
             as_it_is: int = signal.SIGTERM if number == signal.SIGHUP else number
             _send(process, told or as_it_is if len(came) == 1 else signal.SIGTERM, receiver)
 
-    with _handled(forward):
-        process = subprocess.Popen(
-            command,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
-            text=True,
-            errors="replace",
-            **streams,
-        )
+    with handled(forward):
+        process = popen(command, env, **streams)
         if came:  # before there was anyone to tell
             _send(process, signal.SIGTERM, receiver)
         _, err = process.communicate()
-    status = process.returncode
-    return Ended(status if status >= 0 else 128 - status, err or "", came[0] if came else 0)
+    return Ended(shell(process.returncode), err or "", came[0] if came else 0)
+
+
+def popen(command: Sequence[str], env: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
+    """Start a process in a session of its own that is told to end when this one is killed."""
+    return subprocess.Popen(
+        command,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(_end_with, os.getpid()) if sys.platform == "linux" else None,
+        text=True,
+        errors="replace",
+        **streams,
+    )
+
+
+def shell(status: int) -> int:
+    """An exit status as a shell counts it: 128 more than the signal's number."""
+    return status if status >= 0 else 128 - status
 
 
 def _send(
@@ -90,7 +111,43 @@ def _send(
 
 
 @contextmanager
-def _handled(handler: Any) -> Iterator[None]:
+def orphans() -> Iterator[None]:
+    """Meanwhile what descends from this process stays below it when its own parent ends."""
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: None
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def below(pid: int) -> list[int]:
+    """The processes that descend from one, itself left out; zombies too."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            parents[int(stat.parent.name)] = int(_stat(stat)[1])
+    found, fresh = set[int](), {pid}
+    while fresh:
+        fresh = {child for child, parent in parents.items() if parent in fresh} - found
+        found |= fresh
+    return sorted(found)
+
+
+def stopped(pid: int) -> bool:
+    """Whether a process is stopped, as by SIGSTOP."""
+    with suppress(OSError, IndexError):
+        return _stat(Path(f"/proc/{pid}/stat"))[0] in ("T", "t")
+    return False
+
+
+def _stat(path: Path) -> list[str]:
+    """The words after a process's name, which may hold blanks: its state, its parent."""
+    return path.read_text(errors="replace").rpartition(")")[2].split()
+
+
+@contextmanager
+def handled(handler: Any) -> Iterator[None]:
     """Have the signals that end a process handled; what is ignored (nohup) stays so."""
     before: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

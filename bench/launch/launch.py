@@ -16,16 +16,15 @@ from typing import Any
 
 from bench.launch import child
 from busbar.errors import Unavailable, Unsupported
-from busbar.launchers import launched, mpirun_beside, wrong_library, wrong_size
-from busbar.mpi import library_version, load_mpi
+from busbar.launchers import launched, wrong_library, wrong_size
 
 __all__ = [
     "check_library",
     "check_world",
     "launched",
     "launcher",
+    "room_for_files",
     "run_of_its_own",
-    "start",
 ]
 
 # What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
@@ -102,7 +101,7 @@ def _words(command: str) -> list[str]:
         raise Unsupported(f"--launcher {command!r}: {str(error).lower()}") from None
 
 
-def _room_for_files(ranks: int) -> None:
+def room_for_files(ranks: int) -> None:
     """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
 
     Beyond it a launcher fails at an assertion of its own, and names nobody.
@@ -117,21 +116,3 @@ def _room_for_files(ranks: int) -> None:
             f" about {need}. Raise it, start fewer, or use --transport inproc"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
-
-
-def start(module: Sequence[str], argv: Sequence[str], ranks: int) -> int:
-    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
-
-    Raises Unavailable without an MPI or its launcher, and where they may not open enough files.
-    """
-    _room_for_files(ranks)
-    library = library_version(load_mpi(initialize=False))
-    mpirun = mpirun_beside()
-    if mpirun is None:
-        raise Unavailable(
-            "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
-        )
-    command, env = launcher(ranks, library, mpirun, os.environ)
-    command += [sys.executable, "-m", *module, *argv]
-    ended = child.run(command, env, child.SOFTLY if "Open MPI" in library else None)
-    return 128 + ended.interrupted if ended.interrupted else ended.status

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from threading import Lock
 
+from bench.launch.line import Line
 from bench.options.options import Options
 from bench.run.environment import machine
 from bench.run.screen import Screen
 from busbar.errors import StoreError, Unavailable, Unsupported
 from collectives.execution.world import World
+from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
 from reports.readers.own import results
 from reports.records.record import Result
+from reports.tables.summary import summary
 
-__all__ = ["Keeper"]
+__all__ = ["Keeper", "closing"]
+
+__all__ = ["Keeper", "closing"]
+
+
+# How long whoever ends a run waits for a row that is being written or printed: behind a pager that
+# nobody pages on it never is.
+_PATIENCE_S = 2.0
+_LEAST_WIDTH = 80
 
 
 class Keeper:
-    """Prints and keeps results on rank 0, and does nothing on the others.
+    """Prints and keeps results on rank 0, and only collects them on the others.
 
     All ranks make it together; where a file cannot be written all of them raise Unsupported
-    (Unavailable where a library is missing). ``failed``: a file could not be written later on;
-    measuring goes on without it then, and the other files go on, too.
+    (Unavailable where a library is missing). ``results``: the rows so far. ``failed``: a file could
+    not be written later on; measuring goes on without it then, and the other files go on, too.
+
+    A run may be ended by one thread while another measures: a row is on disk and printed, or
+    neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options) -> None:
-        self._screen, self.failed = screen, False
+    def __init__(self, world: World, screen: Screen, options: Options, line: Line) -> None:
+        self._screen, self._line, self.failed = screen, line, False
+        self.results: list[Result] = []
+        self._lock, self._over = Lock(), False
         self._stores: list[Store] = []
+        self._rank, self._lines = world.rank, Lines()
         problem: list[str | int] = []
         if world.rank == 0:
             try:
@@ -38,18 +58,49 @@ class Keeper:
             kind = Unavailable if problem[1] == Unavailable.exit_status else Unsupported
             raise kind(str(problem[0]))
 
-    def keep(self, result: Result) -> None:
-        """Put a row on disk."""
-        self._each(lambda store: store.add(result))
+    def row(self, result: Result, lines: Sequence[str]) -> None:
+        """Put a row on disk, then print it."""
+        with self._lock:
+            if self._over:
+                return
+            self._each(lambda store: store.add(result))
+            if self._rank == 0 and self._line.here:
+                self._line.record(self._lines.line(result))
+            self.results.append(result)
+            self._say(lines)
 
     def say(self, lines: Sequence[str]) -> None:
         """Print results, and keep the text where a run directory is asked for."""
+        with self._lock:
+            if not self._over:
+                self._say(lines)
+
+    def end(self, closing: Callable[[], Sequence[str]], reason: str | None = None) -> None:
+        """The last words of the run; whoever calls first has them.
+
+        ``reason``: why it ends before its time, as a note, after which there is none of any thread.
+        """
+        if not self._lock.acquire(timeout=_PATIENCE_S):
+            return  # its rows are on disk, and nobody reads what it prints
+        try:
+            if self._over:
+                return
+            self._over = True
+            self._screen.close()
+            try:
+                self._say(closing())
+                if self._rank == 0 and reason is None:
+                    self._line.reported()
+            finally:
+                self._each(lambda store: store.close())
+                if reason is not None:
+                    self._screen.end(reason)
+        finally:
+            self._lock.release()
+
+    def _say(self, lines: Sequence[str]) -> None:
         self._screen.lines(lines)
         self._each(lambda store: store.say(lines))
-
-    def close(self) -> None:
-        """The run is over."""
-        self._each(lambda store: store.close())
 
     def _each(self, action: Callable[[Store], None]) -> None:
         for store in list(self._stores):
@@ -58,14 +109,34 @@ class Keeper:
             except StoreError as error:
                 self.failed = True
                 self._stores.remove(store)
+                with suppress(StoreError):
+                    store.close()
                 self._screen.note(f"busbar: {error}; measuring goes on without it")
+
+
+def closing(results: Sequence[Result], statistic: str) -> list[str]:
+    """The closing report: a table for each collective, as wide as the terminal."""
+    width = _LEAST_WIDTH
+    with suppress(OSError):
+        width = max(width, os.get_terminal_size().columns)
+    return [
+        line
+        for name in dict.fromkeys(result.collective for result in results)
+        for line in summary([r for r in results if r.collective == name], statistic, width)
+    ]
 
 
 def _opened(options: Options) -> list[Store]:
     earlier: Sequence[Result] = ()
     if options.after is not None and options.after.exists():
         earlier = results(options.after.read_text())
-    sinks = [sink(target, machine, earlier) for target in options.out]
-    if options.nccl_json is not None:
-        sinks.append(nccl_sink(options.nccl_json))
-    return [Store([one]) for one in sinks]
+    stores: list[Store] = []
+    try:
+        stores += (Store([sink(target, machine, earlier)]) for target in options.out)
+        if options.nccl_json is not None:
+            stores.append(Store([nccl_sink(options.nccl_json)]))
+    except StoreError:
+        for store in stores:
+            store.close()
+        raise
+    return stores

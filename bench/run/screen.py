@@ -35,9 +35,9 @@ class Screen:
 
     def lines(self, lines: Iterable[str]) -> None:
         """Results."""
-        if not self._speaks:
-            return
         with self._lock:
+            if not self._speaks:
+                return
             # Rows go to standard output untouched, so the display steps aside for them.
             if self._progress is not None:
                 self._progress.stop()
@@ -50,8 +50,8 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Something to know that is no result."""
-        if self._speaks:
-            with self._lock:
+        with self._lock:
+            if self._speaks:
                 print(text, file=sys.stderr, flush=True)
 
     def start(self, rows: int, pace: Pace) -> None:
@@ -104,16 +104,20 @@ class Screen:
 
     def tick(self) -> None:
         """Show how far it is, where that was last shown some seconds ago; any thread may call."""
-        if self._pace is None:
+        # While a row is printed, for as long as its reader likes, there is nothing to show.
+        if self._pace is None or not self._lock.acquire(blocking=False):
             return
-        with self._lock, suppress(OSError):
+        try:
             if self._pace is None or self._pace.elapsed - self._told < _EVERY_S:
                 return
             self._told = self._pace.elapsed
-            if self._progress is not None:
-                self._draw()
-            else:
-                print(f"busbar: {self._far()}", file=sys.stderr, flush=True)
+            with suppress(OSError):
+                if self._progress is not None:
+                    self._draw()
+                else:
+                    print(f"busbar: {self._far()}", file=sys.stderr, flush=True)
+        finally:
+            self._lock.release()
 
     def _far(self) -> str:
         """Where the sweep stands, in words."""
@@ -130,6 +134,13 @@ class Screen:
         self._progress.update(
             self._task, completed=self._done, description=self._doing + left, refresh=True
         )
+
+    def end(self, reason: str) -> None:
+        """The last note, if there is a reason to tell; no thread's words come after it."""
+        if reason:
+            self.note(f"busbar: {reason}")
+        with self._lock:
+            self._speaks = False
 
     def close(self) -> None:
         """Take the progress display away."""

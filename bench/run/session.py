@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count as forever
 
 import numpy as np
 
+from bench.launch.line import Line
 from bench.run.catalogue import Auto, Chosen, Job
 from bench.run.corewait import noted
 from bench.run.environment import describe, place
 from bench.run.groups import Group
-from bench.run.keeping import Keeper
+from bench.run.keeping import Keeper, closing
 from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.pace import Pace, limits
@@ -23,7 +22,7 @@ from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
 from bench.run.work import SizeRow, rows
-from busbar.errors import Unsupported
+from busbar.errors import RankFailure, Unsupported
 from busbar.host import busbar_version
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
@@ -33,7 +32,6 @@ from reports.exports.nccl_table import Banner, footer, header, row
 from reports.records.cores import Load
 from reports.records.gpus import warnings
 from reports.records.record import WORKSHARING, Result, Sample
-from reports.tables.summary import summary
 
 __all__ = ["Session"]
 
@@ -48,20 +46,19 @@ class Session:
         baseline: Transport,
         library: str,
         jobs: Sequence[Job],
-        signals: bool,
+        line: Line,
         crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several this is."""
+        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``line``: to whoever started the run. ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several this is."""
         self._group, self._crowd = group, crowd
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
         self._screen = Screen(world.rank) if group is None else group.screen
-        self._results: list[Result] = []
         self._status = 0
-        self._keeper = Keeper(world, self._screen, options)
+        self._keeper = Keeper(world, self._screen, options, line)
         places = world.gather(place(world, transport))
         self._people = [
             (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
@@ -74,7 +71,7 @@ class Session:
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         if group is not None:
             self._environment["group"] = group.facts
-        self._watch = Watchdog(world, options.timeout, self.stop, signals, self._screen.tick)
+        self._watch = Watchdog(world, options.timeout, self.stop, line, self._screen.tick)
         rules = Timing(
             options.warmup,
             options.iterations,
@@ -130,14 +127,17 @@ class Session:
                         self._spec, self._options = job.spec, job.options
                         for chosen in job.chosen:
                             self._table(chosen)
+        except RankFailure as error:
+            reason = str(error)
+            self._keeper.end(lambda: self._early(reason))
+            raise
         finally:
             self._screen.close()
             self._watch.close()
             self._gauges.close()
         for why in filter(None, (self._rooflines.why, self._gauges.why)):
             self._screen.note(f"busbar: {why}")
-        self._keeper.say(self._closing())
-        self._keeper.close()
+        self._keeper.end(self._closing)
         for why in self._cautions():
             self._screen.note(f"busbar: {why}")
         return 1 if self._keeper.failed else self._status
@@ -169,12 +169,10 @@ class Session:
         banner = self._banner(chosen)
         self._keeper.say([f"# {remark}" for remark in self._remarks()])
         self._keeper.say(header(banner, options.per_iteration, options.limit == "column"))
-        first = len(self._results)
+        first = len(self._keeper.results)
         for result in self._rows(chosen):
-            self._results.append(result)
-            self._keeper.keep(result)
-            self._keeper.say(self._shown(result))
-        lines = self._results[first:]
+            self._keeper.row(result, self._shown(result))
+        lines = self._keeper.results[first:]
         self._keeper.say(footer(lines, banner.program, options.statistic))
 
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
@@ -297,16 +295,11 @@ class Session:
         return lines
 
     def _closing(self) -> list[str]:
-        width = 80
-        with contextlib.suppress(OSError):
-            width = max(width, os.get_terminal_size().columns)
-        return [
-            line
-            for name in dict.fromkeys(result.collective for result in self._results)
-            for line in summary(
-                [r for r in self._results if r.collective == name], self._options.statistic, width
-            )
-        ]
+        return closing(self._keeper.results, self._options.statistic)
+
+    def _early(self, reason: str) -> list[str]:
+        """The closing report of a run that did not come to its end."""
+        return [f"# ended early: {reason}", *self._closing()]
 
     def _cautions(self) -> list[str]:
         """What makes figures of the closing table less sure than they look; rank 0 says it."""
@@ -316,16 +309,14 @@ class Session:
             in_brief,  # not before the first row, and on one rank only
         )
 
-        return in_brief(self._results)
+        return in_brief(self._keeper.results)
 
-    def stop(self, reason: str, status: int) -> None:
-        """End the run from outside, with the report so far. Called by the watching thread."""
-        self._screen.close()
-        self._keeper.say([f"# ended early: {reason}", *self._closing()])
-        self._keeper.close()
-        self._screen.note(f"busbar: {reason}")
-        self._world.abort(status)
-        os._exit(status)
+    def stop(self, reason: str, aloud: bool) -> None:
+        """The report so far, when the run is ended from outside. Called by the watching thread.
+
+        ``aloud``: the reason is also said on standard error, and by nobody else.
+        """
+        self._keeper.end(lambda: self._early(reason), reason if aloud else "")
 
 
 def _parameters(

@@ -11,6 +11,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,18 +20,24 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from bench.launch.child import SOFTLY
+from bench.launch.line import Line, Stage
+from bench.launch.segments import Segments
 from collectives.execution.mpi.world import MpiWorld
-from collectives.execution.world import World
+from collectives.execution.world import State, World
 
-__all__ = ["SIGNALS", "Watchdog", "explain"]
+__all__ = ["SIGNALS", "Watchdog", "end_all", "explain"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, SOFTLY)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
 _ANSWER_S = 2.0
 _POLL_S = 0.2
 # How long a rank that was interrupted leaves the report to rank 0.
 _GRACE_S = 5.0
-State = tuple[int, int]
+# How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to those
+# that are left when one is gone.
+_WORD_S = 0.5
+# The report of a run that is ended may take as long; then it ends without.
+_LAST_WORDS_S = 8.0
 
 
 @contextmanager
@@ -39,7 +46,12 @@ def _caught_signals() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
-        handlers = {which: signal.signal(which, lambda *_: None) for which in SIGNALS}
+        handlers = {
+            which: signal.signal(which, lambda *_: None)
+            for which in SIGNALS
+            # What nohup has made of it stays so.
+            if which != signal.SIGHUP or signal.getsignal(which) is not signal.SIG_IGN
+        }
         before = signal.set_wakeup_fd(theirs.fileno())
         try:
             yield ours
@@ -65,43 +77,64 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
+def end_all(world: MpiWorld, line: Line, status: int) -> None:
+    """End every rank, this one by its own will; none of MPI's segments stays. Does not return."""
+    _forget_segments()
+    line.leave(status)
+    world.abort(status)
+
+
+def _forget_segments() -> None:
+    """Unlink those that this rank has mapped: whoever ends all ranks may be ended before it is done."""
+    mine = Segments()
+    mine.look(os.getpid())
+    mine.remove(used=True)
+
+
 class Watchdog:
-    """One a rank. ``end(reason, status)`` is called on rank 0, from the watching thread."""
+    """One a rank. ``end(reason, aloud)`` reports on rank 0, from the watching thread, before all end."""
 
     def __init__(
         self,
         world: World,
         timeout: float | None,
-        end: Callable[[str, int], None],
-        signals: bool,
+        end: Callable[[str, bool], None],
+        line: Line,
         tick: Callable[[], None],
     ) -> None:
-        """``signals``: whether this watch takes the process's; one can, made by the main thread.
+        """Made in the main thread a watch takes the process's signals.
 
         Until there is a watch, and after it, they do what they always did. ``tick`` is called
         several times a second, also while a row takes long.
         """
         self._world, self._timeout, self._end, self._tick = world, timeout, end, tick
+        self._line = line
         self._ends = ExitStack()
-        self._signals = self._ends.enter_context(_caught_signals()) if signals else None
+        main = threading.current_thread() is threading.main_thread()
+        self._signals = self._ends.enter_context(_caught_signals()) if main else None
         self._row, self._iteration = -1, -1
         self._deadline = float("inf")
         self._over = threading.Event()
+        line.stage(Stage.ROWS)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
     def row(self) -> None:
         """A new row begins; its time-out starts now."""
         self._row, self._iteration = self._row + 1, -1
+        self._world.states[self._world.rank] = self._row, self._iteration
+        self._line.tell(row=self._row)
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
 
     def arrived(self, iteration: int) -> None:
         """See `bench.run.measure.Watcher`."""
         self._iteration = iteration
+        self._world.states[self._world.rank] = self._row, iteration
 
     def close(self) -> None:
         """The run is over; signals no longer matter."""
+        self._line.stage(Stage.ENDING)
         self._over.set()
         self._thread.join(2 * _POLL_S + _ANSWER_S)
         if not self._thread.is_alive():
@@ -109,39 +142,81 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            taken = self._taken()
+            taken, word = self._taken()
             self._tick()
-            if taken in SIGNALS:
+            if word is not None:
+                self._told(word)
+            elif taken in SIGNALS:
                 self._signalled(signal.Signals(taken))
             elif time.monotonic() > self._deadline:
                 self._stuck()
 
-    def _taken(self) -> int:
-        """The number of a signal that has come, or 0 after a while."""
-        if self._signals is None:
+    def _taken(self) -> tuple[int, str | None]:
+        """The number of a signal that has come, or 0 after a while, and the starter's word."""
+        listening: list[socket.socket | Line] = [] if self._signals is None else [self._signals]
+        if self._line.here:
+            listening.append(self._line)
+        if not listening:
             self._over.wait(_POLL_S)
-            return 0
-        ready, _, _ = select.select([self._signals], [], [], _POLL_S)
-        return self._signals.recv(1)[0] if ready else 0
+            return 0, None
+        try:
+            ready, _, _ = select.select(listening, [], [], _POLL_S)
+        except (OSError, ValueError, AssertionError):  # this rank leaves
+            return 0, None
+        word = self._line.heard() if self._line in ready else None
+        if self._signals is None or self._signals not in ready:
+            return 0, word
+        return self._signals.recv(1)[0], word
 
     def _signalled(self, which: signal.Signals) -> None:
+        if self._line.here and select.select([self._line], [], [], _WORD_S)[0]:
+            word = self._line.heard()
+            if word is not None:
+                self._told(word)
+        # Rank 0 is likely to have got it too, has the report to print, and ends all then.
+        if self._world.rank != 0 and which != SOFTLY:
+            self._line.tell(signalled=int(which))
         name = "" if which == SOFTLY else f" by {which.name}"
         status = 128 + (signal.SIGINT if which == SOFTLY else which)
-        if self._world.rank != 0:
-            # Rank 0 is likely to have got it too, has the report to print, and ends all then.
-            time.sleep(_GRACE_S)
-            self._world.abort(status)
-            os._exit(status)
-        self._end(f"interrupted{name}", status)
+        self._leave(f"interrupted{name}", status, _GRACE_S)
+
+    def _told(self, word: str) -> None:
+        """End as the starter says: its exit status and its reason."""
+        status, _, reason = word.partition(" ")
+        if not status.isdigit():  # nobody is there to say anything
+            self._leave(word, 4, _GRACE_S)
+        self._leave(reason, int(status), _GRACE_S, aloud=False)  # the starter says it
 
     def _stuck(self) -> None:
         self._deadline = float("inf")
-        states = {self._world.rank: (self._row, self._iteration)}
+        states = dict(self._world.states)
         if isinstance(self._world, MpiWorld) and self._world.threaded():
             states |= _answers(self._world, states[self._world.rank])
+        late = f"the row took longer than {self._timeout:g} s (-T)"
         if self._world.rank == 0:
-            said = explain(states, self._world.size)
-            self._end(f"the row took longer than {self._timeout:g} s (-T); {said}", 4)
+            self._leave(f"{late}; {explain(states, self._world.size)}", 4)
+        # Rank 0 ends all by now, unless it is the one that is missing.
+        elif isinstance(self._world, MpiWorld) and not self._over.wait(_GRACE_S):
+            if self._world.rank == 1:
+                print(f"busbar: {late}; rank 0 gave no answer", file=sys.stderr, flush=True)
+            self._leave("", 4)
+
+    def _leave(self, reason: str, status: int, grace: float = 0.0, aloud: bool = True) -> None:
+        """Report on rank 0, after ``grace`` on others nothing, and end all ranks. Never returns."""
+        timer = threading.Timer(grace + _LAST_WORDS_S, os._exit, [status])
+        timer.daemon = True
+        timer.start()
+        try:
+            if isinstance(self._world, MpiWorld):
+                _forget_segments()
+            if self._world.rank == 0:
+                self._end(reason, aloud)
+            else:
+                time.sleep(grace)
+        finally:
+            if isinstance(self._world, MpiWorld):
+                end_all(self._world, self._line, status)
+            os._exit(status)
 
 
 def _answers(world: MpiWorld, mine: State) -> dict[int, State]:

@@ -11,11 +11,13 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["How", "Json", "World"]
+__all__ = ["How", "Json", "State", "World"]
 
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
 T = TypeVar("T")
+#: How far a rank is: a row, and an iteration of it.
+State = tuple[int, int]
 
 
 class World(Protocol):
@@ -39,6 +41,11 @@ class World(Protocol):
     @property
     def nodes(self) -> Sequence[int]:
         """The node that each rank is on, numbered from 0 in the order of ranks."""
+        ...
+
+    @property
+    def states(self) -> dict[int, State]:
+        """How far ranks have said they are; those of other processes are not among them."""
         ...
 
     def broadcast(self, value: Json, root: int = 0) -> Json:

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Protocol
 
 from busbar.errors import ReportError, StoreError
+from busbar.filelock import Claim
 from busbar.files import append, check, replace, special, write
 from reports.exports.formats import CsvLines, Lines, nccl_json, to_json, to_object
 from reports.records.record import Result
@@ -65,6 +66,7 @@ class Appended:
         self._packer = zlib.compressobj(wbits=31) if packed else None
         self._file: int | None = None
         check(path)
+        self._claim = Claim(path)
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
@@ -86,11 +88,14 @@ class Appended:
 
     def close(self) -> None:
         """See `Sink.close`."""
-        if self._packer is not None and self._file is not None:
-            self._append(self._packer.flush(zlib.Z_FINISH))
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        try:
+            if self._packer is not None and self._file is not None:
+                self._append(self._packer.flush(zlib.Z_FINISH))
+        finally:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+            self._claim.release()
 
 
 class Rewritten:
@@ -105,6 +110,7 @@ class Rewritten:
         self.path, self._export = path, export
         self._results: list[Result] = list(earlier)
         check(path)
+        self._claim = Claim(path)
 
     def add(self, result: Result) -> None:
         """See `Sink.add`."""
@@ -113,6 +119,7 @@ class Rewritten:
 
     def close(self) -> None:
         """See `Sink.close`: everything is written already."""
+        self._claim.release()
 
 
 class Directory:

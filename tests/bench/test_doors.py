@@ -42,7 +42,7 @@ def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: st
 def test_there_is_a_module_toon_threads(collective: str) -> None:
     """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
     door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
-    assert f'leave("busbar", "bench.cli.main:command", "{collective}")' in door.read_text()
+    assert f'leave("busbar", "bench.launch.rank:command", "{collective}")' in door.read_text()
     assert sum(line.split()[:1] == [collective] for line in listing()) == 1
 
 

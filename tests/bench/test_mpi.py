@@ -239,6 +239,49 @@ def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path)
     _all_gone(text)
 
 
+def test_a_killed_rank_is_named_and_what_there_is_reported(
+    mpi: Mpi, transport: str, tmp_path: Path
+) -> None:
+    """Rule: under --ranks a lost rank gives 4, its name, the rows so far; no segment of MPI's stays.
+
+    A launcher kills the others at once, rank 0 and its report among them.
+    """
+    out = tmp_path / "rows.jsonl"
+    argv = ["--ranks", "3", "--transport", transport, *ENDLESS, "--out", str(out)]
+    process = subprocess.Popen(
+        [mpi.python, *BENCH, *argv],
+        env=environment(),
+        cwd=REPO,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        text = _until_a_row(process)
+        (pid,) = re.findall(r"#  Rank +2 Group +0 Pid +(\d+)", text)[:1]
+        maps = Path(f"/proc/{pid}/maps").read_text()
+        segments = set(re.findall(r"(/dev/shm/(?:mpich_shm|sm_segment)\S*)$", maps, re.MULTILINE))
+        os.kill(int(pid), signal.SIGKILL)
+        rest, err = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.poll() is None and process.send_signal(signal.SIGKILL)
+    assert process.returncode == 4 and f"busbar: rank 2 (pid {pid}) was lost while in row" in err
+    report = (text + rest).partition("# ended early: ")
+    assert "rank 2" in report[2].splitlines()[0] and "busbw in GB/s" in report[2]
+    printed = len(re.findall(r"^ +\d+ +\d+ +float .*\n", report[0], re.MULTILINE))
+    assert printed <= out.read_text().count('"collective"')
+    assert segments and not any(Path(path).exists() for path in segments)
+    _all_gone(text)
+
+
+def test_a_full_disk_behind_a_launcher_is_told(mpi: Mpi, run: Run) -> None:
+    """Rule: with --ranks and nothing that can be printed the status is 2, in one line of ours."""
+    argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
+    done = run("sh", "-c", 'exec "$@" >/dev/full', "sh", mpi.python, *BENCH, *argv)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.count("busbar: standard output cannot be written") == 1
+
+
 def _all_gone(text: str) -> None:
     """Wait for the end of every rank that a table names; the test's time-out is the limit."""
     pids = re.findall(r"#  Rank +\d+ Group +0 Pid +(\d+)", text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 import pytest
 
 from busbar.errors import StoreError
-from busbar.files import write_all
+from busbar.files import check, write, write_all
 
 
 def test_files_are_whole_or_not_there(tmp_path: Path) -> None:
@@ -35,3 +36,19 @@ def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
     finally:
         os.close(reading)
     assert pipe.is_fifo() and list(tmp_path.iterdir()) == [pipe]
+
+
+def test_what_is_written_beside_a_file_follows_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a link that waits where a probe or a part goes is refused; what it leads to stays."""
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    monkeypatch.setattr(secrets, "token_hex", lambda n: "guessed")
+    (tmp_path / ".r.csv.guessed.part").symlink_to(precious)
+    with pytest.raises(StoreError, match="cannot be written"):
+        check(tmp_path / "r.csv")
+    (tmp_path / ".r.csv.guessed.part").symlink_to(precious)
+    with pytest.raises(StoreError, match="cannot be written"):
+        write(tmp_path / "r.csv", b"new")
+    assert precious.read_text() == "kept"

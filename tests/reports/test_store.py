@@ -19,6 +19,7 @@ from reports.exports.formats import to_jsonl
 from reports.exports.store import SINKS, Directory, Store, sink
 from reports.readers.reading import read
 from reports.records.record import Result, Sample
+from tests.conftest import REPO
 
 ENVIRONMENT = {"busbar": "1", "hosts": ["n0"], "variables": {"NCCL_ALGO": "Ring"}}
 NAMES = [f"r{ending}" for ending in SINKS]
@@ -38,13 +39,15 @@ def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
     """Rule: after each row every file reads back with all rows so far, and no scratch file is left."""
     paths = [tmp_path / name for name in NAMES]
     store = Store([sink(str(path)) for path in paths])
-    assert list(tmp_path.iterdir()) == []
+    claims = sorted(tmp_path.iterdir())
+    assert [path.name for path in claims] == sorted(f".{name}.lock" for name in NAMES)
     for n in (1, 2, 3):
         store.add(_result(1024 * n))
         for path in paths:
             assert _sizes(path) == [1024, 2048, 3072][:n], path.name
-        assert sorted(tmp_path.iterdir()) == sorted(paths)
+        assert sorted(tmp_path.iterdir()) == sorted([*paths, *claims])
     store.close()
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
     for path in paths:
         assert _sizes(path) == [1024, 2048, 3072] and not read(path).notes, path.name
     assert gzip.decompress((tmp_path / "r.jsonl.gz").read_bytes()) == to_jsonl(
@@ -63,6 +66,27 @@ def test_nothing_is_written_after_the_end(tmp_path: Path, name: str) -> None:
     store.say(["late"])
     store.close()
     assert _sizes(tmp_path / name) == [1024, 2048]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_has_one_run_that_writes_it(tmp_path: Path, name: str) -> None:
+    """Rule: a second run with the same file is refused at once, and each other file is free.
+
+    So is one whose run was killed, and the same file by another name is not.
+    """
+    path, other = tmp_path / name, tmp_path / f"other-{name}"
+    (tmp_path / f"link-{name}").symlink_to(path)
+    store = Store([sink(str(path)), sink(str(other))])
+    for taken in (path, tmp_path / f"link-{name}"):
+        with pytest.raises(StoreError, match="is being written by a run"):
+            sink(str(taken))
+    store.close()
+    program = (
+        "import os, sys\nfrom tests.reports.test_store import sink\n"
+        "sink(sys.argv[1])\nos.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], cwd=REPO).returncode == -9
+    Store([sink(str(path))]).close()
 
 
 @pytest.mark.parametrize("name", NAMES)

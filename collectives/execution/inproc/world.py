@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import BusbarError, RankFailure, Unavailable
-from collectives.execution.world import How, Json
+from collectives.execution.world import How, Json, State
 
 __all__ = ["InprocWorld", "Mailbox", "run"]
 
@@ -71,6 +71,7 @@ class InprocWorld:
         self.rank, self.size = rank, shared.size
         self.shared = shared
         self.nodes: Sequence[int] = (0,) * shared.size
+        self.states = shared.states
 
     def exchange(self, value: object) -> list[object]:
         """Every rank's object itself: a thread may keep alive what another holds."""
@@ -162,6 +163,7 @@ class _Shared:
     def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
         self.size, self.deadline = size, deadline
         self.board: list[object] = [None] * size
+        self.states: dict[int, State] = {}
         self.barrier = threading.Barrier(size)
         self.data = Mailbox(size, deadline)
         self.acks = Mailbox(size, deadline)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.mpi import library_version, load_mpi
-from collectives.execution.world import How, Json
+from collectives.execution.world import How, Json, State
 
 __all__ = ["MpiWorld"]
 
@@ -35,6 +35,7 @@ class MpiWorld:
         self._alarm, self._told = whole.Dup(), list[Any]()
         self.rank, self.size = int(self.comm.Get_rank()), int(self.comm.Get_size())
         self.nodes: Sequence[int] = self._find_nodes()
+        self.states: dict[int, State] = {}
 
     def _find_nodes(self) -> tuple[int, ...]:
         local = self.comm.Split_type(self.mpi.COMM_TYPE_SHARED)

@@ -1,0 +1,50 @@
+"""``--ranks N``: a run on this host under the launcher that belongs to its MPI."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from bench.launch.launch import launcher, room_for_files
+from bench.launch.segments import room
+from bench.launch.starter import Run
+from bench.options.options import Options
+from bench.run.keeping import closing
+from bench.run.screen import Screen
+from busbar.errors import Unavailable
+from busbar.launchers import mpirun_beside
+from busbar.mpi import library_version, load_mpi
+from reports.readers.own import results
+
+__all__ = ["start"]
+
+
+def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Options) -> int:
+    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
+
+    Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
+    find too little shared memory.
+    """
+    room_for_files(ranks)
+    library = library_version(load_mpi(initialize=False))
+    mpirun = mpirun_beside()
+    if mpirun is None:
+        raise Unavailable(
+            "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
+        )
+    room(ranks, library)
+    command, env = launcher(ranks, library, mpirun, os.environ)
+    run = Run([*command, sys.executable, "-m", *module, *argv], env, ranks, options.timeout)
+    status = run.wait()
+    if run.unreported and run.why:
+        _report(run.unreported, run.why, options.statistic)
+    if run.why:
+        print(f"busbar: {run.why}", file=sys.stderr, flush=True)
+    return status
+
+
+def _report(records: bytes, why: str, statistic: str) -> None:
+    """The closing report of a run whose rank 0 could not print it."""
+    lines = [f"# ended early: {why}", *closing(results(records.decode()), statistic)]
+    Screen(0).lines(lines)

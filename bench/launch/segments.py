@@ -1,0 +1,118 @@
+"""MPI's segments in /dev/shm: whether there is room for them, and that none stays after its ranks.
+
+A rank that is killed leaves its segments behind, and a container has 64 MB for all of them: MPICH
+then ends at the first byte that it cannot have, with SIGSEGV or SIGBUS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from busbar.errors import Unavailable
+
+__all__ = ["Segments", "room"]
+
+_SHM = Path("/dev/shm")  # noqa: S108  (where MPI libraries put theirs)
+_OURS = ("mpich_shm_", "sm_segment.", "ucx_shm_posix_", "vader_segment.")
+# Bytes, as MPICH 5 (with UCX) and Open MPI 5 were seen to take: MPICH fills 5.4 MB for each rank.
+# Open MPI asks for a whole segment to be free before it makes one, and then fills little of each.
+_MPICH_RANK = 5_400_000
+_OPEN_MPI_SEGMENT, _OPEN_MPI_RANK = 16_800_000, 400_000
+
+
+def room(ranks: int, library: str, shm: Path = _SHM) -> None:
+    """Raise Unavailable where so many ranks of an MPI library would find /dev/shm full."""
+    try:
+        found = os.statvfs(shm)
+    except OSError:  # no such folder: MPI takes another way
+        return
+    free = found.f_bavail * found.f_frsize
+    if "Open MPI" in library:
+        need = _OPEN_MPI_SEGMENT + _OPEN_MPI_RANK * ranks
+    else:
+        need = _MPICH_RANK * ranks
+    if free < need:
+        raise Unavailable(
+            f"{shm} has {free / 1e6:.0f} MB free, and MPI takes about {need / 1e6:.0f} MB there for"
+            f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what others"
+            f" left in {shm}, start fewer ranks, or use --transport inproc"
+        )
+
+
+class Segments:
+    """Those of one run's ranks."""
+
+    def __init__(self, shm: Path = _SHM) -> None:
+        self._shm, self._seen = shm, set[Path]()
+        self._before, self._since = self._all(), time.time()
+
+    def look(self, pid: int) -> None:
+        """Note what a rank has mapped."""
+        self._seen |= self._of(Path(f"/proc/{pid}/maps"))
+
+    def remove(self, *, unseen: bool = False, used: bool = False) -> list[Path]:
+        """Remove what the ranks, which have all ended, left behind; gives what that was.
+
+        ``unseen``: one of them may have ended before it was looked at. Then what has come since,
+        is this user's and nobody uses, was theirs. ``used``: also what a process still has mapped,
+        as a rank does that ends all.
+        """
+        mine = {path for path in self._seen if path.exists()}
+        if unseen:
+            mine |= {path for path in self._all() - self._before if self._is_ours(path)}
+        if not mine:
+            return []
+        if not used:
+            mine -= self._used()
+        for path in mine:
+            with contextlib.suppress(OSError):
+                path.unlink()
+        return sorted(mine)
+
+    def _all(self) -> set[Path]:
+        with contextlib.suppress(OSError):
+            return {path for path in self._shm.iterdir() if path.name.startswith(_OURS)}
+        return set()
+
+    def _is_ours(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            stat = path.lstat()
+            return stat.st_uid == os.geteuid() and stat.st_ctime >= self._since - 1
+        return False
+
+    def _used(self) -> set[Path]:
+        """What any process that can be seen has mapped or open."""
+        found: set[Path] = set()
+        for process in Path("/proc").glob("[0-9]*"):
+            found |= self._of(process / "maps")
+            found |= self._named(_open_files(process / "fd"))
+        return found
+
+    def _of(self, maps: Path) -> set[Path]:
+        try:
+            return self._named(
+                line.split(None, 5)[5].strip()
+                for line in maps.read_text().splitlines()
+                if str(self._shm) in line
+            )
+        except (OSError, UnicodeDecodeError, IndexError):  # it has ended, or is another user's
+            return set()
+
+    def _named(self, texts: Iterable[str]) -> set[Path]:
+        """The segments among the names of files; one that is deleted already has another name."""
+        return {
+            path
+            for path in map(Path, texts)
+            if path.parent == self._shm and path.name.startswith(_OURS) and " " not in path.name
+        }
+
+
+def _open_files(folder: Path) -> Iterator[str]:
+    with contextlib.suppress(OSError):  # the process has ended, or is another user's
+        for link in folder.iterdir():
+            with contextlib.suppress(OSError):
+                yield str(link.readlink())

@@ -1,0 +1,61 @@
+"""One writer a file: two runs that write to one would each lose the other's rows."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from busbar.errors import StoreError
+from busbar.files import special
+
+__all__ = ["Claim"]
+
+# A file system without locks (some network ones) has none to ask.
+_NONE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+
+
+class Claim:
+    """A file is this run's until `release`, or until its process ends however it ends.
+
+    The lock is of a hidden neighbour, since the file itself is replaced. Raises StoreError where
+    another run has it, or this one for another option. What is no file has no claim.
+    """
+
+    def __init__(self, path: Path) -> None:
+        place = path.resolve()
+        self._path = place.with_name(f".{place.name}.lock")
+        self._file: int | None = None
+        if special(path):
+            return
+        try:
+            self._file = self._locked()
+        except BlockingIOError:
+            raise StoreError(f"{path}: is being written by a run; name another file") from None
+        except OSError as error:
+            if error.errno not in _NONE:
+                raise StoreError(f"{path}: cannot be locked: {error.strerror}") from None
+
+    def _locked(self) -> int:
+        while True:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            file = os.open(self._path, flags, 0o666)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with contextlib.suppress(FileNotFoundError):
+                    # Whoever had it may have removed it since we opened it.
+                    if os.path.samestat(os.fstat(file), os.stat(self._path)):  # noqa: PTH116
+                        return file
+            except OSError:
+                os.close(file)
+                raise
+            os.close(file)
+
+    def release(self) -> None:
+        """Let another run write."""
+        if self._file is not None:
+            self._path.unlink(missing_ok=True)  # while it is ours
+            os.close(self._file)
+            self._file = None

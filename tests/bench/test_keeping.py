@@ -1,0 +1,138 @@
+"""A row is on disk and printed, in that order, or neither; after the closing report nothing is."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bench.launch.line import Line
+from bench.run.keeping import Keeper
+from bench.run.screen import Screen
+from collectives.execution.inproc.world import InprocWorld
+from reports.records.record import Result
+from tests.conftest import REPO, environment
+
+pytestmark = pytest.mark.timeout(60)
+
+# A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
+KILLED = """
+import os, sys
+from bench.cli.main import main
+from bench.run import screen
+from reports.exports import store
+
+def fatal(where, name, first):
+    real, seen = getattr(where, name), []
+    def step(*words):
+        seen.append(1)
+        if first and len(seen) == 4: os.kill(os.getpid(), 9)
+        done = real(*words)
+        if not first and len(seen) == 4: os.kill(os.getpid(), 9)
+        return done
+    setattr(where, name, step)
+
+fatal(*{"add": (store.Store, "add"), "print": (screen.Screen, "lines")}[sys.argv[2]], sys.argv[3] == "before")
+main("allreduce", ["--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "8K", "-n", "2",
+                   "-A", "ring", "-N", "0", "--limit", "none", "--out", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("step", ["add", "print"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_row_is_on_disk_before_it_is_printed(tmp_path: Path, step: str, when: str) -> None:
+    """Rule: whichever step a run is killed at, every row that was printed is on disk."""
+    out = tmp_path / "rows.jsonl"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(out), step, when],
+        capture_output=True, text=True, env=environment(), cwd=REPO, check=False,
+    )  # fmt: skip
+    printed = len(re.findall(r"^ +\d+ +\d+ +float ", done.stdout, re.MULTILINE))
+    kept = out.read_text().count('"collective"') if out.exists() else 0
+    assert done.returncode == -9 and kept - printed in (0, 1), (printed, kept)
+    assert kept >= 1 or step == "print"
+
+
+def _keeper(folder: Path) -> tuple[Keeper, Path]:
+    options = SimpleNamespace(after=None, out=(str(folder / "r.jsonl"),), nccl_json=None)
+    world = SimpleNamespace(rank=0, broadcast=lambda value: value)
+    return (
+        Keeper(cast(InprocWorld, world), Screen(0), cast(Any, options), Line()),
+        folder / "r.jsonl",
+    )
+
+
+def _result() -> Result:
+    return cast(Result, SimpleNamespace(as_dict=lambda: {"collective": "x", "environment": None}))
+
+
+def test_after_the_closing_report_there_is_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a thread that measures on prints and stores nothing more, however often it tries."""
+    keeper, path = _keeper(tmp_path)
+    go, ended = threading.Event(), threading.Event()
+
+    def measure() -> None:
+        while not ended.is_set() or keeper_rows.append(1) or len(keeper_rows) < 50:
+            keeper.row(_result(), ["a row"])
+            keeper.say(["a header"])
+            go.set()
+
+    keeper_rows: list[int] = []
+    thread = threading.Thread(target=measure)
+    thread.start()
+    assert go.wait(30)
+    keeper.end(lambda: ["the report"], "interrupted")
+    ended.set()
+    thread.join()
+    keeper.end(lambda: ["another report"])
+    out, err = capsys.readouterr()
+    rows, _, after = out.partition("the report\n")
+    assert rows.count("a row") == path.read_text().count("\n") == len(keeper.results)
+    assert after == "" and err == "busbar: interrupted\n"
+
+
+def test_whoever_ends_a_run_does_not_wait_for_a_pager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: a row that nobody reads holds up neither the display nor the end."""
+    monkeypatch.setattr("bench.run.keeping._PATIENCE_S", 0.01)
+    keeper, _ = _keeper(tmp_path)
+    inside, go = threading.Event(), threading.Event()
+
+    @contextmanager
+    def blocked() -> Iterator[None]:
+        inside.set()
+        go.wait(30)
+        yield
+
+    monkeypatch.setattr("bench.run.screen.output", blocked)
+    thread = threading.Thread(target=keeper.row, args=(_result(), ["a row"]))
+    thread.start()
+    assert inside.wait(30)
+    keeper.end(lambda: ["the report"], "interrupted")
+    assert thread.is_alive()
+    go.set()
+    thread.join()
+
+
+def test_two_runs_with_one_file(tmp_path: Path) -> None:
+    """Rule: the second is refused in one line, before it measures."""
+    keeper, path = _keeper(tmp_path)
+    argv = ["--transport", "inproc", "--ranks", "2", "--out", str(path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.allreduce", *argv],
+        capture_output=True, text=True, env=environment(), cwd=REPO, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.count("\n") == 1
+    assert "is being written by a run" in done.stderr
+    keeper.end(list)

@@ -1,0 +1,186 @@
+"""A run under --ranks is seen to its end: a launcher and ranks that are ours stand in for MPI's."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.launch import starter
+from bench.launch.segments import Segments, room
+from bench.launch.starter import Run
+from busbar.errors import Unavailable
+from tests.conftest import REPO, environment
+
+pytestmark = pytest.mark.timeout(60)
+
+# Starts ranks, each a piece of Python with `line` and `rank`, and then does what it is told itself.
+LAUNCHER = """
+import os, signal, subprocess, sys, time
+own, *ranks = sys.argv[1:]
+head = "import os, signal, sys, time; from bench.launch.line import Line; rank = int(sys.argv[1]); line = Line.open(rank); "
+started = [subprocess.Popen([sys.executable, "-c", head + code, str(n)]) for n, code in enumerate(ranks)]
+exec(own)
+status = [one.wait() for one in started]
+sys.exit(next((s for s in status if s > 0), 0))
+"""
+ROWS = "line.stage('rows'); line.tell(row=0); "
+STAYS = ROWS + "time.sleep(60)"
+LEAVES = ROWS + "line.stage('ending'); line.leave(%d)"
+# Ends as `bench.run.watch` does when it hears a word.
+LISTENS = (
+    ROWS
+    + """
+import select
+select.select([line], [], []); print('heard', line.heard(), flush=True); line.leave(4)"""
+)
+
+
+def _run(own: str, ranks: Sequence[str], timeout: float | None = None) -> tuple[int, Run]:
+    run = Run([sys.executable, "-c", LAUNCHER, own, *ranks], environment(), len(ranks), timeout)
+    status = run.wait()
+    assert not subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True).stdout
+    return status, run
+
+
+@pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 1), (2, 2)])
+def test_ranks_that_leave_give_the_status(status: int, expected: int) -> None:
+    """Rule: a run that ends in good order has its ranks' status, and nothing ended it."""
+    found, run = _run("", [LEAVES % 0, LEAVES % status])
+    assert (found, run.why) == (expected, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_lost_rank_is_named(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    """Rule: whatever the launcher makes of it, the run ends with 4 and that rank's name.
+
+    The others hear of it; what they print is handed on, and who does not end is ended.
+    """
+    monkeypatch.setattr(starter, "_CLEANS_S", 1.0)
+    dies = ROWS + f"line.tell(row=6); os.kill(os.getpid(), {int(number)})"
+    status, run = _run("", [LISTENS, STAYS, dies])
+    assert status == 4 and run.why.startswith("rank 2 (pid ")
+    assert run.why.endswith("was lost while in row 7")
+    assert capfd.readouterr().out == f"heard 4 {run.why}\n"
+
+
+def test_a_launcher_that_is_killed_does_not_leave_its_ranks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rule: they are ended, though they are nobody's children any more; the status is 4."""
+    monkeypatch.setattr(starter, "_TICK_S", 0.1)
+    status, run = _run("time.sleep(1); os.kill(os.getpid(), 9)", [STAYS, STAYS])
+    assert status == 4 and run.why == "the launcher ended before its ranks (137)"
+
+
+def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: it hands nothing on and ends nobody, so the starter ends all."""
+    monkeypatch.setattr(starter, "_STOPPED_S", 0.1)
+    status, run = _run("os.kill(os.getpid(), signal.SIGSTOP)", [STAYS, STAYS])
+    assert status == 4 and "the launcher (pid " in run.why and "is stopped" in run.why
+
+
+@pytest.mark.parametrize("stage", ["starting", "rows", "ending"])
+def test_a_rank_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """Rule: -T holds from the start to the end; who is stopped is to blame, and ended."""
+    monkeypatch.setattr(starter, "_LATER_S", 0.1)
+    monkeypatch.setattr(starter, "patience", lambda timeout, ranks: timeout)
+    before = "" if stage == "starting" else f"line.stage('{stage}'); "
+    stops = before + "os.kill(os.getpid(), signal.SIGSTOP)"
+    status, run = _run("", [before + "time.sleep(60)", stops], 2.0)
+    assert status == 4 and run.why.startswith("rank 1 (pid ")
+    assert run.why.endswith(f"is stopped ({stage} for 2 s; -T)")
+
+
+def test_who_is_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: where nobody is stopped the last one is to blame, else nobody."""
+    monkeypatch.setattr(starter, "_LATER_S", 0.1)
+    status, run = _run("", [STAYS, ROWS + "line.tell(row=1); time.sleep(60)"], 1.0)
+    assert status == 4 and "rank 0 (pid " in run.why and "is behind the others" in run.why
+    assert "all ranks wait for each other" in _run("", [STAYS, STAYS], 1.0)[1].why
+
+
+def test_a_rank_that_leaves_with_an_error_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a launcher may not mind a rank that never came; the others would wait for it for ever."""
+    monkeypatch.setattr(starter, "_REPORTS_S", 0.5)
+    status, run = _run("", [STAYS, "line.leave(130)"])
+    assert (status, run.why) == (130, "")
+
+
+def test_a_signal_to_one_rank_is_a_signal_to_the_run() -> None:
+    """Rule: all hear of it, so that rank 0 reports; the status is the signal's."""
+    status, run = _run("", [LISTENS, ROWS + "line.tell(signalled=15); time.sleep(60)"])
+    assert (status, run.why) == (143, "interrupted by SIGTERM (rank 1)")
+
+
+def test_output_that_cannot_be_written_ends_the_run() -> None:
+    """Rule: a launcher says nothing when it cannot hand output on; the starter knows."""
+    code = (
+        "import sys; from busbar.process import serve; from tests.bench.test_starter import _run; "
+        "sys.exit(serve('busbar', lambda: _run('', [\"print('x', flush=True); \" + sys.argv[1]])[0]))"
+    )
+    for out, status in (("/dev/full", 2), ("/dev/null", 0)):
+        done = subprocess.run(
+            ["sh", "-c", f'exec "$@" > {out}', "sh", sys.executable, "-c", code, LEAVES % 0],
+            env=environment(), cwd=REPO, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+        assert ("standard output cannot be written" in done.stderr) == (status == 2)
+
+
+def test_nobody_else_is_listened_to() -> None:
+    """Rule: a rank without a starter tells nobody, and is not held up by that."""
+    code = "from bench.launch.line import Line; l = Line.open(0); l.tell(row=1); l.leave(); print(l.here)"
+    for variable in ({}, {starter.VARIABLE: "gone"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(variable), cwd=REPO,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == ("False\n", "")
+
+
+def test_segments_that_ranks_leave_are_removed(tmp_path: Path) -> None:
+    """Rule: those that our ranks had mapped go; those of others, and what is in use, stay."""
+    older = tmp_path / "mpich_shm_older"
+    older.write_bytes(b"x")
+    ours, used, unseen = (tmp_path / f"sm_segment.{n}" for n in range(3))
+    other = tmp_path / "nobody.knows"
+    segments = Segments(tmp_path)
+    for path in (ours, used, unseen, other):
+        path.write_bytes(bytes(4096))
+    with ours.open("r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 4096)
+    segments.look(os.getpid())
+    assert segments.remove() == []  # still mapped
+    mapped.close()
+    with used.open("rb"):
+        assert segments.remove(unseen=True) == [ours, unseen]
+    assert sorted(tmp_path.iterdir()) == sorted([older, used, other])
+    assert Segments(tmp_path).remove(unseen=True) == []  # what was there before is not ours
+
+
+def test_a_full_shared_memory_is_told_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: MPI ends at the first byte that it cannot have; the message names the remedy."""
+
+    def free(nbytes: int) -> None:
+        stat = os.statvfs_result((4096, 4096, 0, 0, nbytes // 4096, 0, 0, 0, 0, 255))
+        monkeypatch.setattr(os, "statvfs", lambda path: stat)
+
+    free(64 << 20)  # a container's, by default
+    room(12, "MPICH 5.0.2", tmp_path)
+    room(64, "Open MPI v5.0.11", tmp_path)
+    with pytest.raises(Unavailable, match=r"67 MB free, and MPI takes about 86 MB .*--shm-size"):
+        room(16, "MPICH 5.0.2", tmp_path)
+    free(8 << 20)
+    with pytest.raises(Unavailable, match="--shm-size"):
+        room(2, "Open MPI v5.0.11", tmp_path)

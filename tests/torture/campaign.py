@@ -1,0 +1,123 @@
+"""What campaigns that run commands have in common: seeds, time, failures that are kept and replay."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+C = TypeVar("C")
+
+
+class Failure(NamedTuple):
+    """What was wrong, the case as JSON, and what the run said."""
+
+    wrong: str
+    case: dict[str, Any]
+    said: str
+
+
+def pythons() -> dict[str, str]:
+    """The Python of each MPI that is here."""
+    found = {"mpich": sys.executable}
+    if os.environ.get("BUSBAR_OPENMPI_PYTHON"):
+        found["openmpi"] = os.environ["BUSBAR_OPENMPI_PYTHON"]
+    return found
+
+
+def own_shm(size: str = "") -> None:
+    """Go on in a mount namespace whose /dev/shm is empty; without the right to, as it is."""
+    if os.environ.get("BUSBAR_OWN_SHM") or os.geteuid() or not shutil.which("unshare"):
+        return
+    options = f"-o size={size}" if size else ""
+    line = f'mount -t tmpfs {options} none /dev/shm && BUSBAR_OWN_SHM=1 exec "$@"'
+    words = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        line,
+        "sh",
+        sys.executable,
+        "-m",
+        _module(),
+        *sys.argv[1:],
+    ]
+    os.execvp("unshare", words)
+
+
+def _module() -> str:
+    spec = sys.modules["__main__"].__spec__
+    assert spec is not None
+    return spec.name
+
+
+def run_campaign(
+    doc: str | None,
+    name: str,
+    drawn: Callable[[random.Random], Iterator[C]],
+    play: Callable[[C], Failure | None],
+    read: Callable[[dict[str, Any]], C],
+    kind: Callable[[C], str],
+) -> None:
+    """A campaign's command line; exits with 1 where a case failed.
+
+    ``drawn`` gives cases of a seed, ``play`` runs one, ``read`` makes one of its JSON, ``kind`` names
+    what is counted.
+    """
+    parser = argparse.ArgumentParser(description=doc, allow_abbrev=False)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cases", type=int, help="at most so many")
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--keep", type=Path, help="folder for the cases that fail")
+    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    own_shm()
+    if options.replay:
+        sys.exit(_replay(options.replay, play, read))
+    seed = random.SystemRandom().randrange(1 << 31) if options.seed is None else options.seed
+    print(f"{name}: seed {seed}", flush=True)
+    end, counts, failed = time.monotonic() + options.seconds, Counter[str](), 0
+    for number, case in enumerate(drawn(random.Random(seed))):
+        if time.monotonic() > end or number == options.cases:
+            break
+        counts[kind(case)] += 1
+        failure = play(case)
+        if failure is not None:
+            failed += 1
+            _keep(name, failure, options.keep)
+    for which, count in sorted(counts.items()):
+        print(f"  {which}: {count}")
+    print(f"{name}: {counts.total()} cases, {failed} failures, seed {seed}")
+    sys.exit(1 if failed else 0)
+
+
+def _keep(name: str, failure: Failure, folder: Path | None) -> None:
+    text = json.dumps(failure.case, sort_keys=True)
+    file = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+    print(f"FAILED {file} {text}\n  {failure.wrong}", flush=True)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(json.dumps(failure._asdict(), indent=1))
+
+
+def _replay(
+    files: Sequence[Path],
+    play: Callable[[C], Failure | None],
+    read: Callable[[dict[str, Any]], C],
+) -> int:
+    failed = 0
+    for path in files:
+        failure = play(read(json.loads(path.read_text())["case"]))
+        failed += failure is not None
+        print(f"{path}: {'as it should be' if failure is None else failure.wrong}", flush=True)
+    return 1 if failed else 0
