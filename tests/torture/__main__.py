@@ -1,0 +1,48 @@
+"""All campaigns, one after the other: ``make torture SECONDS=600``, or ``python -m tests.torture``.
+
+Each has its share of the time and prints its seed; what fails is kept in ``--keep`` and runs again with
+``python -m tests.torture.NAME --replay FILE``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+SHARES = {
+    "faults": 0.5,
+    "parsers": 0.12,
+    "corruption": 0.06,
+    "mutants": 0.08,
+    "resources": 0.12,
+    "neighbours": 0.12,
+}
+
+
+def main() -> int:
+    """The command line: 0 where nothing failed, 1 where something did."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--keep", type=Path, default=Path("build/torture"))
+    parser.add_argument("--only", nargs="+", choices=sorted(SHARES), default=list(SHARES))
+    options = parser.parse_args()
+    whole = sum(SHARES[name] for name in options.only)
+    failed = []
+    for name in options.only:
+        seconds = options.seconds * SHARES[name] / whole
+        words = ["--seconds", f"{seconds:.0f}", "--seed", str(options.seed)]
+        done = subprocess.run(
+            [sys.executable, "-m", f"tests.torture.{name}", *words, "--keep", str(options.keep)],
+            check=False,
+        )
+        failed += [name] * (done.returncode != 0)
+    print(f"seed {options.seed}: {'all held' if not failed else 'failed: ' + ', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

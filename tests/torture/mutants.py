@@ -1,0 +1,144 @@
+"""Mutants of the algorithms' own source: what the proof accepts computes the right thing.
+
+``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. One place of an algorithm's source
+is changed (a constant, an operator, a comparison, a name, a statement that goes); the judge is
+`tests.collectives.cases.naive`, which knows nothing of the proof.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from types import ModuleType
+
+from busbar.errors import ScheduleError
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Layout
+from collectives.schedule.verify import verify
+from tests.collectives.cases import PAIRS, aliases, filled, naive, placements, right, roots
+from tests.torture.bounds import TooLong, bounded
+from tests.torture.campaign import Failure, run_campaign
+
+_OTHER: dict[type[ast.AST], tuple[type[ast.AST], ...]] = {
+    ast.Add: (ast.Sub, ast.Mult),
+    ast.Sub: (ast.Add,),
+    ast.Mult: (ast.Add, ast.FloorDiv),
+    ast.FloorDiv: (ast.Mult, ast.Mod),
+    ast.Mod: (ast.FloorDiv, ast.Add),
+    ast.LShift: (ast.RShift,),
+    ast.RShift: (ast.LShift,),
+    ast.BitXor: (ast.BitOr, ast.Add),
+    ast.BitAnd: (ast.BitOr,),
+    ast.Lt: (ast.LtE, ast.Gt),
+    ast.LtE: (ast.Lt, ast.GtE),
+    ast.Gt: (ast.GtE, ast.Lt),
+    ast.GtE: (ast.Gt, ast.LtE),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mutant, by the seed of its change, and what it is asked for."""
+
+    collective: str
+    algorithm: str
+    nranks: int
+    seed: int
+
+
+class _Change(ast.NodeTransformer):
+    """Changes the node of this number; counts them where there is none of it."""
+
+    def __init__(self, number: int, rng: random.Random) -> None:
+        self._number, self._rng, self.count = number, rng, 0
+
+    def _mine(self) -> bool:
+        self.count += 1
+        return self.count - 1 == self._number
+
+    def visit_Constant(self, node: ast.Constant) -> ast.AST:
+        """A number becomes another, a truth its opposite."""
+        if isinstance(node.value, bool):
+            return ast.Constant(not node.value) if self._mine() else node
+        if isinstance(node.value, int):
+            return ast.Constant(node.value + self._rng.choice((-1, 1, 2))) if self._mine() else node
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """A variable that is read is one off."""
+        if isinstance(node.ctx, ast.Load) and len(node.id) <= 12 and self._mine():
+            return ast.BinOp(node, ast.Add(), ast.Constant(1))
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """Operators become others; statements within a function go."""
+        for name, old in ast.iter_fields(node):
+            if type(old) in _OTHER and self._mine():
+                setattr(node, name, self._rng.choice(_OTHER[type(old)])())
+            if isinstance(old, list) and old and type(old[0]) in _OTHER and self._mine():
+                old[0] = self._rng.choice(_OTHER[type(old[0])])()
+        if isinstance(node, (ast.For, ast.If)) and self._mine():
+            node.body = [ast.Pass()]
+        return super().generic_visit(node)
+
+
+def mutant(module: ModuleType, rng: random.Random) -> ModuleType:
+    """The module with one place changed."""
+    source = inspect.getsource(module)
+    count = _Change(-1, rng)
+    count.visit(ast.parse(source))
+    tree = _Change(rng.randrange(max(1, count.count)), rng).visit(ast.parse(source))
+    made = ModuleType(module.__name__)
+    made.__dict__.update({"__file__": module.__file__, "__package__": module.__package__})
+    exec(compile(ast.fix_missing_locations(tree), "<mutant>", "exec"), made.__dict__)
+    return made
+
+
+def drawn(rng: random.Random) -> Iterator[Case]:
+    """Cases without end."""
+    while True:
+        collective, algorithm = rng.choice(PAIRS)
+        yield Case(collective, algorithm, rng.randint(2, 8), rng.randrange(1 << 30))
+
+
+def play(case: Case) -> Failure | None:
+    """Run a case: refused by whoever may, or right."""
+    rng, what = random.Random(case.seed), spec(case.collective)
+    name = f"collectives.algorithms.{case.collective}.{case.algorithm}"
+    module = importlib.import_module(name)
+    root, in_place = rng.choice(roots(what, case.nranks)), rng.choice(placements(what))
+    try:
+        with bounded(2.0, 512 << 20):
+            sys.modules[name] = mutant(module, rng)
+            schedule = build(case.collective, case.algorithm, case.nranks, root=root)
+            verify(schedule, what, root=root, in_place=in_place)
+    except ScheduleError:
+        return None
+    except (Exception, TooLong):  # noqa: BLE001 - a mutant may fail as it likes, but not pass
+        return None
+    finally:
+        sys.modules[name] = module
+    if what.idempotent:
+        return None
+    layout = Layout.of(schedule, what, root)
+    alias = aliases(layout) if in_place else {}
+    before = filled(layout, alias)
+    for backwards in (False, True):
+        after = naive(schedule, layout, before, alias=alias, backwards=backwards)
+        if not right(layout, before, after, alias):
+            return Failure("proven, and computes something else", asdict(case), "")
+    return None
+
+
+if __name__ == "__main__":
+    run_campaign(
+        __doc__, "mutants", drawn, play, lambda given: Case(**given),
+        kind=lambda case: case.collective,
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""A short run of each campaign, and that those which judge can find what they look for."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.run.data import Inputs, Wrong
+from tests.conftest import environment
+from tests.torture import corruption, mutants
+
+SEED = 20261122
+CASES = {"corruption": 60, "mutants": 60, "faults": 4, "resources": 6, "neighbours": 1}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_short_campaign(name: str, tmp_path: Path) -> None:
+    """Rule: what the campaigns look for is not there; their long runs are `make torture`'s."""
+    words = ["--cases", str(CASES[name]), "--seconds", "300", "--seed", str(SEED)]
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.torture.{name}", *words, "--keep", str(tmp_path)],
+        capture_output=True, text=True, timeout=380, check=False, env=environment(),
+    )  # fmt: skip
+    said = [path.read_text()[-3000:] for path in tmp_path.iterdir()]
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:] + "\n".join(said)
+
+
+def _some(drawn: object, count: int) -> list[object]:
+    return [case for case, _ in zip(drawn, range(count), strict=False)]  # type: ignore[call-overload]
+
+
+def test_a_blind_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a check that sees nothing wrong fails the campaign on corruption."""
+    monkeypatch.setattr(Inputs, "check", lambda *_: Wrong(0, 0, "", ""))
+    cases = _some(corruption.drawn(random.Random(SEED)), 20)
+    assert any(corruption.play(case) for case in cases)  # type: ignore[arg-type]
+
+
+def test_a_blind_proof_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: a proof that accepts everything fails the campaign on mutants."""
+    monkeypatch.setattr(mutants, "verify", lambda *_, **__: None)
+    cases = _some(mutants.drawn(random.Random(SEED)), 40)
+    assert any(mutants.play(case) for case in cases)  # type: ignore[arg-type]
