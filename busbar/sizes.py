@@ -85,7 +85,7 @@ def sweep(low: int, high: int, *, factor: float | None, step: int | None) -> lis
             sizes.append(int(size))
         if len(sizes) > _MOST_SIZES:
             raise Unsupported(
-                f"-f {factor:g} makes more than {_MOST_SIZES} sizes; give a larger one"
+                f"-f {factor:.15g} makes more than {_MOST_SIZES} sizes; give a larger one"
             )
         size = max(size * factor, size + 1)
     return sizes
