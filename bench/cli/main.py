@@ -6,7 +6,7 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 
 from bench.launch import launch
-from bench.launch.line import Line
+from bench.launch.line import Hotline
 from bench.options.options import Options, parse
 from busbar.arguments import Parser, program, unknown
 from busbar.errors import Unsupported
@@ -32,7 +32,7 @@ def listing() -> list[str]:
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
-def command(argv: Sequence[str], line: Line | None = None) -> int:
+def command(argv: Sequence[str], line: Hotline | None = None) -> int:
     """Run the benchmark that the first word names, or list them; gives the exit status.
 
     ``line``: to whoever started this rank.
@@ -53,15 +53,15 @@ def _about(argv: Sequence[str]) -> int:
     return 0
 
 
-def main(collective: str, argv: Sequence[str], line: Line | None = None) -> int:
+def main(collective: str, argv: Sequence[str], line: Hotline | None = None) -> int:
     """Run a benchmark, or ``all``; gives the exit status.
 
     ``line``: to whoever started this rank. Only rank 0 prints; an error is one line.
     """
-    return serve("busbar", lambda: _run(collective, argv, line or Line()))
+    return serve("busbar", lambda: _run(collective, argv, line or Hotline()))
 
 
-def _run(collective: str, argv: Sequence[str], line: Line) -> int:
+def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
     sign = launch.launched()
     wanted = _wanted(collective, argv)
     first = wanted[0]

@@ -10,7 +10,7 @@ from signal import SIGTERM
 from bench.launch.child import SOFTLY
 from bench.launch.launch import launcher, room_for_files
 from bench.launch.segments import room
-from bench.launch.starter import Run
+from bench.launch.starter import RankRun
 from bench.options.options import Options
 from bench.run.keeping import closing
 from bench.run.screen import Screen
@@ -39,7 +39,7 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
     command, env = launcher(ranks, library, mpirun, os.environ)
     command += [sys.executable, "-m", *module, *argv]
     soft = SOFTLY if "Open MPI" in library else SIGTERM
-    run = Run(command, env, ranks, options.timeout, soft)
+    run = RankRun(command, env, ranks, options.timeout, soft)
     status = run.wait()
     if run.unreported and run.why:
         _report(run.unreported, run.why, options.statistic)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from bench.gpu import devices
 from bench.launch import launch
-from bench.launch.line import Line, Stage, patience
+from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import Options, on_gpus
 from bench.run.catalogue import jobs, prove
@@ -75,13 +75,13 @@ def threads(wanted: Sequence[Options]) -> int:
             if made is not None:
                 library = f"{made[1].library_version}, {name}"
                 again = partial(_of_group, made[0], first)
-                return _run(world, made, library, wanted, Line(), again)
+                return _run(world, made, library, wanted, Hotline(), again)
 
             def on_host(world: World) -> tuple[Transport, Transport]:
                 transport = InprocTransport(cast("InprocWorld", world))
                 return transport, transport
 
-            return _run(world, on_host(world), name, wanted, Line(), on_host)
+            return _run(world, on_host(world), name, wanted, Hotline(), on_host)
         except (Unsupported, devices.NoGpu) as error:
             return _said(world, error)
 
@@ -115,7 +115,7 @@ def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Tran
         return None
 
 
-def mpi(wanted: Sequence[Options], line: Line) -> int:
+def mpi(wanted: Sequence[Options], line: Hotline) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
     ``line``: to whoever started this rank.
@@ -129,7 +129,7 @@ def mpi(wanted: Sequence[Options], line: Line) -> int:
         launch.check_library(library_version(load_mpi(initialize=False)))
         if (sign := launch.launched()) is not None:
             line.limit = patience(first.timeout, sign.size)
-        line.stage(Stage.STARTING)
+        line.stage(Phase.STARTING)
         world = MpiWorld()
     except Unavailable:
         if first.transport == "auto" and launch.launched() is None:
@@ -199,7 +199,7 @@ def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transpor
         return baseline
 
 
-def _leave(world: MpiWorld, error: BaseException, line: Line) -> None:
+def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:
     """Say which rank failed and how, and end all ranks; of an interrupt there is nothing to say."""
     status = error.exit_status if isinstance(error, BusbarError) else RANK_LOST
     if isinstance(error, KeyboardInterrupt):
@@ -219,7 +219,7 @@ def _run(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    line: Line,
+    line: Hotline,
     again: Remake,
 ) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once.
@@ -254,7 +254,7 @@ def _groups(
     world: World,
     library: str,
     wanted: Sequence[Options],
-    line: Line,
+    line: Hotline,
     group: Group,
     again: Remake,
 ) -> int:
@@ -276,7 +276,7 @@ def _session(
     both: tuple[Transport, Transport],
     library: str,
     wanted: Sequence[Options],
-    line: Line,
+    line: Hotline,
     crowd: Load | None,
     group: Group | None = None,
 ) -> int:

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["VARIABLE", "Line", "Stage", "address", "patience"]
+__all__ = ["VARIABLE", "Hotline", "Phase", "address", "patience"]
 
 #: Names the starter's socket in its ranks' environment.
 VARIABLE = "BUSBAR_STARTER"
@@ -27,7 +27,7 @@ _LAST_S = 1.0
 _BEGIN_S, _EACH_S = 15.0, 2.0
 
 
-class Stage:
+class Phase:
     """Where a rank is in its run."""
 
     STARTING, ROWS, ENDING = "starting", "rows", "ending"
@@ -45,7 +45,7 @@ def address(name: str) -> str:
     return f"\0busbar-{name}"
 
 
-class Line:
+class Hotline:
     """One end of the line; telling never fails, and never waits for an answer."""
 
     def __init__(self, end: socket.socket | None = None) -> None:
@@ -56,7 +56,7 @@ class Line:
         self.status = 0
 
     @classmethod
-    def open(cls, rank: int | None, env: Mapping[str, str] = os.environ) -> Line:
+    def open(cls, rank: int | None, env: Mapping[str, str] = os.environ) -> Hotline:
         """The line of a rank that a starter waits for; an idle one for any other process."""
         if rank is None or not env.get(VARIABLE):
             return cls()
@@ -80,10 +80,10 @@ class Line:
         self._send(json.dumps(words).encode() + b"\n")
 
     def stage(self, name: str) -> None:
-        """What begins now: one of `Stage`."""
+        """What begins now: one of `Phase`."""
         self.tell(stage=name)
         if self.limit is not None and self._end is None:
-            signal.setitimer(signal.ITIMER_REAL, 0 if name == Stage.ROWS else self.limit)
+            signal.setitimer(signal.ITIMER_REAL, 0 if name == Phase.ROWS else self.limit)
 
     def record(self, lines: bytes) -> None:
         """Hand a row on, as lines of a record file: it can then be reported without this rank."""

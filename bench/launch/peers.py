@@ -9,9 +9,9 @@ import signal
 import socket
 import struct
 
-from bench.launch.line import Stage, address
+from bench.launch.line import Phase, address
 
-__all__ = ["Peer", "Peers"]
+__all__ = ["Callers", "Peer"]
 
 # A record has the times of every iteration of every rank, where that is asked for.
 _LONGEST = 1 << 28
@@ -22,7 +22,7 @@ class Peer:
 
     def __init__(self, end: socket.socket, pid: int) -> None:
         self.end, self.pid = end, pid
-        self.rank, self.stage, self.row = -1, Stage.STARTING, -1
+        self.rank, self.stage, self.row = -1, Phase.STARTING, -1
         #: Its exit status, once it has said that it leaves; whether its process is gone.
         self.left: int | None = None
         self.gone = False
@@ -43,7 +43,7 @@ class Peer:
     def doing(self) -> str:
         """How far it is, for messages."""
         return (
-            f"in row {self.row + 1}" if self.stage == Stage.ROWS and self.row >= 0 else self.stage
+            f"in row {self.row + 1}" if self.stage == Phase.ROWS and self.row >= 0 else self.stage
         )
 
     def hear(self) -> list[bytes] | None:
@@ -80,7 +80,7 @@ class Peer:
             os.close(self._process)
 
 
-class Peers:
+class Callers:
     """The ranks that have called, and what they have told together."""
 
     def __init__(self, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 from collections.abc import Sequence
 
-from bench.launch.line import Line
+from bench.launch.line import Hotline
 from busbar.launchers import launched
 from busbar.process import load
 from busbar.status import INTERRUPTED, RANK_LOST
@@ -16,7 +16,7 @@ __all__ = ["command"]
 def command(argv: Sequence[str]) -> int:
     """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a line."""
     sign = launched()
-    line = Line.open(None if sign is None else sign.rank)
+    line = Hotline.open(None if sign is None else sign.rank)
     if line.here:  # told after MPI's own end, which is registered later: till then it can be lost
         atexit.register(line.leave)
     line.status = RANK_LOST  # of what nobody handles

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from bench.launch import child
-from bench.launch.line import VARIABLE, Stage, patience
-from bench.launch.peers import Peer, Peers
+from bench.launch.line import VARIABLE, Phase, patience
+from bench.launch.peers import Callers, Peer
 from bench.launch.segments import Segments
 from busbar.errors import RankFailure
 
-__all__ = ["Run"]
+__all__ = ["RankRun"]
 
 _TICK_S = 0.5
 # What a launcher is given to end by itself when a rank is lost, what ranks are given to report, and
@@ -33,13 +33,13 @@ _CLEANS_S, _REPORTS_S, _CLOSES_S = 4.0, 10.0, 1.0
 _STOPPED_S = 3.0
 # The ranks end a row that takes too long themselves, and say more of it.
 _LATER_S = 7.0
-_ORDER = (Stage.STARTING, Stage.ROWS, Stage.ENDING)
+_ORDER = (Phase.STARTING, Phase.ROWS, Phase.ENDING)
 # What ranks leave with where a result was wrong: in good order, all of them.
 _WRONG, _FAILED = 1, RankFailure.exit_status
 EARLY = b"# ended early:"  # see `bench.run.session`
 
 
-class Run:
+class RankRun:
     """One run of a launcher; `wait` sees it to its end.
 
     ``why``: what ended it before its time, empty where nothing did; ``came``: the signal that did,
@@ -64,12 +64,12 @@ class Run:
         self._timeout, self._limit = timeout, patience(timeout, ranks)
         self._selector = selectors.DefaultSelector()
         name = token_hex(16)
-        self._peers, self._segments = Peers(name), Segments()
+        self._peers, self._segments = Callers(name), Segments()
         self._env[VARIABLE] = name
         self.why, self._status, self.came = "", 0, 0
         self._signals: list[int] = []
         self._end_by = float("inf")
-        self._stage, self._since = Stage.STARTING, time.monotonic()
+        self._stage, self._since = Phase.STARTING, time.monotonic()
         self._stops: float | None = None
         self._idle = False  # nothing has come for a while: nobody's last words are on their way
         self._output_lost: OSError | None = None
@@ -132,7 +132,7 @@ class Run:
                 # A launcher may not mind; the others wait for it, in MPI's start for ever.
                 self._end_by = min(self._end_by, time.monotonic() + _REPORTS_S)
         elif (peer.stage, peer.row) != before:
-            if before[0] == Stage.STARTING != peer.stage:
+            if before[0] == Phase.STARTING != peer.stage:
                 self._segments.look(peer.pid)
             self._stage, self._since = peer.stage, time.monotonic()
         if peer.signalled:
@@ -170,7 +170,7 @@ class Run:
             self._stops = now
         elif now > self._stops + _STOPPED_S:
             self._ends(f"the launcher (pid {self._launcher.pid}) is stopped", _FAILED, _CLOSES_S)
-        rows = self._stage == Stage.ROWS
+        rows = self._stage == Phase.ROWS
         allowed = self._timeout if rows else self._limit
         if allowed is not None and now > self._since + allowed + (_LATER_S if rows else 0.0):
             self._ends(f"{self._late()} ({self._stage} for {allowed:g} s; -T)", _FAILED, _CLOSES_S)
@@ -180,7 +180,7 @@ class Run:
         again, self.came = self.came, self.came or number
         self._ends(f"interrupted by {signal.Signals(number).name}", 128 + number, _REPORTS_S)
         inside = self._peers.inside()
-        rows = len(inside) == self._ranks and all(peer.stage == Stage.ROWS for peer in inside)
+        rows = len(inside) == self._ranks and all(peer.stage == Phase.ROWS for peer in inside)
         if again or not rows:  # nobody has anything to report
             soft = signal.SIGTERM if again or self._peers.all else self._soft
             self._launcher.send_signal(soft)
@@ -198,7 +198,7 @@ class Run:
         still = [peer for peer in inside if child.stopped(peer.pid)]
         if still:
             return f"{_names(still)} stopped"
-        if len(inside) < self._ranks and self._stage == Stage.STARTING:
+        if len(inside) < self._ranks and self._stage == Phase.STARTING:
             return f"{self._ranks - len(inside)} of {self._ranks} ranks have not begun"
         places = [(_ORDER.index(peer.stage), peer.row) for peer in inside]
         behind = [peer for peer, place in zip(inside, places, strict=True) if place == min(places)]
@@ -232,7 +232,7 @@ class Run:
         self._launcher.wait()
         _reap(time.monotonic() + 1.0)
         pump.join(1.0)  # nobody may take what is left of the output
-        seen = [peer for peer in self._peers.all if peer.stage != Stage.STARTING]
+        seen = [peer for peer in self._peers.all if peer.stage != Phase.STARTING]
         self._segments.remove(unseen=len(seen) < self._ranks)
         self._selector.close()
         self._peers.close()

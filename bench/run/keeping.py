@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
 
-from bench.launch.line import Line
+from bench.launch.line import Hotline
 from bench.options.options import Options
 from bench.run.environment import machine
 from bench.run.screen import Screen
@@ -41,7 +41,7 @@ class Keeper:
     neither, and after `end` nothing is.
     """
 
-    def __init__(self, world: World, screen: Screen, options: Options, line: Line) -> None:
+    def __init__(self, world: World, screen: Screen, options: Options, line: Hotline) -> None:
         self._screen, self._line, self.failed = screen, line, False
         self.results: list[Result] = []
         self._lock, self._over = Lock(), False

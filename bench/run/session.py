@@ -7,7 +7,7 @@ from itertools import count as forever
 
 import numpy as np
 
-from bench.launch.line import Line
+from bench.launch.line import Hotline
 from bench.run.catalogue import Auto, Chosen, Job
 from bench.run.corewait import noted
 from bench.run.environment import describe, place
@@ -46,7 +46,7 @@ class Session:
         baseline: Transport,
         library: str,
         jobs: Sequence[Job],
-        line: Line,
+        line: Hotline,
         crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from bench.launch.child import SOFTLY
-from bench.launch.line import Line, Stage
+from bench.launch.line import Hotline, Phase
 from bench.launch.segments import Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
@@ -77,7 +77,7 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
-def end_all(world: MpiWorld, line: Line, status: int) -> None:
+def end_all(world: MpiWorld, line: Hotline, status: int) -> None:
     """End every rank, this one by its own will; none of MPI's segments stays. Does not return."""
     _forget_segments()
     line.leave(status)
@@ -99,7 +99,7 @@ class Watchdog:
         world: World,
         timeout: float | None,
         end: Callable[[str, bool], None],
-        line: Line,
+        line: Hotline,
         tick: Callable[[], None],
     ) -> None:
         """Made in the main thread a watch takes the process's signals.
@@ -115,7 +115,7 @@ class Watchdog:
         self._row, self._iteration = -1, -1
         self._deadline = float("inf")
         self._over = threading.Event()
-        line.stage(Stage.ROWS)
+        line.stage(Phase.ROWS)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
 
@@ -134,7 +134,7 @@ class Watchdog:
 
     def close(self) -> None:
         """The run is over; signals no longer matter."""
-        self._line.stage(Stage.ENDING)
+        self._line.stage(Phase.ENDING)
         self._over.set()
         self._thread.join(2 * _POLL_S + _ANSWER_S)
         if not self._thread.is_alive():
@@ -153,7 +153,7 @@ class Watchdog:
 
     def _taken(self) -> tuple[int, str | None]:
         """The number of a signal that has come, or 0 after a while, and the starter's word."""
-        listening: list[socket.socket | Line] = [] if self._signals is None else [self._signals]
+        listening: list[socket.socket | Hotline] = [] if self._signals is None else [self._signals]
         if self._line.here:
             listening.append(self._line)
         if not listening:

@@ -14,7 +14,7 @@ import pytest
 
 from bench.launch import starter
 from bench.launch.segments import Segments, room
-from bench.launch.starter import Run
+from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
 from tests.conftest import REPO, environment
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(60)
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 own, *ranks = sys.argv[1:]
-head = "import os, signal, sys, time; from bench.launch.line import Line; rank = int(sys.argv[1]); line = Line.open(rank); "
+head = "import os, signal, sys, time; from bench.launch.line import Hotline; rank = int(sys.argv[1]); line = Hotline.open(rank); "
 started = [subprocess.Popen([sys.executable, "-c", head + code, str(n)]) for n, code in enumerate(ranks)]
 exec(own)
 status = [one.wait() for one in started]
@@ -42,8 +42,8 @@ select.select([line], [], []); print('heard', line.heard(), flush=True); line.le
 )
 
 
-def _run(own: str, ranks: Sequence[str], timeout: float | None = None) -> tuple[int, Run]:
-    run = Run([sys.executable, "-c", LAUNCHER, own, *ranks], environment(), len(ranks), timeout)
+def _run(own: str, ranks: Sequence[str], timeout: float | None = None) -> tuple[int, RankRun]:
+    run = RankRun([sys.executable, "-c", LAUNCHER, own, *ranks], environment(), len(ranks), timeout)
     status = run.wait()
     assert not subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True).stdout
     return status, run
@@ -138,7 +138,7 @@ def test_output_that_cannot_be_written_ends_the_run() -> None:
 
 def test_nobody_else_is_listened_to() -> None:
     """Rule: a rank without a starter tells nobody, and is not held up by that."""
-    code = "from bench.launch.line import Line; l = Line.open(0); l.tell(row=1); l.leave(); print(l.here)"
+    code = "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); l.leave(); print(l.here)"
     for variable in ({}, {starter.VARIABLE: "gone"}):
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment(variable), cwd=REPO,
