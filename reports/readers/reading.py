@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from reports.readers import (
-    arrow,
     imb,
     json_text,
     names,
@@ -69,10 +68,7 @@ def _file(path: Path) -> Reading:
         raise ReportError(f"{path}: the file is empty")
     if data.startswith(parquet.MAGIC):
         return Reading(parquet.read(str(path), data))
-    quick = None
-    if len(data) >= arrow.LEAST_BYTES and data.startswith(b"{"):
-        quick = arrow.rows(str(path), data)
-    found = parse(decoded(data), str(path)) if quick is None else Reading(quick)
+    found = parse(decoded(data), str(path))
     return replace(found, notes=[*found.notes, Note(str(path), 0, said)]) if said else found
 
 

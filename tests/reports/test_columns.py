@@ -14,7 +14,7 @@ from busbar.errors import ReportError
 from busbar.statistics import interval
 from reports import load
 from reports.exports.formats import to_jsonl
-from reports.readers import arrow, own
+from reports.readers import own
 from reports.readers.folding import folded
 from reports.readers.parquet import read as read_parquet
 from reports.readers.parquet import to_parquet
@@ -82,13 +82,10 @@ RESULTS = st.lists(
 
 
 @given(RESULTS)
-def test_the_quick_ways_give_the_same_rows(results: list[Result]) -> None:
-    """Rule: Arrow's reader and Parquet give row for row what reading line by line gives."""
-    data = to_jsonl(results)
-    slow = own.read_jsonl("x", data.decode())
+def test_parquet_gives_the_same_rows(results: list[Result]) -> None:
+    """Rule: Parquet gives row for row what the JSON lines give."""
+    slow = own.read_jsonl("x", to_jsonl(results).decode())
     assert not slow.notes
-    quick = arrow.rows("x", data)
-    assert quick is not None and list(quick) == list(slow.rows)
     if len(slow.rows):
         lines = [replace(row, line=0) for row in slow.rows]
         exported = read_parquet("x", to_parquet(results))
@@ -96,22 +93,6 @@ def test_the_quick_ways_give_the_same_rows(results: list[Result]) -> None:
         assert [replace(row, line=0) for row in exported] == [
             replace(row, run=replace(row.run, source="x")) for row in lines
         ]
-
-
-@given(RESULTS, st.data())
-def test_what_is_irregular_is_left_to_the_careful_reader(
-    results: list[Result], data: st.DataObject
-) -> None:
-    """Rule: with any byte changed the quick reader gives the careful one's rows, or declines."""
-    text = bytearray(to_jsonl(results))
-    at = data.draw(st.integers(0, len(text) - 1))
-    text[at] = data.draw(st.sampled_from(list(b'0-e"{}[]:,nxN\n ')))
-    quick = arrow.rows("x", bytes(text))
-    if quick is not None:
-        slow = own.read_jsonl("x", text.decode())
-        assert not slow.notes
-        for mine, careful in zip(quick, slow.rows, strict=True):
-            assert repr(mine) == repr(careful)
 
 
 @given(TIMES.filter(len))
@@ -186,17 +167,3 @@ def test_a_damaged_parquet_file_is_one_line(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ReportError, match=name):
             load(tmp_path / name)
-
-
-def test_a_large_file_takes_the_quick_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: from so many bytes on a record is read by Arrow; the frame is the same either way."""
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(to_jsonl([_measured((1.0, 2.0)), _measured((3.0,), "library")]))
-    slow = load(path)
-    monkeypatch.setattr(arrow, "LEAST_BYTES", 1)
-    monkeypatch.setattr(own, "read_jsonl", None)
-    quick = load(path)
-    assert list(quick.dtypes) == list(slow.dtypes)
-    left, right = (frame.drop(columns=["times_s", "per_rank_s"]) for frame in (slow, quick))
-    assert left.equals(right)
-    assert [t.tolist() for t in quick["times_s"]] == [[1.0, 2.0], [3.0]]
