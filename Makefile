@@ -63,14 +63,7 @@ build/native/cuda-%: tests/native/cuda_stress.cpp $(wildcard native/cuda/*)
 	$(CXX) -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=$* -fno-sanitize-recover=all \
 		-Inative/cuda tests/native/cuda_stress.cpp -o $@ -pthread
 
-# The same with what a variant of it may choose (native/cuda/variant.cuh).
-build/native/variant-%: tests/native/cuda_stress.cpp $(wildcard native/cuda/*)
-	mkdir -p $(@D)
-	$(CXX) -std=c++20 -O1 -g -fno-omit-frame-pointer -fsanitize=$* -fno-sanitize-recover=all \
-		-DBUSBAR_RELAXED=1 -DBUSBAR_CHUNK=1024 -DBUSBAR_BULK=1 \
-		-Inative/cuda tests/native/cuda_stress.cpp -o $@ -pthread
-
-SANITIZED := $(foreach name,stress cuda variant,build/native/$(name)-address,undefined build/native/$(name)-thread)
+SANITIZED := $(foreach name,stress cuda,build/native/$(name)-address,undefined build/native/$(name)-thread)
 
 check-native: $(SANITIZED)
 	for test in $^; do setarch -R $$test || exit 1; done

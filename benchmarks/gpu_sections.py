@@ -17,7 +17,7 @@ import numpy as np
 from gpu_page import Page
 from gpu_right import MB, Sizes
 
-from busbar.errors import BusbarError, Unavailable
+from busbar.errors import Unavailable
 from collectives.execution.gpu import kernels
 from collectives.execution.gpu.compile import compiler
 from collectives.execution.gpu.device import GpuDevice
@@ -77,21 +77,13 @@ def _kernels(page: Page, cupy: Any, device: GpuDevice) -> None:
         ("kernel", "registers", "threads", "blocks", "seconds to compile"),
     )
     kind = np.dtype(np.float32)
-    for name, variant in speed.VARIANTS.items():
-        try:
-            start = time.monotonic()
-            given = ipc_kernels.options(kind, op("sum"), variant)
-            compiler(cupy.cuda.nvrtc).binary(ipc_kernels.source(), given, device.capability)
-            spent = time.monotonic() - start
-            made = ipc_kernels.compile_kernels(device, kind, op("sum"), variant)
-        except BusbarError as error:
-            page.row(f"executor, {name}", str(error), "-", "-", "-")
-            continue
-        registers, blocks = (
-            device.registers(made.program),
-            device.resident(made.program, made.threads),
-        )
-        page.row(f"executor, {name}", registers, made.threads, blocks, spent)
+    start = time.monotonic()
+    given = ipc_kernels.options(kind, op("sum"))
+    compiler(cupy.cuda.nvrtc).binary(ipc_kernels.source(), given, device.capability)
+    spent = time.monotonic() - start
+    made = ipc_kernels.compile_kernels(device, kind, op("sum"))
+    registers, blocks = device.registers(made.program), device.resident(made.program, made.threads)
+    page.row("executor", registers, made.threads, blocks, spent)
     names = ("reduce", "divide", "differ", "gate")
     found = device.compile(kernels.source(), names, kernels.options(kind, op("sum")))
     for name, one in found.items():
@@ -247,11 +239,6 @@ def among_processes(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str)
     processes.right(page, [script, "--process"], sizes.ranks)
 
 
-def variants(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
-    """The executor compiled in other ways."""
-    speed.variants(page, cupy, sizes.large, sizes.small, sizes.ranks[:2], sizes.repeats)
-
-
 def nccl_processes(page: Page, cupy: Any, sizes: Sizes, out: Path, script: str) -> None:
     """Right over NCCL between two processes."""
     told = "NCCL before 2.30 takes each rank for a host of its own (NCCL_HOSTID), over sockets."
@@ -273,7 +260,6 @@ SECTIONS: dict[str, Section] = {
     "baseline": Section(baseline, 90, 30),
     "right": Section(everything, 500, 60),
     "processes": Section(among_processes, 240, 50),
-    "variants": Section(variants, 400, 50),
     "nccl_processes": Section(nccl_processes, 120, 30),
     "nccl_threads": Section(nccl_threads, 120, 30),
     "topology": Section(topology, 90, 20),

@@ -1,4 +1,4 @@
-"""The sections of gpu_one.py on speed: two-shot, small sizes, what plans cost, variants, NCCL alone."""
+"""The sections of gpu_one.py on speed: two-shot, small sizes, what plans cost, NCCL alone."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 
 import numpy as np
 from gpu_page import Page
-from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, Judge, bound, fill, inputs, on_threads
+from gpu_right import DEADLINE_S, KB, SPEC, SUM, Bound, bound, fill, inputs, on_threads
 
-from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import run
-from collectives.execution.ipc.entry import EXECUTORS
-from collectives.execution.ipc.kernels import PLAIN, Variant
 from collectives.execution.nccl.library import library_calls
 from collectives.execution.roofline import least
 from collectives.execution.transport import LibraryCall
@@ -25,20 +22,6 @@ from collectives.execution.world import World
 from collectives.schedule.catalogue import build
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
-
-# What the executor may be compiled as; see `collectives.execution.ipc.kernels.Variant`.
-VARIANTS = {
-    "plain": PLAIN,
-    "chunks of 32 KB": Variant(chunk=32 * KB),
-    "chunks of 64 KB": Variant(chunk=64 * KB),
-    "chunks of 128 KB": Variant(chunk=128 * KB),
-    "loads past L1": Variant(no_allocate=True),
-    "streaming stores": Variant(streaming=True),
-    "relaxed polls": Variant(relaxed=True),
-    "256 threads, 4 blocks": Variant(threads=256, blocks=4),
-    "bulk copies": Variant(bulk=True),
-    "all but bulk": Variant(256, 4, 64 * KB, no_allocate=True, streaming=True, relaxed=True),
-}
 
 
 def source_of(transport: Any, size: int) -> Any:
@@ -136,76 +119,24 @@ def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) 
 
 
 def overhead(page: Page, cupy: Any, ranks: Sequence[int] = (1, 2, 4), size: int = KB) -> None:
-    """What plans cost beside moving bytes: eager and from a graph, in each way of firing."""
+    """What plans cost beside moving bytes: eager and from a graph."""
     page.table(
         "Plan overhead",
         f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds a"
         " firing. Ranks are threads and share one interpreter, so eager firings of n ranks are"
         " enqueued one after the other; 1 rank has it alone.",
-        ("ranks", "executor", "steps", "eager (us), one interpreter", "graph (us)"),
+        ("ranks", "steps", "eager (us), one interpreter", "graph (us)"),
     )
     for n in ranks:
-        for executor in EXECUTORS:
 
-            def body(transport: Any) -> Any:
-                source, target = (source_of(transport, size) for _ in range(2))
-                one = bound(transport, "ring", source, target)
-                return one.steps, one.action.overhead(50)
+        def body(transport: Any) -> Any:
+            source, target = (source_of(transport, size) for _ in range(2))
+            one = bound(transport, "ring", source, target)
+            return one.steps, one.action.overhead(50)
 
-            steps, took = on_threads(cupy, n, body, executor=executor)
-            cells = [took[way] * 1e6 if way in took else "-" for way in ("eager", "graph")]
-            page.row(n, executor, steps, *cells)
-
-
-def variants(
-    page: Page, cupy: Any, sizes: Sequence[int], small_size: int, ranks: Sequence[int], repeats: int
-) -> None:
-    """The executor's variants beside each other, each proven right before it is timed."""
-    rates = {size: copy_rate(cupy, size) for size in sizes}
-    page.table(
-        "Variants of the executor, ranks as threads",
-        "Out of place, float sum, back to back as graphs, the slowest rank, median of"
-        f" {repeats} (and range). `sharded_ps` reads from all and writes to all at once; `ring` copies"
-        " one to one, which is where bulk copies are.",
-        ("variant", "ranks", "algorithm", "bytes", "time (us)", "share (%)", "wrong"),
-    )
-    cases = [("sharded_ps", size) for size in sizes]
-    cases += [("ring", max(sizes)), ("one_shot", small_size)]
-    for name, variant in VARIANTS.items():
-        for n in ranks:
-            for algorithm, size in cases:
-                _variant(page, cupy, name, variant, n, algorithm, size, rates.get(size), repeats)
-
-
-def _variant(
-    page: Page,
-    cupy: Any,
-    name: str,
-    variant: Variant,
-    n: int,
-    algorithm: str,
-    size: int,
-    rate: float | None,
-    repeats: int,
-) -> None:
-    def body(transport: Any) -> Any:
-        world = transport.world
-        source, target = (source_of(transport, size) for _ in range(2))
-        wanted = sum(inputs(rank, "float") for rank in range(n))
-        judge = Judge(transport, target, wanted.astype(np.float32))
-        one = bound(transport, algorithm, source, target)
-        one.action()
-        wrong = sum(world.gather(judge.wrong()))
-        return wrong, timed(transport, one, 20 if rate else 200, repeats)
-
-    try:
-        wrong, times = on_threads(cupy, n, body, variant=variant)
-    except Unsupported as error:
-        page.row(name, n, algorithm, size, str(error), "-", "-")
-        return
-    speed = moved(n, size, False) / median(times)
-    share = 100 * speed / rate if rate and algorithm != "ring" else "-"
-    page.row(name, n, algorithm, size, _us(times), share, wrong, seconds=times)
+        steps, took = on_threads(cupy, n, body)
+        cells = [took[way] * 1e6 if way in took else "-" for way in ("eager", "graph")]
+        page.row(n, steps, *cells)
 
 
 def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:

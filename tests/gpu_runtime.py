@@ -86,12 +86,6 @@ class Runtime:
         whole(target, source, nbytes, kind, stream)
         self._m.push(stream, lambda: Work(lambda: self._copy(target, source, nbytes, kind)))
 
-    def memcpyPeerAsync(
-        self, target: int, to_gpu: int, source: int, from_gpu: int, nbytes: int, stream: int
-    ) -> None:
-        whole(target, to_gpu, source, from_gpu, nbytes, stream)
-        self._m.push(stream, lambda: Work(lambda: self._copy(target, source, nbytes, 3)))
-
     def memsetAsync(self, target: int, value: int, nbytes: int, stream: int) -> None:
         whole(target, value, nbytes, stream)
 

@@ -241,7 +241,6 @@ def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transp
     transport = IpcTransport(
         world,
         taken.device,
-        executor=options.executor,
         graph=options.graph != "off",
         deadline=options.deadline,
     )

@@ -83,7 +83,6 @@ class Options:
     oversubscribe_gpu: bool = False
     threads: int | None = None
     graph: str = "on"
-    executor: str = "program"
     cache: str = "cold"
     buffers: str = "host"
     split: tuple[str, int] | None = None
@@ -255,7 +254,6 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         oversubscribe_gpu=given.oversubscribe_gpu,
         threads=_threads(given),
         graph=_graph(given),
-        executor=given.executor,
         cache=given.cache,
         buffers=given.buffers,
         split=given.split,

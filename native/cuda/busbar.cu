@@ -10,13 +10,3 @@ BUSBAR_KERNEL BUSBAR_BOUNDS busbar_program(const busbar::u64* plan, busbar::u64 
     using namespace busbar;
     program<BUSBAR_ELEMENT, BUSBAR_OPERATION>(plan, words, Team{});
 }
-BUSBAR_KERNEL BUSBAR_BOUNDS busbar_pass(const busbar::u64* plan, busbar::u64 number) {
-    using namespace busbar;
-    pass_step<BUSBAR_ELEMENT, BUSBAR_OPERATION>(plan, number, Team{});
-}
-BUSBAR_KERNEL busbar_wait(const busbar::u64* plan, busbar::u64 number) {
-    busbar::wait_step(plan, number, busbar::Team{});
-}
-BUSBAR_KERNEL busbar_signal(const busbar::u64* plan, busbar::u64 number) {
-    busbar::signal_step(plan, number, busbar::Team{});
-}

@@ -42,8 +42,7 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 rec
     const u64 peer = wait[0], need = fired * wait[1] + wait[2];
     const u64 at = plan[kWords] + 8 * (plan[kRanks] * team + peer);
     u64 start = 0;
-    const auto look = [at] { return kRelaxed ? load_relaxed(at) : load_acquire(at); };
-    for (u32 polls = 1; look() < need; ++polls) {
+    for (u32 polls = 1; load_acquire(at) < need; ++polls) {
         relax();
         if (polls % kPolls) continue;
         const u64 reason = vain(plan, peer, start);
@@ -52,7 +51,6 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 rec
         give_up(plan, reason, peer, record, team);
         return false;
     }
-    if (kRelaxed) load_acquire(at);  // what the signal stands for is seen from here on
     return true;
 }
 
@@ -94,25 +92,6 @@ BUSBAR_DEVICE void program(const u64* far, u64 words, const Team& team) {
         signal_all(plan, record, fired, team);
     }
     count_firing(plan, fired, team);
-}
-
-// The same in launches of their own, one team waiting and signalling for all: `wait_step`, then
-// passes or the copy engine's moves, then `signal_step`.
-BUSBAR_DEVICE void wait_step(const u64* plan, u64 number, const Team& team) {
-    // After a failure nothing is waited for any more: the host learns of it when all has run out.
-    // The whole team decides alike, for it meets further down.
-    if (team.any(load_acquire(plan[kClaim]) != 0)) return;
-    wait_all(plan, Record(plan, number), number, firings(plan, team), team);
-}
-template <class F, int op>
-BUSBAR_DEVICE void pass_step(const u64* plan, u64 number, const Team& team) {
-    if (!load_acquire(plan[kClaim])) pass_part<F, op>(Record(plan, number), team);
-}
-BUSBAR_DEVICE void signal_step(const u64* plan, u64 number, const Team& team) {
-    if (team.any(load_acquire(plan[kClaim]) != 0)) return;
-    const u64 fired = firings(plan, team);
-    signal_all(plan, Record(plan, number), fired, team);
-    if (number + 1 == plan[kRecords]) count_firing(plan, fired, team);
 }
 
 }  // namespace busbar

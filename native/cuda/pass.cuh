@@ -1,7 +1,6 @@
 // One pass: every target becomes the reduction of all sources, in one reading of each.
 #pragma once
 
-#include "bulk.cuh"
 #include "elements.cuh"
 #include "plan.cuh"
 
@@ -88,9 +87,7 @@ BUSBAR_DEVICE void pass(const Places& to, const Places& from, u64 count, const T
     for (u64 i = me; i < head; i += n) one_element<F, op>(to, from, i * size);
     const u64 begin = head * size, step = n * 16;
     u64 i = me;
-    if (kBulk && from.n == 1 && to.n == 1) {
-        if (packs) bulk_copy(to[0] + begin, from[0] + begin, packs * 16, team);
-    } else if (from.n > 1) {
+    if (from.n > 1) {
         constexpr int depth = kDepth<F>;
         for (; i + (depth - 1) * n < packs; i += depth * n)
             reduce_packs<F, op, depth>(to, from, begin + i * 16, step);
@@ -104,30 +101,19 @@ BUSBAR_DEVICE void pass(const Places& to, const Places& from, u64 count, const T
         one_element<F, op>(to, from, j * size);
 }
 
-// So many elements of a record's pass, from one on.
-template <class F, int op>
-BUSBAR_DEVICE void stretch(const Record& record, u64 from, u64 most, const Team& team) {
-    const u64 left = record.count() - from;
-    const Places to = record.targets(from * F::size, team.number());
-    const Places sources = record.sources(from * F::size, team.number());
-    pass<F, op>(to, sources, left < most ? left : most, team);
-}
-
 // The team's part of a record's pass: parts are whole packs, counted from the pass's begin, so that
 // a team finds the same elements in every pass of that size.
 template <class F, int op>
 BUSBAR_DEVICE void pass_part(const Record& record, const Team& team) {
     const u64 count = record.count(), teams = team.teams();
-    if constexpr (kChunk > 0) {
-        constexpr u64 each = kChunk / F::size;
-        for (u64 from = each * team.number(); from < count; from += each * teams)
-            stretch<F, op>(record, from, each, team);
-    } else {
-        constexpr u64 per = 16 / F::size;
-        const u64 part = ((count + teams - 1) / teams + per - 1) / per * per;
-        const u64 from = part * team.number();
-        if (from < count) stretch<F, op>(record, from, part, team);
-    }
+    constexpr u64 per = 16 / F::size;
+    const u64 part = ((count + teams - 1) / teams + per - 1) / per * per;
+    const u64 from = part * team.number();
+    if (from >= count) return;
+    const u64 left = count - from;
+    const Places to = record.targets(from * F::size, team.number());
+    const Places sources = record.sources(from * F::size, team.number());
+    pass<F, op>(to, sources, left < part ? left : part, team);
 }
 
 }  // namespace busbar

@@ -5,8 +5,6 @@
 // run-time compiler comes without any.
 #pragma once
 
-#include "variant.cuh"
-
 #if defined(__CUDACC__)
 
 #define BUSBAR_DEVICE __device__ __forceinline__
@@ -30,25 +28,17 @@ BUSBAR_DEVICE u64 global(u64 at) {
 }
 BUSBAR_DEVICE Pack load_pack(u64 at) {
     // Never through the read-only path: other GPUs write these bytes while this kernel runs.
-#define BUSBAR_LOAD(how)                                                                 \
-    asm volatile("ld.global" how ".v4.u32 {%0, %1, %2, %3}, [%4];"                       \
-                 : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])    \
-                 : "l"(global(at))                                                       \
-                 : "memory")
     Pack p;
-    if constexpr (kNoAllocate) BUSBAR_LOAD(".L1::no_allocate");
-    else BUSBAR_LOAD("");
-#undef BUSBAR_LOAD
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(p.word[0]), "=r"(p.word[1]), "=r"(p.word[2]), "=r"(p.word[3])
+                 : "l"(global(at))
+                 : "memory");
     return p;
 }
 BUSBAR_DEVICE void store_pack(u64 at, const Pack& p) {
-#define BUSBAR_STORE(how)                                                                          \
-    asm volatile("st.global" how ".v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(at)), "r"(p.word[0]), \
-                 "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])                                    \
-                 : "memory")
-    if constexpr (kStreaming) BUSBAR_STORE(".cs");
-    else BUSBAR_STORE("");
-#undef BUSBAR_STORE
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(global(at)), "r"(p.word[0]),
+                 "r"(p.word[1]), "r"(p.word[2]), "r"(p.word[3])
+                 : "memory");
 }
 BUSBAR_DEVICE float as_float(u32 u) { return __uint_as_float(u); }
 BUSBAR_DEVICE u32 as_bits(float f) { return __float_as_uint(f); }
@@ -69,11 +59,6 @@ BUSBAR_DEVICE u32 float_to_half(float f) {
 BUSBAR_DEVICE u64 load_acquire(u64 at) {
     u64 v;
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(at)) : "memory");
-    return v;
-}
-BUSBAR_DEVICE u64 load_relaxed(u64 at) {
-    u64 v;
-    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(global(at)) : "memory");
     return v;
 }
 BUSBAR_DEVICE void store_release(u64 at, u64 v) {

@@ -52,7 +52,6 @@ inline u32 float_to_half(float f) {
 
 inline std::atomic_ref<u64> word(u64 at) { return std::atomic_ref<u64>(*reinterpret_cast<u64*>(at)); }
 inline u64 load_acquire(u64 at) { return word(at).load(std::memory_order_acquire); }
-inline u64 load_relaxed(u64 at) { return word(at).load(std::memory_order_relaxed); }
 inline void store_release(u64 at, u64 v) { word(at).store(v, std::memory_order_release); }
 inline bool claim(u64 at) {
     u64 none = 0;
@@ -95,11 +94,5 @@ private:
     Meeting& meeting_;
     u32 member_, members_, number_, teams_;
 };
-
-// As bulk.cuh's: one member of the team copies, all of it.
-inline void bulk_copy(u64 to, u64 from, u64 nbytes, const Team& team) {
-    if (team.member() == 0)
-        std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), nbytes);
-}
 
 }  // namespace busbar

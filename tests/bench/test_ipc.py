@@ -55,18 +55,6 @@ def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
     assert len(table_rows(out)) == 9 and all(row[8] == row[12] == "0" for row in table_rows(out))
 
 
-@pytest.mark.parametrize("executor", ["steps", "engine"])
-def test_other_executors_are_a_choice(here: Here, executor: str) -> None:
-    """Rule: --executor chooses how plans run; results are the same, and a wrong name is one line."""
-    here(2)
-    more = ["--threads", "2", "-A", "ring,one_shot", "--executor", executor]
-    status, out, err = in_process("allreduce", *SMALL, *more)
-    assert status == 0, out + err
-    assert all(row[8] == row[12] == "0" for row in table_rows(out)) and len(table_rows(out)) == 4
-    status, _, err = in_process("allreduce", *SMALL, "--threads", "2", "--executor", "magic")
-    assert status == 2 and "magic" in err
-
-
 def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
     """Rule: NCCL's own collective is the baseline where NCCL is there; without it ours run alone."""
     here(2)

@@ -12,7 +12,6 @@ sys.path[:0] = [str(HOME), str(HOME / "benchmarks")]
 import gpu_one as one  # noqa: E402
 import gpu_processes as processes  # noqa: E402
 import gpu_sections as sections  # noqa: E402
-import gpu_speed as speed  # noqa: E402
 from gpu_right import Sizes  # noqa: E402
 
 from busbar.errors import Unsupported  # noqa: E402
@@ -36,8 +35,6 @@ def put_in_place(**given: Any) -> IpcCupy:
 
 if __name__ == "__main__":
     put_in_place()
-    # Each variant is another compilation: two of them stand for all.
-    speed.VARIANTS = {name: speed.VARIANTS[name] for name in ("plain", "bulk copies")}
     try:
         sys.exit(one.main())
     except Unsupported as error:

@@ -81,8 +81,8 @@ def die(transport: IpcTransport) -> None:
 
 
 if __name__ == "__main__":
-    what, executor, folder, rank, size = sys.argv[1:]
+    what, folder, rank, size = sys.argv[1:]
     files = Files(Path(folder), int(rank), int(size))
     gpu = GpuDevice(IpcCupy(IpcMachine(1)), 0)
-    given = IpcTransport(files, gpu, executor=executor, deadline=60)  # type: ignore[arg-type]
+    given = IpcTransport(files, gpu, deadline=60)  # type: ignore[arg-type]
     {"right": right, "die": die}[what](given)

@@ -12,7 +12,7 @@ import os
 import struct
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,35 +25,27 @@ from tests.gpu_runtime import Runtime
 from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
 from tests.once import once
 
-__all__ = ["IpcCupy", "IpcMachine", "library", "variant"]
+__all__ = ["IpcCupy", "IpcMachine", "library"]
 
 HOME = Path(__file__).resolve().parents[2]
 SOURCE = HOME / "tests" / "native" / "cuda_host.cpp"
-OF_GPUS = ("BUSBAR_THREADS", "BUSBAR_BLOCKS")
 # Threads that stand in for a block's.
 THREADS = 2
 POISONED = 1 << 16
 NAP_S = 1e-4
 
 
-def variant(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Of macros those that make another executor of the host: threads are its own."""
-    kept = {name: value for name, value in given.items() if name not in OF_GPUS and value != "0"}
-    return tuple(f"-D{name}={value}" for name, value in sorted(kept.items()))
-
-
 @cache
-def library(defined: tuple[str, ...] = ()) -> ctypes.CDLL:
+def library() -> ctypes.CDLL:
     """The executor as the host's compiler builds it, once a test run, for all its processes."""
-    name = "".join(c if c.isalnum() else "_" for c in "cuda_host" + "".join(defined))
-    return ctypes.CDLL(str(once(name, lambda folder: _build(defined, folder)) / "cuda_host.so"))
+    return ctypes.CDLL(str(once("cuda_host", _build) / "cuda_host.so"))
 
 
-def _build(defined: tuple[str, ...], folder: Path) -> None:
+def _build(folder: Path) -> None:
     built = str(folder / "cuda_host.so")
     command = ["g++", "-std=c++20", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
     where = [f"-I{HOME / 'native' / 'cuda'}", str(SOURCE), "-o", built, "-pthread"]
-    subprocess.run([*command, *defined, *where], check=True)
+    subprocess.run([*command, *where], check=True)
 
 
 class Running(Item):
@@ -79,7 +71,6 @@ class IpcMachine(Machine):
         super().__init__(gpus, **given)
         self.fds: dict[int, int] = {}
         self.opened: dict[int, object] = {}
-        self.peer_copies = 0
 
     def malloc(self, size: int) -> int:
         self.settle("cudaMalloc")
@@ -135,19 +126,12 @@ class IpcRuntime(Runtime):
     def ipcCloseMemHandle(self, address: int) -> None:
         self._machine.close(address)
 
-    def memcpyPeerAsync(
-        self, target: int, to_gpu: int, source: int, from_gpu: int, nbytes: int, stream: int
-    ) -> None:
-        assert 0 <= to_gpu < self._machine.gpus and 0 <= from_gpu < self._machine.gpus
-        self._machine.peer_copies += 1
-        super().memcpyPeerAsync(target, to_gpu, source, from_gpu, nbytes, stream)
-
 
 class IpcModule(Module):
     """``cupy.cuda.Module`` of ``native/cuda``."""
 
     def loaded(self, code: str, options: tuple[str, ...]) -> None:
-        """Our executor in the variant that the options name, or what other modules are."""
+        """Our executor, or what other modules are."""
         self._which: tuple[int, int] | None = None
         if code != ipc_kernels.source():
             super().loaded(code, options)
@@ -156,7 +140,7 @@ class IpcModule(Module):
         element, operation = given.pop("BUSBAR_ELEMENT"), given.pop("BUSBAR_OPERATION")
         self._which = ELEMENTS.index(element), OPERATIONS.index(operation)
         self._threads = int(given["BUSBAR_THREADS"])
-        self._library = library(variant(given))
+        self._library = library()
 
     def launcher(self, name: str) -> Callable[..., None]:
         """The kernel of that name."""

@@ -22,7 +22,7 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.inproc.world import run as on_ranks
 from collectives.schedule.dtypes import dtype
-from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, library, variant
+from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine, library
 from tests.conftest import LIMIT_S, REPO, Run, environment
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Nccl
@@ -142,8 +142,7 @@ def test_what_fails_in_a_section_leaves_nobody_waiting(module) -> None:
 
 
 def _started(out: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    for defined in (), variant({"BUSBAR_BULK": "1"}):
-        library(defined)  # built once, and found by the others through the environment
+    library()  # built once, and found by the others through the environment
     command = [sys.executable, STAND_IN, "--out", str(out), "--quick", *more]
     return subprocess.run(
         command, env=environment(), capture_output=True, text=True, timeout=DRY_S, check=False
@@ -159,7 +158,7 @@ def _result(out: Path, name: str) -> dict[str, Any]:
 @pytest.mark.timeout(2 * DRY_S)
 def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
     """Rule: every section but the other commands' ends well on the stand-in, with rows as JSON."""
-    ours = "probe,threads,small,two_shot,overhead,baseline,right,processes,variants"
+    ours = "probe,threads,small,two_shot,overhead,baseline,right,processes"
     done = _started(tmp_path, "--sections", ours)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ours.split(","):
@@ -167,9 +166,6 @@ def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
         assert found["status"] == "done" and found["rows"], name
         assert (tmp_path / f"{name}.md").read_text() in done.stdout
     assert "| GPU | Stand-in GPU |" in done.stdout
-    rows = _result(tmp_path, "variants")["rows"]
-    assert {row["variant"] for row in rows} == {"plain", "bulk copies"}
-    assert all(row["wrong"] == 0 for row in rows)
     # What has a result is not run again.
     assert _started(tmp_path, "--sections", ours).stdout == ""
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.entry import EXECUTORS
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
@@ -107,14 +106,6 @@ def test_work_sharing_gives_what_numpy_gives(nranks: int) -> None:
     _run(nranks, list(every_collective(nranks)), part=share)
 
 
-@pytest.mark.parametrize("executor", ["steps", "engine"])
-def test_every_algorithm_in_launches_of_their_own(executor: str) -> None:
-    """Rule: waits, passes, copies and signals as separate work on a stream give the same."""
-    cases = list(small_and_large(4))[executor == "engine" :: 2]
-    machine = _run(4, cases, gpus=2, executor=executor, graph=False)
-    assert (machine.peer_copies > 0) == (executor == "engine")
-
-
 @pytest.mark.parametrize("kind", DTYPES)
 def test_every_operation_on_every_type(kind: str) -> None:
     """Rule: each type with each operation, through one pass over all sources and through a ring."""
@@ -144,8 +135,7 @@ def _plan(world: InprocWorld, transport: IpcTransport, elements: int) -> Plan:
     return Plan(*where, op("sum"), elements)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str) -> None:
+def test_a_rank_that_has_left_ends_the_wait_of_the_others() -> None:
     """Rule: a rank that leaves is named by the executor of those who wait, before any deadline."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
@@ -156,11 +146,10 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str) -> None
         with pytest.raises(RankFailure, match="rank 1 has left"):
             plan()
 
-    _ranks(body, executor=executor, deadline=60)
+    _ranks(body, deadline=60)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_rank_that_does_not_come_is_named_after_the_deadline(executor: str) -> None:
+def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
     """Rule: a spinning launch ends by itself, says for whom it waited, and fires no more."""
     over = threading.Barrier(3)
 
@@ -173,13 +162,12 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline(executor: str) ->
                 plan()
         over.wait(120)
 
-    _ranks(body, 3, executor=executor, deadline=0.2)
+    _ranks(body, 3, deadline=0.2)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("loop", [False, True])
 @pytest.mark.parametrize("graph", [False, True])
-def test_timing_fires_and_counts(executor: str, loop: bool, graph: bool) -> None:
+def test_timing_fires_and_counts(loop: bool, graph: bool) -> None:
     """Rule: times() fires n times behind a gate, a time each (or one), and counts what was moved."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
@@ -189,7 +177,7 @@ def test_timing_fires_and_counts(executor: str, loop: bool, graph: bool) -> None
         assert plan.sent == 4 * 5000 * (70 + 2)  # two before the clock: one connects
         world.barrier()
 
-    _ranks(body, executor=executor, graph=graph)
+    _ranks(body, graph=graph)
 
 
 def test_memory_from_elsewhere_is_refused() -> None:
@@ -239,12 +227,3 @@ def test_two_nodes_are_refused() -> None:
             IpcTransport(world, GpuDevice(IpcCupy(IpcMachine()), 0))
 
     run(2, body, deadline=20)
-
-
-def test_an_unknown_executor_is_refused() -> None:
-    """Rule: an unknown option value is an error with the list, never a default."""
-    with pytest.raises(Unsupported, match="program, steps, engine"):
-        run(
-            1,
-            lambda world: IpcTransport(world, GpuDevice(IpcCupy(IpcMachine()), 0), executor="fast"),
-        )

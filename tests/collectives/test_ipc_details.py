@@ -1,4 +1,4 @@
-"""The ipc transport where hardware is stricter than schedules are: meeting, leaving, residency, variants."""
+"""The ipc transport where hardware is stricter than schedules are: meeting, leaving, residency."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from bench.cli import start
 from busbar.errors import Unsupported
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.kernels import PLAIN, Variant
+from collectives.execution.ipc.kernels import BLOCKS
 from collectives.execution.ipc.launch import PeerWatch
 from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.ipc.table import STATUS
@@ -25,17 +24,9 @@ from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.ops import op
-from tests.collectives.cases import judge
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.collectives.test_ipc import play
-from tests.collectives.test_shm import small_and_large
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
-
-# Each variant's own code, together where they do not hinder each other.
-TOGETHER = Variant(chunk=4096, no_allocate=True, streaming=True, relaxed=True)
-BULK = Variant(bulk=True)
-BOTH = replace(TOGETHER, bulk=True)
 
 
 def _ranks(
@@ -63,9 +54,8 @@ def _plan(transport: IpcTransport, elements: int, name: str = "one_shot") -> Pla
     return Plan(build("allreduce", name, world.size), *where, op("sum"), elements)
 
 
-@pytest.mark.parametrize("executor", ["program", "steps"])
 @pytest.mark.parametrize("loop", [False, True])
-def test_no_rank_begins_before_all_streams_have_met(loop: bool, executor: str) -> None:
+def test_no_rank_begins_before_all_streams_have_met(loop: bool) -> None:
     """Rule: on processes, whose gates are their own, a late gate is in no rank's times."""
     machine, begins = IpcMachine(1), list[int]()
 
@@ -95,7 +85,7 @@ def test_no_rank_begins_before_all_streams_have_met(loop: bool, executor: str) -
         begins.append(own[0].when)
         world.barrier()
 
-    _ranks(2, body, machine, executor=executor)
+    _ranks(2, body, machine)
     assert min(begins) > max(machine.gates[:2])
 
 
@@ -210,51 +200,10 @@ def test_blocks_that_do_not_all_fit_are_made_smaller_and_it_is_said() -> None:
         _ranks(1, body, machine)
 
 
-def test_blocks_are_counted_by_what_the_variant_holds() -> None:
-    """Rule: the grid is as many blocks as are resident: 4 a multiprocessor where 4 were asked for."""
+def test_blocks_are_counted_by_what_a_multiprocessor_holds() -> None:
+    """Rule: the grid is as many blocks as are resident: 4 multiprocessors' among 2 ranks."""
 
     def body(transport: IpcTransport) -> None:
-        assert transport.most_teams == 4 * transport.variant.blocks // 2
+        assert transport.most_teams == 4 * BLOCKS // 2
 
     _ranks(2, body)
-    _ranks(2, body, variant=Variant(threads=256, blocks=4))
-
-
-# -- variants
-
-
-@pytest.mark.parametrize("variant", [TOGETHER, BOTH], ids=["chunks", "all"])
-@pytest.mark.parametrize("nranks", [2, 3])
-def test_every_algorithm_in_every_variant(nranks: int, variant: Variant) -> None:
-    """Rule: however the executor is compiled, every schedule gives the same bytes."""
-    judged = [judge(case, nranks) for case in list(small_and_large(nranks))[nranks % 2 :: 2]]
-    _ranks(nranks, lambda transport: play(transport.world, transport, judged), variant=variant)
-
-
-def test_staging_in_chunks_is_by_element() -> None:
-    """Rule: where chunks are dealt out, messages that wait are kept by element, for any team."""
-    from collectives.execution.ipc.table import StagingArea
-    from collectives.execution.shm.dependences import STAGE, Work
-    from collectives.execution.shm.tasks import Place
-
-    works = [Work(0, size, [Place(0, STAGE, 0)], [Place(1, 0, 0)]) for size in (100, 5000)]
-    assert StagingArea.of(works, 1, 4, 4, 4096).strides == (0,)
-    assert StagingArea.of(works, 1, 4, 4, 4096).nbytes == 4 * 5000
-    assert StagingArea.of(works, 1, 4, 4).strides == (4 * 1252,)
-
-
-def test_bulk_copies_are_refused_where_there_are_none() -> None:
-    """Rule: no row carries the name of what its GPU cannot do."""
-    cupy = IpcCupy(IpcMachine(1, capability=(8, 0)))
-
-    def body(world: InprocWorld) -> None:
-        with pytest.raises(Unsupported, match=r"no bulk copies; compute capability 9\.0 has"):
-            IpcTransport(world, GpuDevice(cupy, 0), variant=BULK)
-
-    run(2, body)
-
-
-def test_the_plain_variant_is_nothing_special() -> None:
-    """Rule: every macro of a variant is 0 in the plain one, but the size of a block."""
-    given = PLAIN.defined()
-    assert {name for name, value in given.items() if value} == {"BUSBAR_THREADS", "BUSBAR_BLOCKS"}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from collectives.execution.ipc.entry import EXECUTORS
 from tests.collectives.ipc_stand_in import library
 from tests.conftest import LIMIT_S, REPO, environment
 
@@ -20,12 +19,12 @@ pytestmark = [
 SCRIPT = str(REPO / "tests/collectives/ipc_process.py")
 
 
-def _ranks(folder: Path, what: str, executor: str, n: int) -> tuple[list[int], list[str]]:
+def _ranks(folder: Path, what: str, n: int) -> tuple[list[int], list[str]]:
     """Exit statuses and what was said, of so many processes without a launcher."""
     library()  # built once, and found by the others through the environment
     ranks = [
         subprocess.Popen(
-            [sys.executable, SCRIPT, what, executor, str(folder), str(rank), str(n)],
+            [sys.executable, SCRIPT, what, str(folder), str(rank), str(n)],
             env=environment(),
             cwd=REPO,
             stdout=subprocess.PIPE,
@@ -37,17 +36,16 @@ def _ranks(folder: Path, what: str, executor: str, n: int) -> tuple[list[int], l
     return [rank.returncode for rank in ranks], said
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_processes_reach_each_others_memory(executor: str, tmp_path: Path) -> None:
+def test_processes_reach_each_others_memory(tmp_path: Path) -> None:
     """Rule: memory of another process is read, written and signalled to through its handle."""
-    statuses, said = _ranks(tmp_path, "right", executor, 3)
+    statuses, said = _ranks(tmp_path, "right", 3)
     assert statuses == [0, 0, 0]
     assert all(int(line.split()[-1]) >= 30 for line in said)
 
 
 def test_a_killed_rank_is_named_by_the_others(tmp_path: Path) -> None:
     """Rule: SIGKILL of a rank ends every launch that waits for it, and all ranks name it."""
-    statuses, said = _ranks(tmp_path, "die", "program", 3)
+    statuses, said = _ranks(tmp_path, "die", 3)
     assert statuses == [4, 4, -9]
     # Who waited for a rank that stopped only because of the dead one may name that.
     assert any(line.startswith("rank 2 died") for line in said[:2])

@@ -25,16 +25,8 @@ void launch(u32 blocks, u32 threads, Body body) {
 }
 
 using Program = void (*)(const u64*, u64, const Team&);
-using Move = void (*)(const u64*, u64, const Team&);
-struct Pair {
-    Program program;
-    Move move;
-};
-
-template <class F, int op>
-constexpr Pair pair{program<F, op>, pass_step<F, op>};
-#define ROW(F) {pair<F, kSum>, pair<F, kProd>, pair<F, kMin>, pair<F, kMax>}
-constexpr Pair kernels[10][4] = {ROW(Int8),  ROW(Uint8),  ROW(Int32), ROW(Uint32), ROW(Int64),
+#define ROW(F) {program<F, kSum>, program<F, kProd>, program<F, kMin>, program<F, kMax>}
+constexpr Program kernels[10][4] = {ROW(Int8),  ROW(Uint8),  ROW(Int32), ROW(Uint32), ROW(Int64),
                                  ROW(Uint64), ROW(Half), ROW(Bfloat16), ROW(Float), ROW(Double)};
 
 }  // namespace
@@ -42,16 +34,6 @@ constexpr Pair kernels[10][4] = {ROW(Int8),  ROW(Uint8),  ROW(Int32), ROW(Uint32
 extern "C" {
 
 void busbar_program(int type, int op, u32 blocks, u32 threads, const u64* plan, u64 words) {
-    launch(blocks, threads, [&](const Team& t) { kernels[type][op].program(plan, words, t); });
+    launch(blocks, threads, [&](const Team& t) { kernels[type][op](plan, words, t); });
 }
-void busbar_pass(int type, int op, u32 blocks, u32 threads, const u64* plan, u64 number) {
-    launch(blocks, threads, [&](const Team& t) { kernels[type][op].move(plan, number, t); });
-}
-void busbar_wait(int, int, u32 blocks, u32 threads, const u64* plan, u64 number) {
-    launch(blocks, threads, [&](const Team& t) { wait_step(plan, number, t); });
-}
-void busbar_signal(int, int, u32 blocks, u32 threads, const u64* plan, u64 number) {
-    launch(blocks, threads, [&](const Team& t) { signal_step(plan, number, t); });
-}
-
 }  // extern "C"

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from collectives.execution.ipc.kernels import PLAIN, Variant
 from collectives.execution.ipc.table import (
     Addresses,
     StagingArea,
@@ -27,13 +26,10 @@ from collectives.execution.shm.tasks import Place
 from collectives.schedule.dtypes import DTYPES, dtype
 from collectives.schedule.ops import Op, op
 from tests.collectives.ipc_stand_in import library
-from tests.collectives.ipc_stand_in import variant as defined
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
 
 LINE = 64
-# Chunks so small that every pass has several a block; all that changes how bytes move.
-SMALL = Variant(chunk=64, no_allocate=True, streaming=True, relaxed=True, bulk=True)
 
 
 def shifted(array: NDArray[Any], offset: int) -> NDArray[Any]:
@@ -51,7 +47,6 @@ def one_pass(
     by: Op,
     blocks: int,
     threads: int,
-    variant: Variant = PLAIN,
 ) -> None:
     """A plan of one rank and one pass, fired."""
     every = [*targets, *sources]
@@ -66,19 +61,14 @@ def one_pass(
         [int(control.ctypes.data)], [0], at, at + 8, at + 16, lambda p: every[p.segment].ctypes.data
     )
     kind = targets[0].dtype
-    stage = StagingArea.of((work,), 0, blocks, kind.itemsize, variant.chunk)
+    stage = StagingArea.of((work,), 0, blocks, kind.itemsize)
     words = table(found, 0, blocks, stage, to, 0, 1.0)
-    library(compiled(variant)).busbar_program(
+    library().busbar_program(
         type_number(kind), op_number(by), blocks, threads,
         ctypes.c_uint64(words.ctypes.data), ctypes.c_uint64(len(words)),
     )  # fmt: skip
     assert not host.any()
     assert (control[blocks:] == 1).all()  # every block has counted the firing
-
-
-def compiled(variant: Variant) -> tuple[str, ...]:
-    """What the host's compiler is told for a variant."""
-    return defined({name: str(value) for name, value in variant.defined().items()})
 
 
 def expected(ufunc: np.ufunc, rows: list[NDArray[Any]]) -> NDArray[Any]:
@@ -102,13 +92,12 @@ def expected(ufunc: np.ufunc, rows: list[NDArray[Any]]) -> NDArray[Any]:
     st.integers(1, 3),
     st.integers(1, 2),
     st.integers(0, 2**32 - 1),
-    st.sampled_from([PLAIN, SMALL]),
 )
 def test_a_pass_equals_numpy(
     kind: str, name: str, count: int, to: list[int], of: list[int], alike: bool, blocks: int,
-    threads: int, seed: int, variant: Variant,
+    threads: int, seed: int,
 ) -> None:  # fmt: skip
-    """Rule: any count, any skew of any place, any blocks, any variant; nothing beside is touched."""
+    """Rule: any count, any skew of any place, any blocks; nothing beside is touched."""
     rng, element = np.random.default_rng(seed), dtype(kind)
     if alike:  # all behind 16 bytes by the same: the wide path, with a head and a tail
         to, of = [to[0]] * len(to), [to[0]] * len(of)
@@ -116,7 +105,7 @@ def test_a_pass_equals_numpy(
     rows = [(d if element.kind in "iu" else d / 2).astype(element) for d in drawn]
     sources = [shifted(row, at) for row, at in zip(rows, of, strict=True)]
     targets = [shifted(np.zeros(count, element), at) for at in to]
-    one_pass(targets, sources, op(name), blocks, threads, variant)
+    one_pass(targets, sources, op(name), blocks, threads)
     wanted = expected(op(name).ufunc, rows)
     for target in targets:
         np.testing.assert_array_equal(target, wanted)

@@ -156,12 +156,6 @@ class GpuDevice:
         kind = self._runtime.memcpyDefault
         self._runtime.memcpyAsync(target, source, nbytes, kind, stream.ptr)
 
-    def copy_peer(
-        self, target: int, to_gpu: int, source: int, from_gpu: int, nbytes: int, stream: Stream
-    ) -> None:
-        """Enqueue a copy between two GPUs by the copy engines."""
-        self._runtime.memcpyPeerAsync(target, to_gpu, source, from_gpu, nbytes, stream.ptr)
-
     def fill(self, target: int, byte: int, nbytes: int, stream: Stream) -> None:
         """Enqueue setting every byte."""
         self._runtime.memsetAsync(target, byte, nbytes, stream.ptr)

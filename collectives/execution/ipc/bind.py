@@ -14,25 +14,12 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
-from collectives.execution.ipc.kernels import PassKernels, Variant
-from collectives.execution.ipc.launch import Call, WatchedLane, program, steps
+from collectives.execution.ipc.kernels import PassKernels
+from collectives.execution.ipc.launch import Call, WatchedLane, program
 from collectives.execution.ipc.memory import PeerMemory
-from collectives.execution.ipc.table import (
-    PACK,
-    Addresses,
-    StagingArea,
-    control_bytes,
-    table,
-    teams,
-)
+from collectives.execution.ipc.table import Addresses, StagingArea, control_bytes, table, teams
 from collectives.execution.program import Program
-from collectives.execution.shm.dependences import (
-    ENTRY,
-    STAGE,
-    DependenceGraph,
-    Work,
-    dependence_graph,
-)
+from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
 from collectives.execution.shm.tasks import Place, decoded, ordered, placed
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
@@ -53,12 +40,9 @@ class Peers(Protocol):
     device: GpuDevice
     memory: PeerMemory
     lane: WatchedLane
-    executor: str
-    variant: Variant
     deadline: float
-    #: Whether ranks are processes of their own, the index of every rank's GPU, teams that fit on it.
+    #: Whether ranks are processes of their own, and the teams that fit on this one's GPU.
     shared: bool
-    gpus: list[int]
     most_teams: int
 
     def allocate(self, nbytes: int) -> Any:
@@ -132,7 +116,7 @@ class PeerBinding:
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         found = made([one["told"] for one in everyone])
-        bound.calls = bound._build(found, op, transport.executor)
+        bound.calls = bound._build(found, op)
         if op is not None and op.mean and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
@@ -150,7 +134,7 @@ class PeerBinding:
         ranks = range(world.size)
         exits = tuple(tuple((peer, ENTRY) for peer in ranks if peer != rank) for rank in ranks)
         none = DependenceGraph(((),) * world.size, exits, (0,) * world.size, True, ())
-        bound.calls = bound._build(none, op, "program") if world.size > 1 else []
+        bound.calls = bound._build(none, op) if world.size > 1 else []
         world.barrier()
         return bound
 
@@ -183,26 +167,19 @@ class PeerBinding:
                 self.kept.append(held)
         return found
 
-    def _build(self, found: DependenceGraph, op: Op | None, executor: str) -> list[Call]:
+    def _build(self, found: DependenceGraph, op: Op | None) -> list[Call]:
         """The calls that enqueue one firing."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
-        works, whole = found.works[rank], executor == "program"
-        chunk = transport.variant.chunk
-        nteams = teams(found, size, transport.most_teams, chunk) if whole else 1
+        nteams = teams(found, size, transport.most_teams)
         control = self._zeroed(control_bytes(world.size, nteams))
-        stage = StagingArea.of(works, found.slots[rank], nteams, size, chunk)
+        stage = StagingArea.of(found.works[rank], found.slots[rank], nteams, size)
         staged = transport.allocate(stage.nbytes)
         to = transport.addresses(self._exchange(control), self._address)
         words = table(found, rank, nteams, stage, to, staged.address, transport.deadline)
         plan = self._written(words)
         self.kept += [control, staged, plan]
-        kernels = transport.kernels(self._dtype, op)
-        if whole:
-            return program(kernels, plan, nteams)
-        copy = self._copy(staged.address, stage) if executor == "engine" else _never
-        grid = _grid(works, size, kernels.threads, transport.most_teams)
-        return steps(kernels, plan, works, grid, copy)
+        return program(transport.kernels(self._dtype, op), plan, nteams)
 
     def _zeroed(self, nbytes: int) -> DeviceArray:
         array: DeviceArray = self._transport.memory.allocate(nbytes)
@@ -222,35 +199,5 @@ class PeerBinding:
         array.view(np.uint64)[:] = words
         return array
 
-    def _copy(self, staged: int, stage: StagingArea) -> Callable[[Work], list[Call]]:
-        """How the copy engines carry a plain copy out, whole."""
-        transport, size = self._transport, self._dtype.itemsize
-        device, stream, me = transport.device, transport.lane.stream, transport.world.rank
-
-        def at(place: Place) -> tuple[int, int]:
-            if place.segment == STAGE:
-                return staged + stage.begins[place.start], transport.gpus[me]
-            return self._address(place), transport.gpus[place.rank]
-
-        def copy(work: Work) -> list[Call]:
-            if len(work.sources) > 1:
-                return []
-            source = at(work.sources[0])
-            moves = [(*at(place), *source, work.size * size, stream) for place in work.targets]
-            return [lambda move=move: device.copy_peer(*move) for move in moves]  # type: ignore[misc]
-
-        return copy
-
     def _address(self, place: Place) -> int:
         return self._at[place.rank][place.segment] + place.start * self._dtype.itemsize
-
-
-def _grid(works: tuple[Work, ...], itemsize: int, threads: int, most: int) -> int:
-    """Blocks for a pass in a launch of its own: as many as the largest needs."""
-    largest = max((work.size for work in works), default=1)
-    return max(1, min(most, largest * itemsize // (PACK * threads)))
-
-
-def _never(work: Work) -> list[Call]:
-    """No pass goes to the copy engines."""
-    return []

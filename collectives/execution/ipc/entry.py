@@ -1,21 +1,7 @@
 """What is known of the transport ``ipc`` without loading it."""
 
-from collectives.execution.registry import Entry, Option
+from collectives.execution.registry import Entry
 
-__all__ = ["ENTRY", "EXECUTORS"]
+__all__ = ["ENTRY"]
 
-EXECUTORS = ("program", "steps", "engine")
-ENTRY = Entry(
-    "ipc",
-    worlds=("mpi", "inproc"),
-    on_gpu=True,
-    options=(
-        Option(
-            "--executor",
-            EXECUTORS,
-            "program",
-            "with --transport ipc: one kernel for a whole plan (program), one a part of it (steps),"
-            " or copies by the copy engines (engine) (default program)",
-        ),
-    ),
-)
+ENTRY = Entry("ipc", worlds=("mpi", "inproc"), on_gpu=True)

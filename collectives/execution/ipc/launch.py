@@ -1,8 +1,4 @@
-"""What one firing over peer memory enqueues, and who watches the other ranks meanwhile.
-
-Three ways: ``program``, one launch that does the whole plan and waits on the GPU; ``steps``, a
-launch for every wait, pass and signal; ``engine``, the same with plain copies by the copy engines.
-"""
+"""What one firing over peer memory enqueues, and who watches the other ranks meanwhile."""
 
 from __future__ import annotations
 
@@ -21,14 +17,12 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.ipc.kernels import PassKernels
 from collectives.execution.ipc.table import STATUS, WORD
-from collectives.execution.shm.dependences import Work
 from collectives.execution.world import World
 
-__all__ = ["Call", "PeerWatch", "WatchedLane", "program", "steps"]
+__all__ = ["Call", "PeerWatch", "WatchedLane", "program"]
 
 # Seconds between two looks at the other ranks' processes.
 PATIENCE = 0.02
-_ONE_WARP = 32
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))
 _LEFT, _LATE, _FAILED = 2, 3, 4  # plan.cuh's Reason
 
@@ -36,40 +30,9 @@ Call = Callable[[], object]
 
 
 def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
-    """One launch; ``plan`` is the table in device memory."""
+    """One launch, which does the whole plan and waits on the GPU; ``plan``: the table in device memory."""
     args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
     return [lambda: kernels.program((nteams,), (kernels.threads,), args)]
-
-
-def steps(
-    kernels: PassKernels,
-    plan: DeviceArray,
-    works: Sequence[Work],
-    grid: int,
-    copy: Callable[[Work], list[Call]],
-) -> list[Call]:
-    """A launch for every part of every record.
-
-    ``copy(work)``: how the copy engines do a pass; nothing where a kernel must.
-    """
-
-    def launch(kernel: Callable[..., None], number: int, blocks: int, threads: int) -> Call:
-        args = np.uint64(plan.address), np.uint64(number)
-        return lambda: kernel((blocks,), (threads,), args)
-
-    def alone(kernel: Callable[..., None], number: int) -> Call:
-        return launch(kernel, number, 1, _ONE_WARP)
-
-    calls = [alone(kernels.signal, 0)]
-    for number, work in enumerate(works, 1):
-        if work.waits:
-            calls.append(alone(kernels.wait, number))
-        calls += copy(work) or [launch(kernels.move, number, grid, kernels.threads)]
-        if work.published:
-            calls.append(alone(kernels.signal, number))
-    last = len(works) + 1
-    # The last signal reaches nobody: it counts the firing.
-    return [*calls, alone(kernels.wait, last), alone(kernels.signal, last)]
 
 
 class _Process:

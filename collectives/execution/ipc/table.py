@@ -58,27 +58,23 @@ class StagingArea:
     nbytes: int
 
     @classmethod
-    def of(
-        cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int, chunk: int = 0
-    ) -> StagingArea:
+    def of(cls, works: Sequence[Work], slots: int, nteams: int, itemsize: int) -> StagingArea:
         """For a rank's works. A team keeps to its own part of a slot, whatever a pass's size.
 
         Teams do not wait for each other, so another pass of another size must not reach into
-        what a slower team has put aside. Where chunks are dealt out in turns it never does: whose
-        an element is does not depend on the pass's size then.
+        what a slower team has put aside.
         """
         most = [0] * slots
         for work in works:
             for place in (*work.targets, *work.sources):
                 if place.segment == STAGE:
                     most[place.start] = max(most[place.start], work.size)
-        cut = 1 if chunk else nteams
-        strides = [part(size, cut, itemsize) * itemsize for size in most]
+        strides = [part(size, nteams, itemsize) * itemsize for size in most]
         begins, at = [], 0
         for stride in strides:
             begins.append(at)
-            at += stride * cut
-        return cls(tuple(begins), tuple(strides if cut > 1 else [0] * slots), at)
+            at += stride * nteams
+        return cls(tuple(begins), tuple(strides if nteams > 1 else [0] * slots), at)
 
 
 def part(size: int, nteams: int, itemsize: int) -> int:
@@ -87,7 +83,7 @@ def part(size: int, nteams: int, itemsize: int) -> int:
     return -(-each // per) * per
 
 
-def teams(found: DependenceGraph, itemsize: int, most: int, chunk: int = 0) -> int:
+def teams(found: DependenceGraph, itemsize: int, most: int) -> int:
     """Blocks of a rank: enough for its largest pass, no more than can be resident.
 
     Where passes do not cover equal pieces, a team's part of one may need another team's of the
@@ -96,7 +92,7 @@ def teams(found: DependenceGraph, itemsize: int, most: int, chunk: int = 0) -> i
     if not found.aligned:
         return 1
     largest = max((w.size for works in found.works for w in works), default=0)
-    return max(1, min(most, -(-largest * itemsize // (chunk or TEAM_BYTES))))
+    return max(1, min(most, -(-largest * itemsize // TEAM_BYTES)))
 
 
 def control_bytes(nranks: int, nteams: int) -> int:

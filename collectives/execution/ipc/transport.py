@@ -20,9 +20,8 @@ from collectives.execution.gpu.copy_rate import roofline
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.ipc.bind import PeerBinding
-from collectives.execution.ipc.entry import EXECUTORS
-from collectives.execution.ipc.kernels import PLAIN, PassKernels, Variant, compile_kernels
-from collectives.execution.ipc.launch import PeerWatch, WatchedLane, program, steps
+from collectives.execution.ipc.kernels import BLOCKS, THREADS, PassKernels, compile_kernels
+from collectives.execution.ipc.launch import PeerWatch, WatchedLane, program
 from collectives.execution.ipc.memory import PAGE, PeerMemory
 from collectives.execution.ipc.table import (
     STATUS,
@@ -52,9 +51,8 @@ MOST_RANKS = 64
 class IpcTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``executor``: ``program``, ``steps`` or ``engine`` (`collectives.execution.ipc.launch`). ``graph``: fire
-    captured graphs. ``deadline``: seconds that a rank waits for another before it gives up.
-    ``variant``: how the executor is compiled. Memory is allocated while no rank fires.
+    ``graph``: fire captured graphs. ``deadline``: seconds that a rank waits for another before it
+    gives up. PeerMemory is allocated while no rank fires.
     Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
     not stand behind the one that waits for it. Raises Unsupported when the ranks are on
     several nodes, Unavailable when a rank cannot map another's memory.
@@ -70,13 +68,9 @@ class IpcTransport(Transport):
         world: World,
         device: GpuDevice,
         *,
-        executor: str = "program",
         graph: bool = True,
         deadline: float = 60.0,
-        variant: Variant = PLAIN,
     ) -> None:
-        if executor not in EXECUTORS:
-            raise Unsupported(f"no executor {executor!r}; there are: {', '.join(EXECUTORS)}")
         if len(set(world.nodes)) > 1:
             raise Unsupported(
                 f"the ipc transport serves one node, not {len(set(world.nodes))};"
@@ -85,7 +79,7 @@ class IpcTransport(Transport):
         if world.size > MOST_RANKS:
             raise Unsupported(f"the ipc transport serves {MOST_RANKS} ranks, not {world.size}")
         self.world, self.device, self.deadline = world, device, deadline
-        self.executor, self.graph, self.variant = executor, graph, variant
+        self.graph = graph
         device.use()
         # What a record says of the run: gathered here, since only one rank writes records.
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
@@ -108,9 +102,8 @@ class IpcTransport(Transport):
         self._status[:] = 0
         device.synchronize()
         everyone = world.gather(self._introduce())
-        self.gpus = _numbered(device, self.facts["uuids"])
         self.shared = len({one["pid"] for one in everyone}) > 1
-        self.most_teams = min(_resident(everyone, one["uuid"], variant.blocks) for one in everyone)
+        self.most_teams = min(_resident(everyone, one["uuid"]) for one in everyone)
         self._watch = PeerWatch(
             world.rank, [int(one["pid"]) for one in everyone], self._status, deadline
         )
@@ -198,12 +191,12 @@ class IpcTransport(Transport):
         """The executor for a type and an operation, compiled and warm when first asked for."""
         key = dtype.name, "" if op is None else op.ufunc.__name__
         if key not in self._kernels:
-            made = self._kernels[key] = compile_kernels(self.device, dtype, op, self.variant)
+            made = self._kernels[key] = compile_kernels(self.device, dtype, op)
             self._warm(made, dtype)
-            if made.threads < self.variant.threads:
+            if made.threads < THREADS:
                 self.remarks.append(
                     f"ipc: {dtype.name}: blocks of {made.threads} threads, not"
-                    f" {self.variant.threads}: no {self.variant.blocks} of those are resident at once"
+                    f" {THREADS}: no {BLOCKS} of those are resident at once"
                 )
         return self._kernels[key]
 
@@ -220,12 +213,9 @@ class IpcTransport(Transport):
         words = table(dependence_graph([], 1), 0, 1, none, alone, 0, self.deadline)
         plan = self.allocate(words.nbytes)
         plan.view(np.uint64)[:] = words
-        nothing = (np.uint64(plan.address), np.uint64(0))
         self.lane.enqueue(
             [
                 *program(kernels, plan, 1),
-                *steps(kernels, plan, (), 1, lambda work: []),
-                lambda: kernels.move((1,), (kernels.threads,), nothing),
                 self.lane.kernels.divide(control[:0].view(dtype), 1),
             ]
         )
@@ -246,8 +236,7 @@ class IpcTransport(Transport):
 
     def split(self, group: World) -> IpcTransport:
         """A transport for the ranks of a group, whose world is given. All ranks call this."""
-        given: dict[str, Any] = {"executor": self.executor, "variant": self.variant}
-        return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline, **given)
+        return IpcTransport(group, self.device, graph=self.graph, deadline=self.deadline)
 
     def room(self) -> tuple[str, int]:
         """The GPU that memory comes from, and the bytes that it can still give."""
@@ -285,17 +274,10 @@ def _nowhere(place: Place) -> int:
     raise AssertionError(f"a plan of nothing names {place}")
 
 
-def _resident(everyone: list[Json], uuid: str, blocks: int) -> int:
-    """Blocks that every rank on a GPU can have resident at once; ``blocks`` a multiprocessor."""
+def _resident(everyone: list[Json], uuid: str) -> int:
+    """Blocks that every rank on a GPU can have resident at once; ``BLOCKS`` a multiprocessor."""
     ranks = [one for one in everyone if one["uuid"] == uuid]
-    room = blocks * min(int(one["multiprocessors"]) for one in ranks)
+    room = BLOCKS * min(int(one["multiprocessors"]) for one in ranks)
     if room < len(ranks):
         raise Unsupported(f"{len(ranks)} ranks on one GPU that has room for {room} blocks")
     return room // len(ranks)
-
-
-def _numbered(device: GpuDevice, uuids: list[str]) -> list[int]:
-    """This process's number of each rank's GPU; -1 for one that it does not see."""
-    count = int(device.xp.cuda.runtime.getDeviceCount())
-    mine = {GpuDevice(device.xp, i).uuid: i for i in range(count)}
-    return [mine.get(uuid, -1) for uuid in uuids]
