@@ -14,8 +14,6 @@ from collectives.commands import costing, fitting, listing, showing, simulating,
 from collectives.commands import foreign as files
 from collectives.commands.command import Subcommand
 
-__all__ = ["COMMANDS", "main"]
-
 COMMANDS: Mapping[str, Subcommand] = {
     "list": listing.COMMAND,
     "show": showing.COMMAND,

@@ -11,8 +11,6 @@ from busbar.errors import ReportError
 from busbar.process import serve
 from reports.commands import COMMANDS
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str]) -> int:
     """Run a command; gives the exit status: see `busbar.status`.

@@ -20,8 +20,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Collective
 
-__all__ = ["dry_run"]
-
 # Of more ranks the programs are not made one by one to see which scratch they use.
 _LOWERED = 128
 

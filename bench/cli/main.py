@@ -14,8 +14,6 @@ from busbar.launchers import speaks
 from busbar.process import serve
 from collectives.schedule.catalogue import collectives, spec
 
-__all__ = ["ALL", "command", "listing", "main", "names"]
-
 ALL = "all"
 # Sendrecv's other pattern is an option of sendrecv, not a benchmark of its own.
 _HIDDEN = ("sendrecv_pairs",)

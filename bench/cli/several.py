@@ -15,8 +15,6 @@ from busbar.status import CLOSED, MISSING
 from reports.readers.reading import read
 from reports.tables.winners import winners_map
 
-__all__ = ["several"]
-
 #: What ends all launches: nothing can be started, or nobody reads the results any more.
 _FINAL = (MISSING, CLOSED)
 _LEAST_WIDTH = 80

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     Remake = Callable[[World], tuple[Transport, Transport]]
 
-__all__ = ["mpi", "threads"]
-
 
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
     """The transports of a group: split from the whole's where it can be, else made again."""

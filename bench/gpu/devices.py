@@ -27,16 +27,6 @@ if TYPE_CHECKING:
     from collectives.execution.nccl.transport import NcclTransport
     from collectives.execution.transport import Transport
 
-__all__ = [
-    "NoGpu",
-    "driver_here",
-    "ipc_transports",
-    "mpi_transport",
-    "nccl_transport",
-    "take",
-    "visible",
-]
-
 # What NVIDIA's driver leaves in the file system; the last is Windows' own under WSL.
 _SIGNS = ("/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg")
 _MPS = ("/tmp/nvidia-mps/control",)  # noqa: S108  (where MPS listens unless told otherwise)

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from busbar.arguments import number, whole
 from busbar.sizes import MOST_RANKS
 
-__all__ = ["MOST", "at_least", "check", "gpus", "patience", "ranks", "root", "seconds", "split"]
-
 #: Of anything that is counted: times of so many iterations are 80 MB a rank.
 MOST = 10_000_000
 # Four months; more would not go into the clocks of every library that waits.

@@ -23,8 +23,6 @@ from collectives.execution.registry import transports
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
-__all__ = ["TUNING", "parser"]
-
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 TUNING = Path("busbar-tuning.json")

@@ -10,8 +10,6 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-__all__ = ["FLAGS", "SET", "Flag", "add_flags", "unread"]
-
 
 class Flag(NamedTuple):
     """Letter, long name, the values that ask for nothing, and what to use for others."""

@@ -19,8 +19,6 @@ from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
-__all__ = ["BESIDE", "Choice", "Options", "on_gpus", "parse"]
-
 BESIDE = ("worksharing", "library")
 """Contenders that carry no schedule out and stand beside those that do, in this order."""
 

@@ -9,8 +9,6 @@ from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Collective
 
-__all__ = ["Arena", "Sizes", "beside", "buffers", "taken"]
-
 Sizes = Mapping[Buffer, tuple[int, ...]]
 """Bytes of each buffer, a number a rank; in place there is one buffer, ``out``."""
 

@@ -22,8 +22,6 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from collectives.schedule.verify import verify
 
-__all__ = ["Auto", "Chosen", "Job", "jobs", "prove"]
-
 NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["CoreWait", "noted"]
-
 # The share of a row's time from which on the row says so.
 _NOTED = 0.1
 

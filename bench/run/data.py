@@ -19,8 +19,6 @@ from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
 
-__all__ = ["Inputs", "Wrong"]
-
 _M = 65521  # prime, so that shifts by any rank and block visit every value
 _RANK_STRIDE, _BLOCK_STRIDE = 7919, 104729
 _FRACTION = {

@@ -18,14 +18,6 @@ from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.cores import Load, busiest
 
-__all__ = [
-    "allowed",
-    "describe",
-    "load",
-    "machine",
-    "place",
-]
-
 # Settings of the libraries that move the bytes. Anything else, secrets above all, stays out.
 _PREFIXES = ("NCCL_", "UCX_", "OMPI_MCA_", "PRTE_MCA_", "MPIR_CVAR_", "FI_", "I_MPI_", "OMP_")
 _NAMES = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_JOB_PARTITION")

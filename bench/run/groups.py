@@ -16,8 +16,6 @@ from bench.run.pace import Pace
 from bench.run.screen import Screen
 from collectives.execution.world import Json, World
 
-__all__ = ["Group", "Recorder", "color", "of_group", "split"]
-
 
 class Recorder(Screen):
     """The screen of a group whose first rank is not the run's: keeps lines to be printed later."""

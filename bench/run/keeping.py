@@ -19,10 +19,6 @@ from reports.readers.own import results
 from reports.records.record import Result
 from reports.tables.summary import summary
 
-__all__ = ["Keeper", "closing"]
-
-__all__ = ["Keeper", "closing"]
-
 
 # How long whoever ends a run waits for a row that is being written or printed: behind a pager that
 # nobody pages on it never is.

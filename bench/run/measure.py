@@ -13,8 +13,6 @@ from collectives.execution.transport import Action
 from collectives.execution.world import How, World
 from reports.statistics.order import relative_width
 
-__all__ = ["Timed", "Timing", "Watcher", "measure"]
-
 # A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
 # A median of fewer has no interval.

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
-__all__ = ["SHARE", "Lack", "MemoryGrowth", "Need", "Pool", "Room", "free_memory", "lack", "pools"]
-
 # What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
 # whatever else starts on the node meanwhile.
 SHARE = 0.85

@@ -12,8 +12,6 @@ from bench.run.memory import Need, Pool, lack
 from bench.run.work import rows
 from collectives.schedule.dtypes import dtype
 
-__all__ = ["Pace", "duration", "limits"]
-
 # Beside its --budget: stores that are tried, the memory's limit, the plan, a firing for the proof.
 SETUP_S = 2.0
 # For what grows with the buffers of all ranks: their pages, their filling, six slow iterations. 16

@@ -15,8 +15,6 @@ from collectives.execution.transport import Array, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 
-__all__ = ["Rooflines"]
-
 # Below this much a collective's time is that of signals between ranks, and not of bytes.
 LEAST_BYTES = 64 << 10
 # Of all ranks together. More says nothing new: no cache is so large that rates still change.

@@ -30,8 +30,6 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
 from reports.records.record import Sample
 
-__all__ = ["Bench", "Case"]
-
 
 @dataclass(frozen=True)
 class Case:

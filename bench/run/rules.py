@@ -11,20 +11,6 @@ from typing import Any
 
 from busbar.errors import Unsupported
 
-__all__ = [
-    "ANY",
-    "FORMAT",
-    "LIBRARY",
-    "Range",
-    "Rules",
-    "Tunable",
-    "doubts",
-    "dump",
-    "load",
-    "lookup",
-    "parse",
-]
-
 FORMAT = "busbar-tuning 2"
 # Did not say whether ranks shared cores, and was decided on times of shared work over shm.
 _FIRST = "busbar-tuning 1"

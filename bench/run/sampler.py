@@ -22,8 +22,6 @@ from collectives.execution.world import World
 if TYPE_CHECKING:
     from topology.sources.nvml_state import State
 
-__all__ = ["Gauges", "Sampler", "Watched"]
-
 PERIOD = 0.1
 #: Seconds below which energy is not told: the counter's steps of up to 0.1 s would be its digits.
 LONG = 2.0

@@ -14,8 +14,6 @@ from busbar.process import output
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["Screen"]
-
 # Seconds from one line of progress to the next, where nobody draws a bar; the first comes as late.
 _EVERY_S = 5.0
 # A sweep that may take longer than this says so before it begins.

@@ -25,8 +25,6 @@ from bench.launch.segments import Segments
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.world import State, World
 
-__all__ = ["SIGNALS", "Watchdog", "end_all", "explain"]
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, SOFTLY)
 # How long rank 0 waits for the other watching threads to say where their ranks are.
 _ANSWER_S = 2.0

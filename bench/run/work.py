@@ -17,9 +17,6 @@ from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Elements
 from collectives.schedule.spec import ALIGN_BYTES, Collective, Unit
 
-__all__ = ["SizeRow", "check", "read_counts", "roots", "rows"]
-
-
 # A matrix of four thousand ranks.
 _MOST_CHARACTERS = 1 << 26
 

@@ -26,8 +26,6 @@ from busbar.process import serve
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
-__all__ = ["main"]
-
 
 def _share(text: str) -> float:
     try:

@@ -9,8 +9,6 @@ import numpy as np
 from bench.run.rules import Range, Tunable
 from reports.statistics.inference import ratio_interval
 
-__all__ = ["Times", "decide", "tied", "verdict"]
-
 Times = Mapping[Tunable, Sequence[Sequence[float]]]
 """Seconds of iterations, a list for each round that was measured."""
 

@@ -13,8 +13,6 @@ from busbar.errors import BusbarError, Unsupported
 from busbar.status import FOUND
 from collectives.schedule import catalogue
 
-__all__ = ["Launch", "LaunchFailed", "algorithms", "plan", "run"]
-
 SEGMENTS = (4, 16)
 
 

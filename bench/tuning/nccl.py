@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench.run.rules import LIBRARY, Rules, Tunable
 from busbar.errors import Unsupported
 
-__all__ = ["forced", "forcing", "tuner_file"]
-
 PREFIX = f"{LIBRARY}/"
 _NAMES = {
     "allgather": "allgather",

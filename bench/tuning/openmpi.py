@@ -13,8 +13,6 @@ from bench.run.rules import LIBRARY, Range, Rules, Tunable
 from busbar.errors import Unsupported
 from collectives.schedule import catalogue
 
-__all__ = ["ALGORITHMS", "forced", "forcing", "rules_file"]
-
 PREFIX = f"{LIBRARY}/"
 _ON = "OMPI_MCA_coll_tuned_use_dynamic_rules"
 

@@ -15,8 +15,6 @@ from collectives.model.predict import seconds
 from collectives.schedule import catalogue
 from collectives.schedule.dtypes import dtype
 
-__all__ = ["predicted"]
-
 
 def predicted(
     collectives: Sequence[str],

@@ -13,8 +13,6 @@ from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from reports.records.rows import Row
 
-__all__ = ["Key", "Series", "candidate", "collect", "of_files", "tune"]
-
 
 class Key(NamedTuple):
     """What rules are made for; ``oversubscribed``: see `Rules`."""

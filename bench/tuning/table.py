@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from bench.run.rules import ANY, Rules
 from busbar.sizes import human
 
-__all__ = ["table"]
-
 
 def table(rules: Sequence[Rules]) -> list[str]:
     """A block of lines for each set of rules, at most 80 columns wide with usual names."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from collectives.model.predict import Priced
     from collectives.model.sweep import Contender
 
-__all__ = ["COMMAND"]
-
 _MOST_RANKS = 8192
 _MOST_SIZES = 256
 FORMATS = ("table", "csv", "json")

@@ -16,8 +16,6 @@ from collectives.commands.command import Subcommand, new_table, show
 if TYPE_CHECKING:
     from collectives.model.costs import Costs, Curve
 
-__all__ = ["COMMAND"]
-
 
 def _options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument

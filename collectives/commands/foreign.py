@@ -25,8 +25,6 @@ from collectives.schedule.catalogue import parse, spec
 from collectives.schedule.cost import cost
 from collectives.schedule.layout import Layout
 
-__all__ = ["EXPORT", "IMPORT", "describe", "verify"]
-
 # As many as NCCL has.
 _MOST_CHANNELS = 64
 # Messages of a schedule that is written; one of MSCCL's is also proven again.

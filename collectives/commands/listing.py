@@ -7,8 +7,6 @@ import argparse
 from collectives.commands.command import Subcommand, new_table, show
 from collectives.schedule.catalogue import algorithm, algorithms, collectives, spec
 
-__all__ = ["COMMAND", "summary"]
-
 
 def summary(collective: str, name: str) -> str:
     """What an algorithm says of itself in one line."""

@@ -20,8 +20,6 @@ from collectives.schedule.catalogue import spec
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["records", "tables", "written"]
-
 _CELL = 9
 
 

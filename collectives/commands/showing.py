@@ -23,8 +23,6 @@ from collectives.schedule.schedule import Schedule
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["COMMAND"]
-
 # More ranks than this make no readable columns; their moves are listed.
 _WIDEST = 8
 

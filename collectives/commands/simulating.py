@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from collectives.simulate.machines.machine import Machine
     from collectives.simulate.outcome import Outcome, Simulation
 
-__all__ = ["COMMAND"]
-
 _MOST_RANKS = 1 << 20
 _MOST_SIZES = 256
 # Some gigabytes and minutes.

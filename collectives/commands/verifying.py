@@ -18,8 +18,6 @@ from collectives.commands.command import (
 from collectives.formats.load import build, from_file
 from collectives.schedule.catalogue import spec
 
-__all__ = ["COMMAND"]
-
 _COUNTS = "1-17,32"
 
 

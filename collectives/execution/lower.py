@@ -18,8 +18,6 @@ from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["lower"]
-
 _NOTHING = -1
 Ids = NDArray[np.int64]
 

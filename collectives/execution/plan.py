@@ -13,8 +13,6 @@ from collectives.schedule.ops import Op, scale
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Plan", "memory"]
-
 
 def memory(program: Program, transport: Transport, itemsize: int, in_place: bool) -> int:
     """Bytes that a plan needs on its rank: buffers, scratch and the transport's staging."""

@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from collectives.schedule.moves import Buffer
 
-__all__ = ["Local", "Program", "ProgramStep", "Receive", "Send", "Span"]
-
 
 class Span(NamedTuple):
     """Elements ``start`` to ``stop`` of one of the rank's buffers."""

@@ -12,8 +12,6 @@ from pkgutil import iter_modules
 
 from collectives import execution
 
-__all__ = ["Entry", "Option", "transports"]
-
 
 @dataclass(frozen=True)
 class Option:

@@ -15,8 +15,6 @@ from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 
-__all__ = ["Least", "Roofline", "least", "probe"]
-
 
 @dataclass(frozen=True)
 class Least:

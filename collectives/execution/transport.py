@@ -25,8 +25,6 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 from collectives.schedule.spec import Collective
 
-__all__ = ["Action", "Array", "Buffers", "Counted", "LibraryCall", "Transport"]
-
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
 _NOTHING: Mapping[str, Json] = MappingProxyType({})

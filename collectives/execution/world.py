@@ -11,8 +11,6 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["How", "Json", "State", "World"]
-
 How = Literal["rank0", "avg", "min", "max"]
 Json = Any
 T = TypeVar("T")

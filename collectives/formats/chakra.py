@@ -12,8 +12,6 @@ from functools import lru_cache
 
 from collectives.formats.traffic import Turn
 
-__all__ = ["chakra"]
-
 _VERSION = "0.0.4"
 # NodeType of the schema.
 _COMPUTE, _SEND, _RECEIVE = 4, 5, 6

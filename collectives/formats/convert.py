@@ -27,8 +27,6 @@ from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.verify import verify
 
-__all__ = ["convert"]
-
 
 class _Ways(NamedTuple):
     """How to convert; the first way that is proven is taken.

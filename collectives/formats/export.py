@@ -18,8 +18,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move, Moves, Slot
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["export"]
-
 # One step's chunks; the runtime takes fewer than 72 (MSCCL_MAX_COUNT).
 _MOST_COUNT = 64
 # No limit that a message would reach.

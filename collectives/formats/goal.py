@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from collectives.formats.traffic import Turn
 
-__all__ = ["goal"]
-
 
 def _rank(rank: int, steps: Sequence[Turn], ns_per_byte: float) -> Iterator[str]:
     yield f"rank {rank} {{"

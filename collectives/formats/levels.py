@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["Booking", "Levels"]
-
 _MOST_ROUNDS = 64
 
 

@@ -17,8 +17,6 @@ from collectives.schedule import catalogue
 from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["build", "draft", "from_file", "load", "parameters", "proven"]
-
 
 def proven(path: Path) -> tuple[Algorithm, Proof]:
     """A file's algorithm and its proof.

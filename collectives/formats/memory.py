@@ -12,8 +12,6 @@ from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-__all__ = ["COLLECTIVES", "ChunkMemory", "layout", "nchunksperloop"]
-
 # The format's names for collectives, and ours.
 COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {

@@ -11,17 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = [
-    "BUFFERS",
-    "OPERATIONS",
-    "PROTOCOLS",
-    "Algorithm",
-    "Gpu",
-    "Operation",
-    "ThreadBlock",
-    "ThreadblockStep",
-]
-
 # The letters of the buffers: input, output, scratch.
 BUFFERS = ("i", "o", "s")
 

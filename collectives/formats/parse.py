@@ -23,8 +23,6 @@ from collectives.formats.msccl import (
     ThreadblockStep,
 )
 
-__all__ = ["MOST_GPUS", "MscclError", "parse", "read"]
-
 _MOST_BYTES = 256 * 2**20
 _MOST_STEPS = 4_000_000
 #: GPUs of a file at most, read or written.

@@ -19,8 +19,6 @@ from collectives.formats.races import Access, accesses, check
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 
-__all__ = ["Proof", "Value", "prove"]
-
 
 class Value(NamedTuple):
     """A vector chunk and whose shares are in it: bit r for rank r."""

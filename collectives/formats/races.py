@@ -18,8 +18,6 @@ from busbar.errors import ScheduleError
 from collectives.formats.graph import OrderGraph
 from collectives.formats.memory import ChunkMemory
 
-__all__ = ["Access", "accesses", "check"]
-
 _BLOCK_CELLS = 2**25
 
 

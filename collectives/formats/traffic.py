@@ -14,9 +14,6 @@ from collectives.schedule.layout import Layout, Slots
 from collectives.schedule.moves import Buffer
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["Message", "Turn", "turns"]
-
-
 Column = NDArray[np.int64]
 
 

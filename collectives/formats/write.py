@@ -7,8 +7,6 @@ from xml.sax.saxutils import quoteattr
 
 from collectives.formats.msccl import Algorithm
 
-__all__ = ["write"]
-
 
 def _element(tag: str, indent: int, end: str, **attributes: object) -> str:
     text = " ".join(f"{key}={quoteattr(str(value))}" for key, value in attributes.items())

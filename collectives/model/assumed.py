@@ -15,8 +15,6 @@ from collectives.model.measured import two_points
 from topology.measured.matrix import expected
 from topology.model.topology import Kind, Topology
 
-__all__ = ["resolve"]
-
 _NVLINK_S, _PCIE_S, _NETWORK_S, _HOST_S = 3.4e-6, 5.7e-6, 14e-6, 1e-6
 _NETWORK_RATE, _HOST_RATE = 12.5e9, 10e9
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["Caches"]
-
 Flags = NDArray[np.bool_]
 # More ranks x chunks than this are not kept one by one.
 _MOST_CHUNKS = 1 << 22

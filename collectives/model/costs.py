@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from topology.measured.sweep import BURST
 
-__all__ = ["Costs", "Curve", "LinkCosts", "Shared"]
-
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Interval = tuple[float, float]

@@ -13,8 +13,6 @@ from typing import Any
 from busbar.errors import Unsupported
 from collectives.model.costs import Costs, Curve, LinkCosts, Shared
 
-__all__ = ["KEY", "Fit", "digest", "dump", "load", "read"]
-
 KEY = "busbar_fit"
 VERSION = 1
 _MOST_BYTES = 16 << 20

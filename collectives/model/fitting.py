@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from collectives.model.costs import Curve, Interval
 
-__all__ = ["MOST_EDGES", "alpha_beta", "fit"]
-
 Numbers = NDArray[np.float64]
 MOST_EDGES = 4
 # A range has at least so many sizes, or its two parameters would pass through any.

@@ -16,8 +16,6 @@ from collectives.model.predict import Priced
 from topology.model.topology import Kind, Topology
 from topology.sources.gather import gather
 
-__all__ = ["fitted", "given", "priced_by_fit"]
-
 
 def given(
     topology: Sequence[str] | None, fit: Path | None, nranks: int

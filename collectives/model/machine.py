@@ -11,17 +11,6 @@ from numpy.typing import NDArray
 from busbar.cpulist import members
 from topology.model.topology import Device, Kind, Level, Topology
 
-__all__ = [
-    "CLASSES",
-    "NETWORK",
-    "Classes",
-    "PlacedRanks",
-    "link_class",
-    "one_class",
-    "placed",
-    "tabled",
-]
-
 NETWORK = "network"
 #: Classes from near to far. NVLinks are classed by their number, as NV4 or NV18.
 CLASSES = ("core complex", "socket", "node", "NV", "PIX", "PXB", "PHB", "NODE", "SYS", NETWORK)

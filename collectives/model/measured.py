@@ -19,8 +19,6 @@ from topology.measured.matrix import matrix
 from topology.measured.sweep import SMALLEST, SWEPT, Swept, first, swept
 from topology.model.topology import Kind, Topology
 
-__all__ = ["costs_of", "two_points"]
-
 _ABOUT = ("mpi_library", "transport", "kernel", "arch")
 
 

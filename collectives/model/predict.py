@@ -28,8 +28,6 @@ from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["Priced", "seconds"]
-
 Numbers = NDArray[np.float64]
 Index = NDArray[np.int64]
 Flags = NDArray[np.bool_]

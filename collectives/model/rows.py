@@ -16,8 +16,6 @@ from collectives.schedule.catalogue import collectives, parse, spec
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["Predictor"]
-
 _NONE = ("", "library")
 Parameters = tuple[tuple[str, object], ...]
 

@@ -21,16 +21,6 @@ from collectives.schedule.cost import Cost, cost
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = [
-    "Contender",
-    "Crossover",
-    "crossovers",
-    "least",
-    "moves_about",
-    "sweep",
-    "work_about",
-]
-
 Numbers = NDArray[np.float64]
 #: A schedule of more moves than this is left out: it would take long and many gigabytes.
 MOST_MOVES = 12_000_000

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LowerBound", "bound"]
-
 
 class LowerBound(NamedTuple):
     """Fewest rounds, least volume out of and into the busiest rank, least additions by one rank."""

@@ -17,20 +17,6 @@ from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = [
-    "algorithm",
-    "algorithms",
-    "build",
-    "check",
-    "collectives",
-    "compositions",
-    "draft",
-    "parameters",
-    "parse",
-    "spec",
-    "usual",
-]
-
 _HERE = Path(__file__).parents[1]
 
 # What one collective after another comes to.

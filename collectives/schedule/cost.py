@@ -14,8 +14,6 @@ from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Cost", "cost", "traffic"]
-
 Ranks = NDArray[np.int32] | NDArray[np.int64]
 # The pairs of so many ranks have a table.
 _TABLED = 4096

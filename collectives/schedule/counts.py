@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from busbar.errors import Unsupported
 from collectives.schedule.spec import ALIGN_BYTES
 
-__all__ = ["busiest", "matrix", "spread"]
-
 Counts = NDArray[np.int64]
 
 

@@ -8,8 +8,6 @@ import numpy as np
 
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["digest"]
-
 _LENGTH = 16
 
 

@@ -12,8 +12,6 @@ from busbar.figures import checked, save
 from collectives.schedule.moves import Buffer, Move, Moves
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["cells", "describe", "listed", "picture"]
-
 COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from busbar.errors import Unsupported
 
-__all__ = ["DTYPES", "FLOAT8", "dtype"]
-
 _NUMPY = {
     "int8": "int8",
     "uint8": "uint8",

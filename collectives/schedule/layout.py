@@ -17,8 +17,6 @@ from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Elements", "Layout", "Slots"]
-
 Elements = int | NDArray[np.int64]
 
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Buffer", "Column", "Move", "Moves", "Slot", "moves"]
-
 Column = NDArray[np.int32]
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
 
-__all__ = ["OPS", "Op", "op", "scale"]
-
 
 @dataclass(frozen=True)
 class Op:

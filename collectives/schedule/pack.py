@@ -16,8 +16,6 @@ from collectives.schedule.layout import Layout, Slots
 from collectives.schedule.moves import Buffer, Moves, moves
 from collectives.schedule.schedule import Schedule, Step
 
-__all__ = ["pack"]
-
 Numbers = NDArray[np.int64]
 
 

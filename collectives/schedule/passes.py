@@ -12,21 +12,6 @@ from busbar.errors import ScheduleError, Unsupported
 from collectives.schedule.moves import Column, Moves
 from collectives.schedule.schedule import Schedule, Step
 
-__all__ = [
-    "MOST_SEGMENTS",
-    "beside",
-    "named",
-    "on_groups",
-    "pipeline",
-    "rechunk",
-    "refine",
-    "relabel",
-    "reverse",
-    "rotate",
-    "then",
-]
-
-
 #: Segments of a pipeline: more would cost more latency than any vector is worth.
 MOST_SEGMENTS = 4096
 

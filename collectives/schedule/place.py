@@ -22,8 +22,6 @@ from collectives.schedule.pack import pack
 from collectives.schedule.schedule import Schedule, Step
 from collectives.schedule.spec import Collective
 
-__all__ = ["place"]
-
 Numbers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 
 from collectives.schedule.moves import Move, Moves
 
-__all__ = ["Schedule", "Step"]
-
 
 @dataclass(frozen=True)
 class Step:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-__all__ = ["Collective", "Size", "Unit"]
-
 PartsOf = Callable[[int, int, int], Sequence[int]]
 
 # nccl-tests rounds counts per rank down to a multiple of this many bytes.

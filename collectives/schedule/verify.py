@@ -21,8 +21,6 @@ from collectives.schedule.moves import Buffer, Moves
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["verify"]
-
 # Bits of all slots that are held at once; of more, so many contributors at a time.
 _BLOCK_BYTES = 256 * 2**20
 _WORD = 64

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from collectives.simulate.fluid import Bytes
 from collectives.simulate.stages import Stage
 
-__all__ = ["PARTS", "Clocks", "Problem", "TimedStage"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

@@ -18,8 +18,6 @@ from busbar.figures import checked, save
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.outcome import Outcome
 
-__all__ = ["loads", "positions", "scaling"]
-
 _MOST_CABLES = 200_000
 # More lines than this are drawn as an image inside the SVG.
 _MOST_LINES = 4000

@@ -16,8 +16,6 @@ from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.routes import Ids, RankRoutes
 from collectives.simulate.messages import Traffic
 
-__all__ = ["Flows", "flows_of"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

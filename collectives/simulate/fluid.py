@@ -12,8 +12,6 @@ from itertools import count
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bytes", "Fluid", "TooMuch", "fair", "finishes"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

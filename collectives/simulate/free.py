@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from collectives.simulate.clocks import PARTS, Clocks, Problem
 from collectives.simulate.fluid import Fluid
 
-__all__ = ["free"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from collectives.simulate.clocks import PARTS, Clocks, Problem, TimedStage
 from collectives.simulate.fluid import EXACT, TooMuch, finishes
 
-__all__ = ["Checkpoint", "lockstep"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

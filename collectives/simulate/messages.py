@@ -17,8 +17,6 @@ from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
 from collectives.simulate.machines.weights import NONE, Weights
 
-__all__ = ["Pattern", "Traffic", "traffic_of"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

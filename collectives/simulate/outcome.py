@@ -20,19 +20,6 @@ from collectives.simulate.messages import traffic_of
 from collectives.simulate.stages import stages_of
 from collectives.simulate.symmetry import classes_of
 
-__all__ = [
-    "ERROR",
-    "MOST_EXACT",
-    "SLACK",
-    "Busy",
-    "Outcome",
-    "Simulation",
-    "buffer_bytes",
-    "busiest",
-    "chunk_bytes",
-    "simulate",
-]
-
 Amounts = NDArray[np.float64]
 
 #: The slack that is chosen from so many messages and shared links on their ways on; a message itself

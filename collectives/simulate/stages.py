@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from collectives.simulate.flows import Flows
 from collectives.simulate.symmetry import SymmetryClasses
 
-__all__ = ["Stage", "stages_of"]
-
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 

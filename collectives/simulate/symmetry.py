@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from collectives.simulate.flows import Flows
 from collectives.simulate.messages import Traffic
 
-__all__ = ["SymmetryClasses", "classes_of"]
-
 Numbers = NDArray[np.int64]
 Colours = NDArray[np.uint64]
 

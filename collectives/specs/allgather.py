@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="allgather",
     title="every rank ends with all ranks' parts, in rank order",

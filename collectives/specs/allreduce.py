@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="allreduce",
     title="every rank ends with the reduction of all ranks' vectors",

@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="alltoall",
     title="rank d ends with the part that every rank has for it, in rank order",

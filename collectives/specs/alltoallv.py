@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from collectives.specs.alltoall import SPEC as ALLTOALL
 
-__all__ = ["SPEC"]
-
 # The bus factor stays (n-1)/n, as in nccl-tests, which keeps results comparable with all-to-all,
 # though how much of an uneven exchange a rank has for itself depends on the counts.
 SPEC = replace(

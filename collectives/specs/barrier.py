@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="barrier",
     title="no rank goes on before every rank has arrived",

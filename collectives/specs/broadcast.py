@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="broadcast",
     title="every rank ends with the root's vector",

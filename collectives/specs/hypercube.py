@@ -4,8 +4,6 @@ from dataclasses import replace
 
 from collectives.specs.allgather import SPEC as ALLGATHER
 
-__all__ = ["SPEC"]
-
 SPEC = replace(
     ALLGATHER,
     name="hypercube",

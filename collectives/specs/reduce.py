@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="reduce",
     title="the root ends with the reduction of all ranks' vectors",

@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="reduce_scatter",
     title="rank r ends with the r-th part of the reduction of all ranks' vectors",

@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective, Unit
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="scatter",
     title="rank r ends with the r-th part of the root's vector",

@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="sendrecv",
     title="every rank sends its vector to the next rank and receives the one before's",

@@ -2,8 +2,6 @@
 
 from collectives.schedule.spec import Collective
 
-__all__ = ["SPEC"]
-
 SPEC = Collective(
     name="sendrecv_pairs",
     title="ranks 0 and 1, 2 and 3, ... exchange vectors; an odd one out keeps its own",

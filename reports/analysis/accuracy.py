@@ -14,8 +14,6 @@ from reports.records.rows import Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["ALL", "AccuracyPoint", "Error", "as_csv", "as_markdown", "errors", "pooled", "table"]
-
 #: The decade that stands for all sizes, and the algorithm that stands for all.
 ALL = ""
 

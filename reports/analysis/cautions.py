@@ -12,8 +12,6 @@ from reports.records.rows import Row
 from reports.records.shown import size_text
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
-__all__ = ["in_brief", "unstable_rows", "warnings_of"]
-
 _One = TypeVar("_One")
 
 _MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work

@@ -13,21 +13,6 @@ from reports.records.cores import per_core_text
 from reports.records.rows import Row
 from reports.statistics.inference import Samples, holm, likeness, rank_test, ratio_interval
 
-__all__ = [
-    "Comparison",
-    "Difference",
-    "Joined",
-    "Key",
-    "by_key",
-    "compare",
-    "cost",
-    "differences",
-    "join",
-    "row_key",
-    "samples",
-    "single_word",
-]
-
 Key = tuple[object, ...]
 _KINDS = {
     "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),

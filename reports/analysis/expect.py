@@ -14,19 +14,6 @@ from reports.records.rows import Row
 from reports.records.shown import seconds, size_text
 from reports.statistics.quantities import of_limit
 
-__all__ = [
-    "COMPARE",
-    "FIELDS",
-    "METRICS",
-    "Expectation",
-    "Failure",
-    "Selector",
-    "Threshold",
-    "check",
-    "parse_rate",
-    "parse_share",
-]
-
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

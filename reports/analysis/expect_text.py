@@ -15,8 +15,6 @@ from reports.readers import names
 if TYPE_CHECKING:
     from yaml import Node
 
-__all__ = ["from_file", "parse"]
-
 T = TypeVar("T")
 
 _OPERATOR = r">=|<=|==|!=|≥|≤|>|<|="

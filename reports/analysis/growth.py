@@ -20,8 +20,6 @@ from reports.records.rows import Row, listed
 from reports.records.shown import size_text
 from reports.statistics.inference import Samples, drawn_medians, student_quantile
 
-__all__ = ["Growth", "Verdict", "grown", "total", "verdict"]
-
 _HALF = 0.5  # of what the exponents of the two laws differ by
 _TAIL = 0.025
 _FEWEST = 6  # values that a median needs to have an interval

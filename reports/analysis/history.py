@@ -14,8 +14,6 @@ from reports.analysis.compare import Difference, Key, by_key, differences, sampl
 from reports.records.rows import Row
 from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
-__all__ = ["History", "HistoryEvent", "Point", "Series", "events", "history", "in_order"]
-
 
 @dataclass(frozen=True)
 class Point:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from topology.model.topology import Topology
     from topology.views.layout import Drawing
 
-__all__ = ["MachinePart", "MeasuredMatrix", "read_machine", "read_pairs"]
-
 #: Title, unit, factor from the inner unit, by measured quantity.
 _SHOWN = {
     "latency": ("Latency between ranks, one way", "us", 1e6),

@@ -21,19 +21,6 @@ from collectives.schedule.catalogue import draft, spec
 from reports.records.record import Result
 from reports.records.rows import Expected, Row
 
-__all__ = [
-    "beside",
-    "nccl_seconds",
-    "nccl_system",
-    "open_fit",
-    "open_machine",
-    "predict",
-    "predictions",
-    "rank_counts",
-    "sources",
-    "sweep_sizes",
-]
-
 
 def open_fit(path: Path) -> Fit:
     """The fit of a file. Raises ReportError naming it."""

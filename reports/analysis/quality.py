@@ -14,8 +14,6 @@ from typing import Any, Literal
 
 from reports.records.rows import Row, Run, listed
 
-__all__ = ["Rule", "State", "checklist", "in_one_line"]
-
 State = Literal["kept", "not kept", "does not apply"]
 Verdict = tuple[State, str]
 

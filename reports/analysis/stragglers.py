@@ -14,8 +14,6 @@ from reports.analysis.stragglers_ranks import Accused, How, Observation, accused
 from reports.records.rows import Row, listed
 from reports.records.shown import chance, rate, seconds, size_text
 
-__all__ = ["Findings", "Places", "Suspect", "culprits"]
-
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
 _TOLD: Mapping[How, tuple[str, str]] = {
     "late": ("comes late: others wait {} for it", "the others"),

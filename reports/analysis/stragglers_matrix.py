@@ -17,8 +17,6 @@ import numpy as np
 
 from reports.statistics.inference import student_p
 
-__all__ = ["Cell", "Pairs", "SlowUnit", "Worse", "units", "worse"]
-
 Pair = tuple[int, int]
 
 #: Less than this is of no consequence, however regular.

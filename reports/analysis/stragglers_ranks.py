@@ -28,8 +28,6 @@ from busbar.statistics import interval
 from reports.records.rows import Row
 from reports.statistics.inference import chi_squared_p, holm, likeness
 
-__all__ = ["Accused", "Delay", "How", "Observation", "accused", "delay", "observe", "speaks"]
-
 How = Literal["late", "slow", "last"]
 Floats = NDArray[np.float64]
 

@@ -20,8 +20,6 @@ from collectives.schedule.cost import cost
 from reports.analysis.growth import Growth, Verdict, grown, verdict
 from reports.records.rows import Row
 
-__all__ = ["ALGORITHMS", "FORMULAS", "VOLUMES", "LawComparison", "LawTiming", "Predict", "compare"]
-
 ALGORITHMS = ("ps", "ring", "sharded_ps")
 FORMULAS = {"ps": "2n(P-1)", "ring": "2n(P-1)/P", "sharded_ps": "2n(P-1)/P"}
 #: Bytes through the busiest port in units of n, by the textbook, from P.

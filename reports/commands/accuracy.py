@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collectives.model.fitfile import Fit
     from reports.analysis.accuracy import AccuracyPoint
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

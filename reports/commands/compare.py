@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from reports.analysis.quality import Rule
     from reports.records.rows import Row
 
-__all__ = ["add", "add_comparison", "compared", "rules_of", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -13,8 +13,6 @@ from reports.commands.output import add_runs, console, note, rows_of
 if TYPE_CHECKING:
     from reports.analysis.stragglers import Suspect
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

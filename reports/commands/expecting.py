@@ -12,8 +12,6 @@ from reports.records.rows import Row
 if TYPE_CHECKING:
     from reports.analysis.expect import Expectation
 
-__all__ = ["Wanted", "add_expect", "expect", "wanted"]
-
 
 class Wanted(NamedTuple):
     """Rules, and what ``limit`` stands for in them, in bytes per second."""

@@ -14,8 +14,6 @@ from reports.commands.ruling import add_rules, print_rules
 if TYPE_CHECKING:
     from reports.analysis.history import History
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -9,8 +9,6 @@ from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
 from reports.records.rows import Row
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

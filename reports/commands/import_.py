@@ -10,8 +10,6 @@ from busbar.errors import ReportError
 from reports.commands.output import add_ranks, ascii_only, console, note, print_table, read_noting
 from reports.records.rows import Row
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

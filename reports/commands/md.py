@@ -9,8 +9,6 @@ from pathlib import Path
 from reports.commands.compare import add_comparison, compared, rules_of
 from reports.commands.output import add_ranks, read_noting
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

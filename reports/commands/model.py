@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from reports.analysis.textbook import LawComparison
     from reports.tables.show import Shown
 
-__all__ = ["add", "run"]
-
 _MOST_RANKS = 256
 
 

@@ -18,18 +18,6 @@ if TYPE_CHECKING:
     from reports.records.rows import Reading, Row
     from reports.tables.show import Shown
 
-__all__ = [
-    "add_machine",
-    "add_ranks",
-    "add_runs",
-    "ascii_only",
-    "console",
-    "note",
-    "print_table",
-    "read_noting",
-    "rows_of",
-]
-
 _MOST_NOTES = 20
 
 

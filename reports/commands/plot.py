@@ -8,8 +8,6 @@ from pathlib import Path
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, rows_of
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

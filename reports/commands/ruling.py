@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from reports.analysis.quality import Rule
 
-__all__ = ["add_rules", "print_rules"]
-
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Declare the option."""

@@ -7,8 +7,6 @@ import argparse
 from reports.commands.output import add_runs, ascii_only, console, print_table, rows_of
 from reports.commands.ruling import add_rules, print_rules
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

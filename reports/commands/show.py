@@ -10,8 +10,6 @@ from reports.commands.output import add_runs, ascii_only, console, note, print_t
 from reports.commands.ruling import add_rules, print_rules
 from reports.records.rows import Row
 
-__all__ = ["add", "run"]
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""

@@ -14,17 +14,6 @@ from reports.records.cells import celled
 from reports.records.record import FORMAT, Result, Sample
 from reports.statistics.order import bandwidths, center
 
-__all__ = [
-    "EXPORTS",
-    "CsvLines",
-    "Lines",
-    "nccl_json",
-    "to_csv",
-    "to_json",
-    "to_jsonl",
-    "to_object",
-]
-
 
 class Lines:
     """Records as JSON lines, one after the other; the format that loads for ever.

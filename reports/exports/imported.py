@@ -11,8 +11,6 @@ from typing import Any
 from reports.records.cells import celled
 from reports.records.rows import COLUMNS, Row, record
 
-__all__ = ["WRITERS", "to_csv", "to_json", "to_jsonl"]
-
 
 def to_csv(rows: Sequence[Row]) -> str:
     """One line a row; lists are joined with ``;``, missing values stay empty."""

@@ -15,9 +15,6 @@ import numpy as np
 from reports.records.record import Result, Sample
 from reports.statistics.order import bandwidths, center
 
-__all__ = ["Banner", "footer", "header", "number", "row"]
-
-
 _LIMIT = 6
 
 

@@ -19,8 +19,6 @@ from reports.records.rows import Row
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["figures"]
-
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["FIGURES", "MOST_INSIDE", "Palette", "PlotLine", "scaling"]
-
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _QUIET = "#555555"

@@ -11,8 +11,6 @@ from reports.analysis.machine import MeasuredMatrix
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["heat_map"]
-
 _MOST_NUMBERS = 16
 _MOST_NAMES = 32
 

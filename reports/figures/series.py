@@ -18,8 +18,6 @@ from collectives.model.fitting import fit
 from reports.records.rows import Row
 from reports.records.shown import seconds
 
-__all__ = ["COLOURS", "Trend", "algorithm_of", "bound_of", "colours", "fitted"]
-
 #: Okabe and Ito's palette, which colour-blind readers tell apart, without its yellow (too pale on
 #: white) and with a brown; black stands apart for the library's own collective, the base.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")

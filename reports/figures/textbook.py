@@ -13,8 +13,6 @@ from reports.records.shown import size_text
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["picture"]
-
 _COLOURS = {"ps": "#D55E00", "ring": "#0072B2", "sharded_ps": "#009E73"}
 _MARKERS = {"ps": "s", "ring": "o", "sharded_ps": "D"}
 # Where two curves of a model are one, both are seen.

@@ -18,8 +18,6 @@ from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
 from reports.records.rows import Row
 
-__all__ = ["page"]
-
 _SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
 _PLOTS = (
     ("busbw", "Bus bandwidth against size", "Band: 95 % interval of the median."),

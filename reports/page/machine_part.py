@@ -7,8 +7,6 @@ from typing import Any
 from reports.analysis.machine import MachinePart, MeasuredMatrix
 from reports.page.markup import details, section, table, text
 
-__all__ = ["machine_part", "matrix_data"]
-
 _X, _Y, _MARGIN, _BOX = 104.0, 62.0, 58.0, (96.0, 34.0)
 _KINDS = {
     "nvlink": "NVLink",

@@ -9,8 +9,6 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["details", "hash_of", "items", "json_script", "section", "table", "text"]
-
 
 def text(value: object) -> str:
     """A value as text of an element or of a quoted attribute."""

@@ -14,8 +14,6 @@ from reports.records.cores import marked, oversubscription
 from reports.records.rows import Row, Run
 from reports.records.shown import rate, seconds, size_text
 
-__all__ = ["findings_part", "method_part", "tiles"]
-
 _MOST_TILES = 8
 _MOST_FINDINGS = 50
 _METHOD = (

@@ -15,8 +15,6 @@ from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colou
 from reports.records.rows import Row
 from reports.records.shown import sparkline
 
-__all__ = ["MOST_ROWS", "payload", "reduced"]
-
 MOST_ROWS = 100_000
 _MOST_FITS = 500
 _VALUES = 300_000

@@ -16,19 +16,6 @@ from numpy.typing import NDArray
 from busbar.statistics import interval_ranks
 from reports.records.rows import Row
 
-__all__ = [
-    "HEAD",
-    "PLACED",
-    "REAL",
-    "Coded",
-    "Rows",
-    "Times",
-    "coded",
-    "finished",
-    "known",
-    "rows_of",
-]
-
 Floats = NDArray[np.float64]
 _FIELDS = tuple(f.name for f in fields(Row))
 _STATISTICS = ("low_s", "high_s", "min_s", "max_s", "p99_s", "cv")

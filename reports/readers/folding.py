@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from reports.readers.columns import Coded, Rows, Times
 from reports.records.rows import Row
 
-__all__ = ["folded"]
-
 # What makes two rows of one run the same measurement.
 _KEY = (
     "run", "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",

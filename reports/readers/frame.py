@@ -15,8 +15,6 @@ from reports.records.rows import COLUMNS, OF_RUN, Row, column
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["frame"]
-
 _WHOLE = ("line", "run")
 _NULLABLE = ("size", "message", "ranks", "count", "root", "wrong", "iterations",
              "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip

@@ -10,8 +10,6 @@ from reports.readers import names
 from reports.readers.text import Line
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["read"]
-
 _SUITE = re.compile(r"#\s*Intel ?\(R\) MPI Benchmark(?:s| Suite)?,? ?(?:V(?:ersion)? ?)?([\w. ]+)?")
 _NAME = re.compile(r"#\s*Benchmarking\s+(\S+)")
 _PROCESSES = re.compile(r"#\s*#processes\s*=\s*(\d{1,7})")

@@ -7,8 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Found", "documents"]
-
 _GAP = re.compile(r"[\s,]*")
 _RESULTS = re.compile(r'"results"\s*:\s*\[')
 # With what a row of ours, of nccl-tests, of rccl-tests begins.

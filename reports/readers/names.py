@@ -8,18 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "KNOWN",
-    "bus_factor",
-    "collective",
-    "dtype",
-    "element_size",
-    "in_file_name",
-    "nccl_version",
-    "ranks_from_rates",
-    "whole",
-]
-
 _SYNONYMS = {
     "bcast": "broadcast",
     "reducescatter": "reduce_scatter",

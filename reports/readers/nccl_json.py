@@ -11,8 +11,6 @@ from typing import Any
 from reports.readers import names
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["read", "recognises"]
-
 
 def recognises(document: object) -> bool:
     """Whether a JSON document has the shape of that file."""

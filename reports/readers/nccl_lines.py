@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-__all__ = ["Header", "Start", "cells", "header", "number", "row_start", "without_messages"]
-
 _TIMES = ("time", "cputime")
 # What the columns were called before 2019, in our words of today.
 _OLD = {"N": "count", "op": "redop", "res": "error"}

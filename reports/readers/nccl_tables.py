@@ -10,8 +10,6 @@ from reports.readers import names
 from reports.readers.nccl_lines import Header, Start, number
 from reports.records.rows import Note, Row, Run
 
-__all__ = ["PartialTable", "rows_of"]
-
 _OURS = re.compile(r"(\S+) (.+) \((\w+)\)$")
 
 

@@ -11,8 +11,6 @@ from reports.readers.nccl_tables import PartialTable, rows_of
 from reports.readers.text import Line
 from reports.records.rows import Note, Reading, Row
 
-__all__ = ["read"]
-
 _DEVICE = re.compile(
     r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[^\]]*\]\s*(.*)"
 )

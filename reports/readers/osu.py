@@ -10,8 +10,6 @@ from reports.readers import names
 from reports.readers.text import Line
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["launched_ranks", "read"]
-
 _TITLE = re.compile(r"^\s*(?:# ?)?(?:OSU|OMB-Py) (\S+) (.+?) Test(?: v?([\w.]+))?\s*$")
 _DATATYPE = re.compile(r"# Datatype:\s*(\w+)")
 _COMMAND = re.compile(r"\b(?:mpirun|mpiexec|srun|orterun|prun|flux run|jsrun|aprun)\b.*\s(\S+)")

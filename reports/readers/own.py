@@ -17,8 +17,6 @@ from reports.records.gpus import energy, memory_clock
 from reports.records.record import Result, Sample
 from reports.records.rows import Note, Reading, Run
 
-__all__ = ["read_jsonl", "read_list", "recognises", "result", "results", "rows"]
-
 _SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")

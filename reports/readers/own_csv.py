@@ -10,8 +10,6 @@ from reports.readers.upgrade import shared_work
 from reports.records.cells import uncelled
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["read_csv"]
-
 
 def read_csv(source: str, text: str) -> Reading:
     """The rows of our CSV export, which has figures and no raw times."""

@@ -22,8 +22,6 @@ from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.records.record import FORMAT, Result
 from reports.records.rows import Run
 
-__all__ = ["MAGIC", "library", "read", "to_parquet"]
-
 MAGIC = b"PAR1"
 _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")

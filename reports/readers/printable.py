@@ -10,8 +10,6 @@ from busbar.printable import printable
 from reports.readers.columns import Coded, Rows
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["cleaned"]
-
 # A note may quote a word of the file, which may be as long as the file.
 _LONGEST_NOTE = 400
 _TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")

@@ -9,8 +9,6 @@ from typing import Any
 from reports.readers import names
 from reports.records.rows import Note, Reading, Row, Run
 
-__all__ = ["read", "recognises"]
-
 _KEYS = {"size", "inPlace", "time", "algBw", "busBw"}
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from reports.records.record import FORMAT
 from reports.records.rows import Run
 
-__all__ = ["Runs", "check_format"]
-
 
 def check_format(document: Mapping[str, Any]) -> None:
     """Raise ValueError for a format that this version does not read."""

@@ -11,8 +11,6 @@ from typing import BinaryIO, NamedTuple
 
 from busbar.errors import ReportError
 
-__all__ = ["LIMIT", "Line", "decoded", "lines", "read_bytes", "unlabelled"]
-
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
 LIMIT = 4 << 30
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from reports.records.cores import of_environment
 
-__all__ = ["OLD", "per_core", "shared_work"]
-
 #: The last format whose records say neither.
 OLD = 2
 _LIBRARY = "library"

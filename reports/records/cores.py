@@ -13,17 +13,6 @@ from busbar.cpulist import members
 from reports.records.record import WORKSHARING
 from reports.records.rows import Row, listed
 
-__all__ = [
-    "SHARED",
-    "Load",
-    "busiest",
-    "marked",
-    "of_environment",
-    "oversubscription",
-    "per_core_text",
-]
-
-
 #: What the asterisk of `marked` means.
 SHARED = "*: work of one rank may have been another's, so the time need not be the algorithm's"
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["energy", "memory_clock", "of_placement", "warnings"]
-
 # By how much clocks may differ, between GPUs or in time, before it is said: memory runs at one of a
 # few fixed clocks, SMs step up and down all the time.
 _STEADY = {"clock_memory_hz": ("memory", 0.01), "clock_sm_hz": ("SM", 0.05)}

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-__all__ = ["FORMAT", "WORKSHARING", "Result", "Sample", "plain"]
-
 #: What this version writes. Format 1 had no per-rank times, limit, schedule or GPUs, wrote every
 #: field and repeated the environment in every record. Format 2 did not say how many ranks there
 #: were for a core, nor whether a rank's work was its own; `reports.readers.upgrade` works that out.

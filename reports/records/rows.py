@@ -7,19 +7,6 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-__all__ = [
-    "COLUMNS",
-    "OF_RUN",
-    "Expected",
-    "Note",
-    "Reading",
-    "Row",
-    "Run",
-    "column",
-    "listed",
-    "record",
-]
-
 
 @dataclass(frozen=True)
 class Run:

@@ -6,17 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = [
-    "chance",
-    "interval_text",
-    "percent",
-    "rate",
-    "seconds",
-    "size_text",
-    "sparkline",
-    "trend",
-]
-
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*#@"
 _MANY = 200

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from reports.statistics.inference import holm, midranks, student_p
 
-__all__ = ["LEAST", "Alarm", "ChangePoint", "alarms", "cuts"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 

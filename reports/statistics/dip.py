@@ -12,8 +12,6 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["dip", "is_multimodal", "two_groups"]
-
 Floats = NDArray[np.float64]
 
 #: sqrt(n) times the dip of n uniform values, the hardest case of one mode, stays below this in at

@@ -15,21 +15,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "RankTest",
-    "Samples",
-    "between_runs",
-    "chi_squared_p",
-    "drawn_medians",
-    "holm",
-    "likeness",
-    "midranks",
-    "rank_test",
-    "ratio_interval",
-    "student_p",
-    "student_quantile",
-]
-
 Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
 _LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one

@@ -8,16 +8,6 @@ from __future__ import annotations
 
 from math import inf
 
-__all__ = [
-    "algbw",
-    "busbw",
-    "efficiency",
-    "joules_per_gb",
-    "of_limit",
-    "scaling_efficiency",
-    "speedup",
-]
-
 
 def _positive(**figures: float) -> None:
     for name, value in figures.items():

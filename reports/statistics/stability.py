@@ -21,8 +21,6 @@ from reports.statistics.dip import is_multimodal, two_groups
 from reports.statistics.inference import midranks
 from reports.statistics.order import relative_width
 
-__all__ = ["FEWEST", "Kind", "Unstable", "spread", "unstable"]
-
 Kind = Literal["few", "spread", "warm-up", "drift", "modes", "alike"]
 Floats = NDArray[np.float64]
 

@@ -13,8 +13,6 @@ from reports.records.cells import celled
 from reports.records.shown import chance, interval_text, seconds, size_text, trend
 from reports.tables.show import Shown, plain_table, setting
 
-__all__ = ["history_csv", "history_tables", "told"]
-
 _WIDE = 110
 _MOST_NAMED = 3
 

@@ -13,8 +13,6 @@ from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, rate, seconds, size_text
 from reports.tables.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
 
-__all__ = ["comparison_markdown", "markdown"]
-
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
 

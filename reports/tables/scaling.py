@@ -13,8 +13,6 @@ from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import efficiency, scaling_efficiency, speedup
 from reports.tables.show import Shown, plain_table, setting
 
-__all__ = ["Scaled", "scaling", "scaling_tables"]
-
 
 @dataclass(frozen=True)
 class Scaled:

@@ -15,20 +15,6 @@ from reports.statistics.quantities import joules_per_gb, of_limit
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "Shown",
-    "bounds_text",
-    "comparison_tables",
-    "counts_of",
-    "grouped",
-    "heading",
-    "import_table",
-    "plain_table",
-    "setting",
-    "share_of_limit",
-    "tables",
-]
-
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 _WIDE = 110
 _GAP = 2  # between columns

@@ -12,8 +12,6 @@ from reports.records.gpus import energy, memory_clock
 from reports.records.record import Result, Sample
 from reports.statistics.order import bandwidths, center
 
-__all__ = ["summary"]
-
 _TITLES = {"out": "out-of-place", "in": "in-place"}
 _EDGE = len("# ") + 12  # what stands left of the cells: the size
 

@@ -15,8 +15,6 @@ from reports.records.shown import rate, seconds, size_text
 from reports.statistics.inference import between_runs
 from reports.tables.show import setting
 
-__all__ = ["Winner", "winners", "winners_map"]
-
 _GAP = "  "
 _KEY = "~: the next may be as fast"
 

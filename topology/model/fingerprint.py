@@ -6,8 +6,6 @@ import hashlib
 
 from topology.model.topology import Kind, Topology
 
-__all__ = ["fingerprint"]
-
 # What a machine is made of. Names, serial numbers, clocks, temperatures, free memory and what the
 # links have trained to just now are left out: they differ between equal nodes, or from hour to hour.
 _MACHINE = ("arch", "vendor", "model", "family", "cpu_model", "iommu")

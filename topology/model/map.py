@@ -20,8 +20,6 @@ from topology.model.device import Device, Kind, Link, LinkKind, PairFact, said_o
 from topology.model.facts import COUNT, SYMMETRIC, Fact, Gap, Value
 from topology.model.relation import Level, Relation
 
-__all__ = ["DERIVED", "Map"]
-
 DERIVED = "derived"
 
 

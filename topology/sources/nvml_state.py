@@ -12,8 +12,6 @@ from topology.model.busid import canonical
 from topology.sources.nvml import slowed_by
 from topology.sources.nvml_ask import NAME, opened
 
-__all__ = ["Gauge", "State", "gauge"]
-
 
 @dataclass(frozen=True)
 class State:

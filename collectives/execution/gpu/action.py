@@ -18,8 +18,6 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.transport import Counted
 from collectives.schedule.moves import Buffer
 
-__all__ = ["TURNS", "DeviceBuffers", "StreamAction", "rotated", "turns"]
-
 Call = Callable[[], Any]
 DeviceBuffers = Mapping[Buffer, DeviceArray]
 TURNS = 16

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["DeviceArray"]
-
 
 class DeviceArray:
     """``size`` elements of ``dtype`` from ``address`` on; slices and views share the memory.

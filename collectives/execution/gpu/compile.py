@@ -15,8 +15,6 @@ from typing import Any
 
 from busbar.errors import Unavailable
 
-__all__ = ["Compiler", "compiler", "cuda_source"]
-
 Capability = tuple[int, int]
 _INCLUDE = re.compile(r'^#include "([a-z_]+\.cuh)"$', re.MULTILINE)
 

@@ -15,8 +15,6 @@ from collectives.execution.gpu.lane import Lane
 from collectives.execution.roofline import Roofline
 from collectives.execution.transport import Array
 
-__all__ = ["roofline"]
-
 Call = Callable[[], Any]
 
 

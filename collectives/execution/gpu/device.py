@@ -22,8 +22,6 @@ from collectives.execution.gpu.driver import driver
 from collectives.execution.gpu.handles import CudaEvent, CudaGraph, Kernel, Stream
 from collectives.execution.gpu.heap import heap
 
-__all__ = ["GpuDevice"]
-
 # cudaDeviceAttr numbers, the same in every CUDA version.
 _MULTIPROCESSORS, _L2_BYTES, _MAJOR, _MINOR, _SHARED_IN_ALL, _RESERVED = 16, 38, 75, 76, 81, 111
 # CUfunction_attribute numbers.

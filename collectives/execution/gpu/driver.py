@@ -6,8 +6,6 @@ import ctypes
 import sys
 from typing import Any
 
-__all__ = ["Driver", "driver"]
-
 _LIBRARY = "libcuda.so.1"
 _UUID_BYTES = 16
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-__all__ = ["CudaEvent", "CudaGraph", "Kernel", "Stream"]
-
 
 class CudaEvent(Protocol):
     """A ``cupy.cuda.Event``."""

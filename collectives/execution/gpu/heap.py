@@ -12,8 +12,6 @@ from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
-__all__ = ["Heap", "heap"]
-
 
 class _Held:
     """Stands for an allocation: when nothing refers to it any more, it is let go of."""

@@ -21,8 +21,6 @@ from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.gpu.handles import Kernel
 from collectives.schedule.ops import Op
 
-__all__ = ["FEWEST_FLOAT8", "SOURCES", "TYPES", "Kernels", "options", "source"]
-
 Call = Callable[[], Any]
 SOURCES = 8  # what one pass adds at most
 FEWEST_FLOAT8 = (8, 9)  # the first compute capability that converts 8-bit floats

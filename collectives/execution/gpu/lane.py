@@ -21,8 +21,6 @@ from collectives.execution.gpu.kernels import Kernels
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.world import World
 
-__all__ = ["Lane"]
-
 Call = Callable[[], Any]
 # How long ranks that gave up wait for the others to say that they did, too.
 GRACE_S = 2.0

@@ -6,8 +6,6 @@ from typing import Any
 
 from busbar.errors import Unavailable
 
-__all__ = ["count_gpus", "load_cupy", "load_nccl", "version_text"]
-
 _EXTRAS = "pip install 'busbar[cuda13]' (or [cuda12] for an older driver)"
 
 

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from busbar.errors import Unsupported
 from collectives.execution.gpu.load import version_text
 
-__all__ = ["index", "only_right", "oversubscribed", "several", "sharing"]
-
 SEVERAL_SINCE = 23000  # NCCL_MULTI_RANK_GPU_ENABLE
 _FINE = 2  # ranks on one GPU that NCCL's default channels still leave room for
 _CTAS = 64  # of NCCL on one GPU in all: half of a large GPU's multiprocessors

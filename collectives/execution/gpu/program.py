@@ -17,8 +17,6 @@ from collectives.execution.program import Local, Program, ProgramStep, Receive, 
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["Port", "bind", "staging_bytes"]
-
 Call = Callable[[], Any]
 _ALIGN = 256
 

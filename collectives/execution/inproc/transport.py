@@ -16,8 +16,6 @@ from collectives.execution.program import Local, Program, ProgramStep, Span
 from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
 from collectives.schedule.ops import Op
 
-__all__ = ["InprocTransport"]
-
 
 class InprocTransport(Transport):
     """See `Transport` for the methods."""

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from busbar.errors import BusbarError, RankFailure, Unavailable
 from collectives.execution.world import How, Json, State
 
-__all__ = ["InprocWorld", "Mailbox", "run"]
-
 T = TypeVar("T")
 _ABORT = object()
 

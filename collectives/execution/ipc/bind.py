@@ -27,8 +27,6 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["PeerBinding"]
-
 # The key of a buffer without elements.
 EMPTY = -2
 

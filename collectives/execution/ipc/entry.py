@@ -2,6 +2,4 @@
 
 from collectives.execution.registry import Entry
 
-__all__ = ["ENTRY"]
-
 ENTRY = Entry("ipc", worlds=("mpi", "inproc"), on_gpu=True)

@@ -13,8 +13,6 @@ from collectives.execution.gpu.handles import Kernel
 from collectives.execution.shm.fast import op_number, type_number
 from collectives.schedule.ops import Op
 
-__all__ = ["BLOCKS", "THREADS", "PassKernels", "compile_kernels", "options", "source"]
-
 #: Threads of a block, and blocks that a multiprocessor must hold at once, for which the compiler
 #: limits its registers.
 THREADS, BLOCKS = 512, 2

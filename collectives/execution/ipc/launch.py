@@ -19,8 +19,6 @@ from collectives.execution.ipc.kernels import PassKernels
 from collectives.execution.ipc.table import STATUS, WORD
 from collectives.execution.world import World
 
-__all__ = ["Call", "PeerWatch", "WatchedLane", "program"]
-
 # Seconds between two looks at the other ranks' processes.
 PATIENCE = 0.02
 _REASON, _PEER, _STOP = (STATUS.index(name) for name in ("Reason", "Peer", "Stop"))

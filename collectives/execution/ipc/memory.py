@@ -15,8 +15,6 @@ from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
 
-__all__ = ["PeerMemory"]
-
 # An IPC handle stands for a whole allocation; the driver shares a page of this size among smaller
 # ones, so whoever opened the handle of one would map its neighbours with it.
 PAGE = 2 << 20

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 
-__all__ = ["HEADER", "STATUS", "Addresses", "StagingArea", "control_bytes", "table", "teams"]
-
 Wait = tuple[int, int]
 
 # The names of plan.cuh's enumerations, in order.

@@ -41,8 +41,6 @@ from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, op
 
-__all__ = ["IpcTransport"]
-
 Call = Callable[[], object]
 # Ranks of one host: what a block's threads can wait for at once, and more than any host has GPUs.
 MOST_RANKS = 64

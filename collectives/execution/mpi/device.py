@@ -27,8 +27,6 @@ from collectives.execution.world import Json
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["MpiDeviceTransport", "takes_device_memory"]
-
 Call = Callable[[], Any]
 _TAGS = 32768  # MPI promises tags below this
 

@@ -19,8 +19,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import scale
 
-__all__ = ["library_calls"]
-
 Call = Callable[[], Any]
 
 

@@ -20,8 +20,6 @@ from collectives.execution.program import Local, Program, ProgramStep, Receive, 
 from collectives.execution.transport import Action, Array, Buffers, Counted, LibraryCall, Transport
 from collectives.schedule.ops import Op
 
-__all__ = ["MpiTransport"]
-
 Call = Callable[[], Any]
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024

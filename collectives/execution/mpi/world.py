@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from busbar.mpi import library_version, load_mpi
 from collectives.execution.world import How, Json, State
 
-__all__ = ["MpiWorld"]
-
 T = TypeVar("T")
 _READ_S = 0.3  # what a launcher is given to read a rank's last words
 

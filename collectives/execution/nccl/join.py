@@ -9,8 +9,6 @@ from typing import Any
 from busbar.errors import Unavailable
 from collectives.execution.world import World
 
-__all__ = ["grouped", "join"]
-
 
 @contextmanager
 def grouped(nccl: Any) -> Iterator[None]:

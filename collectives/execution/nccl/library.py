@@ -23,8 +23,6 @@ from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
 
-__all__ = ["FLOAT8_SINCE", "OPS", "TYPES", "library_calls"]
-
 Call = Callable[[], Any]
 # ncclDataType_t by NumPy's names, ncclRedOp_t by ours (nccl.h).
 TYPES = {

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["buffer_bytes"]
-
 _SIMPLE = 4 << 20  # NCCL_BUFFSIZE
 _LL = 512 << 10  # 8 lines x 512 threads x 8 steps x 16 bytes
 _LL128 = 4_915_200  # 120 elements x 640 threads x 8 steps x 8 bytes

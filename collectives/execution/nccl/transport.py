@@ -32,8 +32,6 @@ from collectives.execution.transport import Array, LibraryCall, Transport
 from collectives.execution.world import Json, World
 from collectives.schedule.ops import Op
 
-__all__ = ["NcclTransport"]
-
 Call = Callable[[], Any]
 BYTES, FLOAT, SUM = 1, 7, 0  # ncclUint8, ncclFloat, ncclSum
 _MEET_BYTES = 4

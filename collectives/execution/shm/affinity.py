@@ -10,8 +10,6 @@ from busbar.errors import Unsupported
 from busbar.host import cores as cores_here
 from busbar.host import numa_nodes
 
-__all__ = ["BINDINGS", "bind", "cores_of", "place_cores", "turn_group"]
-
 BINDINGS = ("none", "core", "numa")
 
 

@@ -24,8 +24,6 @@ from collectives.schedule.ops import Op
 if TYPE_CHECKING:
     from native._core import Watch
 
-__all__ = ["Bound", "BoundProgram", "Built", "HostTransport"]
-
 T = TypeVar("T")
 EMPTY = -2
 """The segment number of a buffer without elements."""
@@ -34,9 +32,16 @@ EMPTY = -2
 class FiredPlan(Protocol):
     """What carries a plan out: the extension's, or `Reference`."""
 
-    def fire(self) -> None: ...
-    def each(self, n: int) -> list[float]: ...
-    def loop(self, n: int) -> float: ...
+    def fire(self) -> None:
+        """Once, untimed."""
+
+    def each(self, n: int) -> list[float]:
+        """So many times, seconds each."""
+        ...
+
+    def loop(self, n: int) -> float:
+        """So many times back to back, seconds in all."""
+        ...
 
 
 class HostTransport(Protocol):

@@ -21,8 +21,6 @@ from itertools import pairwise
 
 from collectives.execution.shm.tasks import Place, Task
 
-__all__ = ["ENTRY", "STAGE", "DependenceGraph", "Work", "dependence_graph", "mark_cold"]
-
 STAGE = -1
 """The segment number of a rank's private staging; a place's start is its slot then."""
 ENTRY = -1

@@ -22,20 +22,6 @@ from collectives.schedule.ops import Op
 if TYPE_CHECKING:
     from native._core import Plan, Watch
 
-__all__ = [
-    "Binding",
-    "Shape",
-    "crossing_window_bytes",
-    "direct",
-    "eager",
-    "mail_bytes",
-    "op_number",
-    "type_number",
-    "window",
-    "window_bytes",
-    "worksharing",
-]
-
 TYPES = (
     "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32",
     "float64",

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from collectives.execution.transport import Array
 
-__all__ = ["LINE", "ByteCounts", "plan_bytes", "traffic", "words"]
-
 LINE = 128
 """Bytes between two words: prefetchers fetch cache lines in pairs."""
 _GATES = 3

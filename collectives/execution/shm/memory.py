@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unavailable
 
-__all__ = ["Memory", "Segment", "gone", "outside"]
-
 Bytes = NDArray[np.uint8]
 Mapper = Callable[[int, int, bool], object]
 HUGE_PAGE = 2 << 20

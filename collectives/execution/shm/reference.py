@@ -22,8 +22,6 @@ from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
 
-__all__ = ["Lives", "Reference"]
-
 Words = NDArray[np.uint64]
 _PATIENCE = 0.02
 

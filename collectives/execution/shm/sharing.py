@@ -7,8 +7,6 @@ from collectives.execution.shm.memory import Mapper, Memory
 from collectives.execution.shm.windows import Windows
 from collectives.execution.world import Json, World
 
-__all__ = ["MEMORIES", "sharing"]
-
 MEMORIES = ("auto", "memfd", "windows")
 
 

@@ -18,8 +18,6 @@ from collectives.execution.shm.tasks import Place
 from collectives.execution.transport import Array
 from collectives.execution.world import World
 
-__all__ = ["Maker", "Past", "with_best_stores"]
-
 T = TypeVar("T")
 # What a firing moves for every core: with less, non-temporal stores are not tried; more than
 # this is not carried out to try them.

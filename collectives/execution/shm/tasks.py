@@ -15,19 +15,6 @@ from collectives.execution.program import Local, Program, Span
 from collectives.execution.world import Json
 from collectives.schedule.moves import Buffer
 
-__all__ = [
-    "Place",
-    "PlacedCopy",
-    "PlacedReceive",
-    "PlacedSend",
-    "PlacedStep",
-    "SegmentSpan",
-    "Task",
-    "decoded",
-    "ordered",
-    "placed",
-]
-
 
 class SegmentSpan(NamedTuple):
     """Elements of one of a rank's segments: which segment, the first element, and how many."""

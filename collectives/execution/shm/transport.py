@@ -33,8 +33,6 @@ from collectives.schedule.ops import Op
 if TYPE_CHECKING:
     from native._core import Watch
 
-__all__ = ["ShmTransport", "why_not"]
-
 T = TypeVar("T")
 _DIED, _LATE = 1, 3
 # Buffers that begin at the same place of their huge pages share the sets of every cache and the banks

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from busbar.errors import Unavailable
 from collectives.execution.shm.memory import Segment, gone, outside
 
-__all__ = ["Windows"]
-
 
 class Windows:
     """See `collectives.execution.shm.memory.Memory` for the methods; ``world`` must be MPI's.

@@ -25,8 +25,6 @@ from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import scale
 
-__all__ = ["WorkSharing", "ends", "shared_out", "traffic"]
-
 # Ranks that a word of a work-sharing plan can tell apart (`kRankBits` in native/src/plans.cpp).
 MOST_RANKS = 4096
 # Pieces begin at multiples of this, so that no two processes write one pair of cache lines.

@@ -12,8 +12,6 @@ from collectives.execution.shm.fast import EAGER_BYTES, crossing_window_bytes
 from collectives.model.costs import Curve, Shared
 from topology.measured.sweep import BURST, TRIPS, Swept
 
-__all__ = ["shared"]
-
 #: Messages that a rank sends in a firing of each kind.
 _SENDS = {"trip": TRIPS, "burst": BURST * TRIPS, "still": 1, "sum": 1}
 _FEWEST = 2

@@ -13,8 +13,6 @@ from collectives.schedule.place import place
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Drafts", "NodePrograms"]
-
 # From so many elements a chunk on it does not matter that chunks differ by one.
 _EVEN = 16
 

@@ -13,8 +13,6 @@ from collectives.execution.shm.tasks import PlacedCopy, PlacedReceive, PlacedSte
 from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between, Rates
 
-__all__ = ["letters"]
-
 
 def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Between) -> float:
     """Seconds of a firing, of programs whose elements count ``scale`` bytes each."""

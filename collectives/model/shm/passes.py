@@ -14,8 +14,6 @@ from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between
 from collectives.model.shm.states import Touch, Touched, in_order, touched
 
-__all__ = ["Passes"]
-
 # Windows that are followed one by one, beyond the depth; then each takes as long as those before.
 _FOLLOWED = 8
 

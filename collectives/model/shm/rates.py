@@ -21,8 +21,6 @@ from functools import cached_property
 from collectives.model.costs import Curve, LinkCosts, Shared
 from topology.measured.sweep import BURST
 
-__all__ = ["Between", "Rates", "rates"]
-
 _WORD = 8
 
 

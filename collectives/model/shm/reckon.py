@@ -16,8 +16,6 @@ from collectives.model.shm.rates import Between, Rates
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 
-__all__ = ["Host"]
-
 Key = tuple[int, int, bool]
 
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.tasks import Place
 
-__all__ = ["Touch", "Touched", "in_order", "touched"]
-
 
 class Touch(NamedTuple):
     """A place that a pass reads or writes: whose core had it last if that matters, else -1.

@@ -22,8 +22,6 @@ from collectives.simulate.machines.routes import (
     together,
 )
 
-__all__ = ["Circle", "Circles"]
-
 Hashes = NDArray[np.uint64]
 Amounts = NDArray[np.float64]
 

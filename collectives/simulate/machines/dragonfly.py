@@ -16,8 +16,6 @@ from collectives.simulate.machines.machine import (
     joined,
 )
 
-__all__ = ["dragonfly"]
-
 
 def dragonfly(
     p: int = 4,

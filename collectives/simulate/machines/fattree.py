@@ -19,8 +19,6 @@ from collectives.simulate.machines.machine import (
     joined,
 )
 
-__all__ = ["fattree"]
-
 
 def fattree(
     down: Sequence[int], taper: int = 1, gbs: float = 25.0, latency_us: float = 0.5

@@ -22,8 +22,6 @@ from collectives.simulate.machines.machine import (
     cables,
 )
 
-__all__ = ["dgx1", "full", "ring", "torus"]
-
 _MOST_FULL = 2048
 
 

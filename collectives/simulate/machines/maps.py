@@ -16,8 +16,6 @@ from collectives.simulate.machines.weights import Weights
 from topology.measured.sweep import swept
 from topology.model.topology import Device, Kind, Topology
 
-__all__ = ["from_file", "from_map"]
-
 LATENCY_US = 0.5
 
 

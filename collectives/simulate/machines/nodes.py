@@ -16,8 +16,6 @@ from collectives.simulate.machines.machine import (
     joined,
 )
 
-__all__ = ["nvswitch", "rail"]
-
 
 def _checked(kind: str, gpus: int, nodes: int) -> int:
     if min(gpus, nodes) < 1 or gpus * nodes > MOST_PLACES:

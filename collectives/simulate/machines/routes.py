@@ -12,8 +12,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NO_LINK", "Ids", "Numbers", "RankRoutes", "RoutingTable", "blocks", "together"]
-
 Numbers = NDArray[np.int64]
 Ids = NDArray[np.int32]
 Hashes = NDArray[np.uint64]

@@ -18,8 +18,6 @@ from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.maps import from_file
 from collectives.simulate.machines.nodes import nvswitch, rail
 
-__all__ = ["GENERATORS", "Generator", "machine"]
-
 
 class Generator(NamedTuple):
     """What makes a machine, and what chooses for n ranks, beside the given parameters, the others."""

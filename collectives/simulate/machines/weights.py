@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["NONE", "Weights"]
-
 
 class Weights(NamedTuple):
     """Shares of 1.
