@@ -50,7 +50,7 @@ class IpcTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
     ``graph``: fire captured graphs. ``deadline``: seconds that a rank waits for another before it
-    gives up. PeerMemory is allocated while no rank fires.
+    gives up. Memory is allocated while no rank fires.
     Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
     not stand behind the one that waits for it. Raises Unsupported when the ranks are on
     several nodes, Unavailable when a rank cannot map another's memory.
@@ -58,7 +58,6 @@ class IpcTransport(Transport):
 
     name = "ipc"
     shares_memory = True
-    executor: str
     remarks: list[str]
 
     def __init__(
