@@ -84,8 +84,10 @@ class IpcMachine(Machine):
         return address
 
     def free(self, address: int) -> None:
+        # Taken first: another rank's thread may get the same address as soon as it is free.
+        fd = self.fds.pop(address, -1)
         super().free(address)
-        os.close(self.fds.pop(address))
+        os.close(fd)
 
     def open(self, handle: bytes) -> int:
         pid, fd, size = struct.unpack("qqq40x", handle)
