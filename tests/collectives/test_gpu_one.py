@@ -93,7 +93,7 @@ def test_the_figures_have_their_rows(module) -> None:
     speed.small(page, _cupy(), 64, (2,), 2)
     assert len(page.kept) == 4 + 3
     speed.overhead(page, _cupy(), (1, 2))
-    assert len(page.kept) == 7 + 6 and page.kept[-1]["graph (us)"] > 0
+    assert len(page.kept) == 7 + 2 and page.kept[-1]["graph (us)"] > 0
     assert {row["ranks"] for row in page.kept[7:]} == {1, 2}
 
 
