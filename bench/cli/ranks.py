@@ -19,8 +19,6 @@ from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from reports.readers.own import results
 
-__all__ = ["start"]
-
 
 def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Options) -> int:
     """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
