@@ -19,7 +19,6 @@ from reports.readers.own import results
 from reports.records.record import Result
 from reports.tables.summary import summary
 
-
 # How long whoever ends a run waits for a row that is being written or printed: behind a pager that
 # nobody pages on it never is.
 _PATIENCE_S = 2.0
