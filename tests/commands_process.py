@@ -73,7 +73,7 @@ def _command(case: dict[str, Any]) -> int:
     loading, _, function = case["interrupt"].partition(":")
     if not function:
         return main(case["argv"])
-    sys.modules.pop(loading)
+    sys.modules.pop(loading, None)
     sys.meta_path.insert(0, _Interrupting(loading))
     try:
         leave("name", case["interrupt"], *case["argv"])
