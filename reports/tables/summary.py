@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 
 from reports.records.gpus import energy, memory_clock
 from reports.records.record import Result, Sample
@@ -107,10 +108,10 @@ def _clock(result: Result, placement: str, _: str) -> str | None:
 
 
 def _short(value: float) -> str:
-    """Three significant digits in at most seven characters."""
-    if value < 0.01:
+    """Three significant digits in at most seven characters; below 0.001, two."""
+    if value < 0.001:
         return f"{value:.1e}" if value > 0 else "0.00"
-    return f"{value:.3f}" if value < 0.1 else f"{value:.{max(0, 2 - len(str(int(value))) + 1)}f}"
+    return f"{value:.{max(0, 2 - floor(log10(value)))}f}"
 
 
 def _drawn(grid: _Grid, width: int) -> list[str]:

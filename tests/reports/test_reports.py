@@ -13,7 +13,7 @@ from reports.exports.formats import to_csv, to_jsonl
 from reports.exports.nccl_table import number, row
 from reports.records.record import Result, Sample
 from reports.statistics.order import bandwidths, center, relative_width
-from reports.tables.summary import summary
+from reports.tables.summary import _short, summary
 from tests.reports.runs import allreduce
 
 TIMES = st.lists(st.floats(1e-7, 1e3), min_size=1, max_size=200)
@@ -65,6 +65,13 @@ def test_rates_below_one_keep_significant_digits(value: float) -> None:
     """Rule: a slow link's rate is told to three digits as far as a column has room, not as 0.02."""
     assert float(number(value, 6)) == pytest.approx(value, rel=0.005, abs=5.1e-5)
     assert number(0.0247, 6) == "0.0247"
+
+
+@given(st.floats(1e-3, 9e3))
+def test_closing_tables_keep_three_digits(value: float) -> None:
+    """Rule: a rate is told to three digits in seven characters, also over slow links."""
+    assert len(_short(value)) <= 7
+    assert float(_short(value)) == pytest.approx(value, rel=0.0051)
 
 
 def test_a_row_is_byte_for_byte_nccl_tests() -> None:
