@@ -7,6 +7,7 @@ __all__ = [
     "CLOSED",
     "FOUND",
     "GOOD",
+    "HUNG_UP",
     "INTERRUPTED",
     "MEANING",
     "MISSING",
@@ -20,6 +21,7 @@ BAD = 2
 MISSING = 3
 RANK_LOST = 4
 # As a shell reports a process that a signal ended: 128 and the signal's number.
+HUNG_UP = 128 + 1
 INTERRUPTED = 128 + 2
 CLOSED = 128 + 13
 TERMINATED = 128 + 15
@@ -33,5 +35,6 @@ MEANING = {
     RANK_LOST: "a rank failed or never arrived",
     INTERRUPTED: "Ctrl-C",
     CLOSED: "the reader of standard output has left (`| head`)",
+    HUNG_UP: "SIGHUP",
     TERMINATED: "SIGTERM",
 }

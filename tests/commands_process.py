@@ -22,7 +22,13 @@ from busbar.door import leave
 
 _PATIENCE_S = 60
 #: What commands load, loaded once.
-_LOADED = ("rich.table", "bench.cli.main", "bench.cli.start", "bench.run.session")
+_LOADED = (
+    "rich.table",
+    "bench.cli.main",
+    "bench.cli.start",
+    "bench.launch.rank",
+    "bench.run.session",
+)
 
 
 class _Interrupting(MetaPathFinder):

@@ -37,6 +37,7 @@ ASKED = {
     "given",  # argparse's
     "options",
     "mmap",  # modules
+    "os",
     "ml_dtypes",
     "module",
     "self.mpi",
