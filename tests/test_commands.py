@@ -49,8 +49,9 @@ COMMANDS: dict[str, str] = {
     "reports md RUN": "reports",
     "reports import RUN --format csv": "reports",
 }
-#: Their times are as long as they are.
-TIMED = (SWEEP, TUNE)
+DRY = "allreduce --ranks 4 --dry-run -A all"
+#: Times, and the memory that is free, are as long as they are.
+TIMED = (SWEEP, TUNE, DRY)
 #: A benchmark without an end, which must have one when nobody reads it.
 ENDLESS = f"{SWEEP} -N 0"
 #: Commands that wait at a pipe: interrupted there.
