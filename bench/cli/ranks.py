@@ -17,6 +17,7 @@ from bench.run.screen import Screen
 from busbar.errors import Unavailable
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
+from busbar.status import RANK_LOST
 from reports.readers.own import results
 
 
@@ -39,8 +40,9 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)
     status = run.wait()
-    if run.unreported and run.why:
-        _report(run.unreported, run.why, options.statistic)
+    why = run.why or ("rank 0 did not arrive" if status == RANK_LOST else "")
+    if run.unreported and why:
+        _report(run.unreported, why, options.statistic)
     if run.why:
         print(f"busbar: {run.why}", file=sys.stderr, flush=True)
     return status

@@ -33,7 +33,6 @@ SCARCE: dict[str, tuple[str, set[int], str]] = {
     ),
     "/dev/full": (INPROC + " >/dev/full", {2}, "standard output cannot be written"),
     "/dev/full, ranks": (RANKS + " >/dev/full", {2}, "standard output cannot be written"),
-    "/dev/full for rows": (INPROC + " --out /dev/full.jsonl", {2}, "cannot be written"),
     "no stdout": (INPROC + " >&-", {0}, ""),
     "no stderr": (INPROC + " 2>&-", {0}, ""),
     "no streams": (RANKS + " <&- >&- 2>&-", {0}, ""),
