@@ -32,6 +32,8 @@ MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_"
 TERMINALS = ("FORCE_COLOR", "CLICOLOR_FORCE", "NO_COLOR", "COLUMNS", "LINES")
 
 
+# Where it is set, every process that a test starts compiles everything that it imports.
+WRITES = "PYTHONDONTWRITEBYTECODE"
 # Under pytest-xdist tests with these fixtures stay in one process a group: launchers do not fight
 # for cores, a browser is started once, a GPU has one owner.
 GROUPS = {"cupy": "gpu", "mpi": "launcher", "mpich": "launcher", "driver": "browser"}
@@ -39,7 +41,8 @@ GROUPS = {"cupy": "gpu", "mpi": "launcher", "mpich": "launcher", "driver": "brow
 
 def pytest_configure() -> None:
     """Tests see a machine without a launcher and without a terminal, wherever they run."""
-    for name in [n for n in os.environ if n.startswith(MARKS) or n in TERMINALS]:
+    sys.dont_write_bytecode = False
+    for name in [n for n in os.environ if n.startswith(MARKS) or n in (*TERMINALS, WRITES)]:
         del os.environ[name]
     run_folder()  # made here, before pytest-xdist starts the processes that share it
 

