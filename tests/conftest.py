@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import settings
 
 from bench.cli.main import main
@@ -153,6 +154,11 @@ def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tupl
     status = collectives_main(arguments)
     captured = capsys.readouterr()
     return status, captured.out, captured.err
+
+
+def thorough(*values: object) -> list[ParameterSet]:
+    """Parameters of a test that `make test` leaves out, one value each."""
+    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
 
 
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:

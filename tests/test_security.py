@@ -172,7 +172,7 @@ def test_entities_are_refused_before_they_mean_anything(name: str) -> None:
 
 def test_an_msccl_file_has_so_many_steps_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: what a file makes us build is bounded, not only its bytes."""
-    from tests.bench.test_xml import CHAIN
+    from tests.collectives.msccl_files import CHAIN
 
     assert msccl.parse(CHAIN.encode())
     monkeypatch.setattr(msccl, "_MOST_STEPS", 3)

@@ -173,7 +173,16 @@ def test_counts_are_read_as_they_stand(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(LIMIT_S + 30)
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("mpi", "ranks"),
+    [
+        ("mpich", 4),
+        ("openmpi", 2),
+        pytest.param("mpich", 2, marks=pytest.mark.thorough),
+        pytest.param("openmpi", 4, marks=pytest.mark.thorough),
+    ],
+    indirect=["mpi"],
+)
 def test_all_collectives_beside_the_library_on_mpi(mpi: Mpi, run: Run, ranks: int) -> None:
     """Rule: on real MPI every algorithm and MPI's own collective are right, on every row."""
     argv = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LIMIT_S, Mpi, Run, table_rows, under
+from tests.conftest import LIMIT_S, Mpi, Run, table_rows, thorough, under
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 GIB = 2**30
@@ -30,6 +30,7 @@ def _judge(out: str, where: str, left_out: int) -> None:
     assert all(where in line and " to give; it would fit with" in line for line in said), said
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_an_address_space_costs_rows_and_not_the_run(mpi: Mpi, run: Run) -> None:
     """Rule: under ulimit -v what does not fit is N/A with that reason; what comes after it runs.
 

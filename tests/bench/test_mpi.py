@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, under
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, thorough, under
 from tests.together import together
 
 pytestmark = pytest.mark.timeout(LIMIT_S + 30)
@@ -128,6 +128,7 @@ def test_a_rank_that_raises_ends_all_with_its_error(mpi: Mpi, run: Run) -> None:
     assert "busbar: rank 2: ValueError: boom" in done.stderr
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
     """Rule: -T ends a row whose last rank never arrives, and says that it is rank 2."""
     done = run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,26 +14,12 @@ import pytest
 import native
 from tests.bench.test_gpu import here as gpus
 from tests.bench.test_ipc import here as peers
-from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES
-from tests.conftest import LIMIT_S, Mpi, Run, in_process, under
+from tests.collectives.msccl_files import OWN, PUBLIC
+from tests.conftest import LIMIT_S, Mpi, Run, in_process
+from tests.together import Ended, together
 
 __all__ = ["gpus", "peers"]
 
-# There and back again along three ranks, in one chunk: every kind of step that sends.
-_STEP = 'srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"'
-CHAIN = f"""<algo name="chain" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="3"
-  coll="allreduce" inplace="0">
- <gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0">
-  <tb id="0" send="1" recv="2" chan="0"><step s="0" type="s" {_STEP}/><step s="1" type="rcs" {_STEP}/></tb>
- </gpu>
- <gpu id="1" i_chunks="1" o_chunks="1" s_chunks="0">
-  <tb id="0" send="2" recv="0" chan="0"><step s="0" type="rrs" {_STEP}/><step s="1" type="r" {_STEP}/></tb>
- </gpu>
- <gpu id="2" i_chunks="1" o_chunks="1" s_chunks="0">
-  <tb id="0" send="0" recv="1" chan="0"><step s="0" type="rrcs" {_STEP}/></tb>
- </gpu>
-</algo>
-"""
 _MOST_PROCESSES, _MOST_BYTES = 4, 80 << 10
 SENDING = ("s", "rcs", "rrs", "rrcs")
 
@@ -48,13 +34,15 @@ def _counted(file: Path) -> tuple[str, int, int, int]:
     return str(root.get("coll")), int(root.get("ngpus", 0)), chunks, sent
 
 
-@pytest.fixture(params=["inproc", "mpi", "shm", "nccl", "ipc"])
-def ran(
-    request: pytest.FixtureRequest, mpich: Mpi, run: Run, tmp_path: Path
-) -> Callable[[Path], None]:
-    """``ran(file)`` on each transport in turn, GPUs and their peers' memory as stand-ins.
+Check = Callable[[Sequence[Path]], None]
 
-    Holds the results, and the bytes that the transport counted, against the file.
+
+@pytest.fixture(params=["inproc", "mpi", "shm", "nccl", "ipc"])
+def ran(request: pytest.FixtureRequest, mpich: Mpi, run: Run, tmp_path: Path) -> Check:
+    """``ran(files)`` on each transport in turn, GPUs and their peers' memory as stand-ins.
+
+    Holds the results, and the bytes that the transport counted, against the files. Processes are
+    started once a rank count.
     """
     transport: str = request.param
     if transport == "nccl":
@@ -65,20 +53,18 @@ def ran(
         request.getfixturevalue("peers")(8)
     if transport == "shm" and native.load() is None:
         pytest.skip(native.why_not())
-    out = tmp_path / "run.jsonl"
 
-    def check(file: Path) -> None:
-        name, ranks, chunks, sent = _counted(file)
+    def wanted(file: Path) -> list[str]:
+        name, ranks, chunks, _ = _counted(file)
         size = 64 * chunks * (ranks if name != "allreduce" else 1)
-        wanted = ["-A", str(file), "--transport", transport, "-n", "1", "--out", str(out)]
-        wanted += ["-b", str(size), "-e", str(2 * size), "-f", "2", "-d", "int32,float"]
-        if transport in ("mpi", "shm"):
-            done = run(*under(mpich, ranks, "-m", f"bench.{name}", *wanted))
-            status, told, err = done.returncode, done.stdout, done.stderr
-        else:
-            status, told, err = in_process(name, *wanted, "--threads", str(ranks))
-        assert status == 0, told + err
-        rows = [json.loads(line) for line in out.read_text().splitlines()[1:]]
+        out = str(tmp_path / f"{file.stem}.jsonl")
+        words = [name, "-A", str(file), "--transport", transport, "-n", "1", "--out", out]
+        return [*words, "-b", str(size), "-e", str(2 * size), "-f", "2", "-d", "int32,float"]
+
+    def judge(file: Path) -> None:
+        *_, chunks, sent = _counted(file)
+        lines = (tmp_path / f"{file.stem}.jsonl").read_text().splitlines()
+        rows = [json.loads(line) for line in lines[1:]]
         assert len(rows) == 4
         for row in rows:
             halves: list[dict[str, Any]] = [row[key] for key in ("out", "in") if row.get(key)]
@@ -87,32 +73,36 @@ def ran(
                 assert half["wrong"] == 0
                 assert half["total"] == sent * row["size"] // chunks
 
+    def check(files: Sequence[Path]) -> None:
+        for ranks in {_counted(file)[1] for file in files}:
+            these = [file for file in files if _counted(file)[1] == ranks]
+            if transport in ("mpi", "shm"):
+                commands = [("-m", "bench", *wanted(file)) for file in these]
+                ended = together(run, mpich, ranks, *commands)
+            else:
+                threads = ("--threads", str(ranks))
+                ended = [Ended(*in_process(*wanted(file), *threads)) for file in these]
+            assert not any(done.returncode for done in ended), ended
+        for file in files:
+            judge(file)
+
     return check
 
 
+def _fits(file: Path, transport: str) -> bool:
+    """Eight processes on two cores would take minutes, as large files do on the stand-ins."""
+    most = 8 if transport in ("nccl", "ipc") else _MOST_PROCESSES
+    return _counted(file)[1] <= most and file.stat().st_size <= _MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    "public", [False, *([pytest.param(True, marks=pytest.mark.thorough)] if PUBLIC else [])]
+)
 @pytest.mark.timeout(LIMIT_S + 30)
-def test_a_file_of_our_own(ran: Callable[[Path], None], tmp_path: Path) -> None:
-    """Rule: every kind of step that sends gives right results and the bytes that the file tells."""
-    file = tmp_path / "chain.xml"
-    file.write_text(CHAIN)
-    ran(file)
+def test_files(ran: Check, request: pytest.FixtureRequest, public: bool) -> None:
+    """Rule: every kind of step that sends gives right results and the bytes that the file tells.
 
-
-@NEEDS_SAMPLES
-@EACH_SAMPLE
-@pytest.mark.timeout(LIMIT_S + 30)
-def test_public_files(
-    path: Path, ran: Callable[[Path], None], request: pytest.FixtureRequest
-) -> None:
-    """Rule: so do schedules that others have published, of four ranks everywhere, of eight on GPUs.
-
-    Eight processes on two cores would take minutes, as large files do on the stand-ins.
+    In files of our own and in those that others have published, as far as they are small.
     """
     transport = request.node.callspec.params["ran"]
-    if transport not in ("nccl", "ipc") and _counted(path)[1] > _MOST_PROCESSES:
-        pytest.skip(f"more than {_MOST_PROCESSES} ranks are tried on the stand-ins alone")
-    if path.stat().st_size > _MOST_BYTES:
-        pytest.skip(
-            "large: takes long on a stand-in; its proof and conversion are tested elsewhere"
-        )
-    ran(path)
+    ran([file for file in (PUBLIC if public else OWN.values()) if _fits(file, transport)])

@@ -114,7 +114,11 @@ def test_values_at_the_ends_of_floats_make_a_chain(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize(
     ("collective", "name"),
-    [("alltoall", "pairwise"), ("allreduce", "halving_doubling"), ("reduce_scatter", "pat")],
+    [
+        ("alltoall", "pairwise"),
+        pytest.param("allreduce", "halving_doubling", marks=pytest.mark.thorough),
+        pytest.param("reduce_scatter", "pat", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_thousand_ranks_are_proven_within_a_gibibyte(collective: str, name: str) -> None:
     """Proofs of 1,024 ranks, in and out of place, stay within an address space of 2 GiB in all."""

@@ -155,6 +155,7 @@ def _result(out: Path, name: str) -> dict[str, Any]:
 
 
 @needs_gcc
+@pytest.mark.thorough
 @pytest.mark.timeout(2 * DRY_S)
 def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
     """Rule: every section but the other commands' ends well on the stand-in, with rows as JSON."""

@@ -23,6 +23,7 @@ from collectives.schedule.ops import op
 from tests.collectives.cases import Case, Judged, allocator, every_collective, judge, memory
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.collectives.test_shm import every_operation, small_and_large
+from tests.conftest import thorough
 
 pytestmark = pytest.mark.skipif(
     shutil.which("g++") is None, reason="no g++ to build the executor for the host with"
@@ -93,7 +94,7 @@ def _run(
     return machine
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 5, 8])
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, *thorough(5, 8)])
 def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
     """Rule: any schedule runs as one launch a rank, several blocks each, replayed from a graph."""
     cases = list(small_and_large(nranks))

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from busbar.errors import Unsupported
 from collectives.formats.convert import _Converter, _proven, _Ways, convert
 from collectives.formats.export import export
-from collectives.formats.load import load
+from collectives.formats.load import build, load
 from collectives.formats.memory import COLLECTIVES, layout
 from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 from collectives.formats.parse import parse, read
 from collectives.formats.prove import prove
 from collectives.formats.write import write
-from collectives.schedule.catalogue import build, spec
+from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer, Move
 from collectives.schedule.schedule import Schedule
 from tests.collectives.cases import PAIRS, Case, aliases, built, filled, naive, right, roots
+from tests.collectives.msccl_files import EACH_FILE, OWN
 from tests.collectives.test_execution import _all
-from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, SAMPLES
 
 KNOWN = [(c, a) for c, a in PAIRS if c in COLLECTIVES.values()]
 WAYS = [_Ways(staged, copied) for staged in (False, True) for copied in (False, True)]
@@ -88,19 +88,17 @@ def test_any_placement_and_channels(
     assert {k: len(v) for k, v in back.items()} == {k: len(v) for k, v in pairs.items()}
 
 
-@NEEDS_SAMPLES
-@EACH_SAMPLE
+@EACH_FILE
 @pytest.mark.parametrize("ways", WAYS, ids=str)
-def test_real_schedules_by_every_way(path: Path, ways: _Ways) -> None:
+def test_schedules_of_files_by_every_way(path: Path, ways: _Ways) -> None:
     """Every way of conversion gives a schedule that our own proof accepts, in both placements."""
     algorithm = read(path)
     proof = prove(algorithm)
     _proven(_Converter(algorithm, proof, ways).run(), proof.layout)
 
 
-@NEEDS_SAMPLES
-@EACH_SAMPLE
-def test_real_schedules_run(path: Path) -> None:
+@EACH_FILE
+def test_schedules_of_files_run(path: Path) -> None:
     """An imported schedule gives what NumPy gives among threads, in every placement."""
     algorithm = read(path)
     what = layout(algorithm).spec
@@ -115,9 +113,7 @@ def test_real_schedules_run(path: Path) -> None:
 
 def test_for_something_else() -> None:
     """A file in the place of an algorithm must be for that collective and rank count."""
-    if not SAMPLES:
-        pytest.skip("BUSBAR_SAMPLES is unset: no real schedules")
-    path = next(p for p in SAMPLES if "ar_hier" in p.stem)
+    path = OWN["ar_hier_4"]
     with pytest.raises(Unsupported, match="it is for collective allreduce, not allgather"):
         build("allgather", str(path), 4)
     with pytest.raises(Unsupported, match="it is for ranks 4, not 8"):

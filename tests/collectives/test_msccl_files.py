@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -15,14 +16,14 @@ from busbar.errors import BusbarError, Unsupported
 from collectives.cli import main
 from collectives.formats.chakra import chakra
 from collectives.formats.goal import goal
-from collectives.formats.parse import MscclError, parse, read
+from collectives.formats.parse import MscclError, parse
 from collectives.formats.prove import prove
 from collectives.formats.traffic import turns
 from collectives.formats.write import write
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.cost import traffic
 from collectives.schedule.layout import Layout
-from tests.collectives.test_msccl_proof import SAMPLES, exported
+from tests.collectives.msccl_files import OWN, exported
 from tests.conftest import Run
 
 TEXT = write(exported("allreduce", "ring", 3)).decode()
@@ -325,9 +326,12 @@ def test_bench_runs_a_file(tmp_path: Path, run: Run) -> None:
 
 def test_reading_is_exact() -> None:
     """A file's own numbers survive, as its name and limits do."""
-    if not SAMPLES:
-        pytest.skip("BUSBAR_SAMPLES is unset: no real schedules")
-    algorithm = read(next(p for p in SAMPLES if "r48ll" in p.stem))
-    assert algorithm.name == "allreduce_ring_4channelsperring"
+    text = OWN["ar_allpairs_8"].read_text()
+    own = {"name": "allreduce_4perring", "minBytes": "266240", "maxBytes": "2078719"}
+    for name, value in own.items():
+        text = re.sub(rf'^(<algo.*?) {name}="[^"]*"', r"\1", text)
+        text = text.replace("<algo ", f'<algo {name}="{value}" ', 1)
+    algorithm = parse(text.encode())
+    assert algorithm.name == "allreduce_4perring"
     assert (algorithm.min_bytes, algorithm.max_bytes) == (266240, 2078719)
-    assert (algorithm.ngpus, algorithm.nchannels, algorithm.proto) == (8, 32, "LL")
+    assert (algorithm.ngpus, algorithm.nchannels, algorithm.proto) == (8, 1, "LL")

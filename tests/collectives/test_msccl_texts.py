@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from collectives.formats.parse import MscclError, parse
 from collectives.formats.prove import prove
 from collectives.formats.write import write
-from tests.collectives.test_msccl_proof import exported
+from tests.collectives.msccl_files import exported
 
 TEXT = write(exported("allreduce", "ring", 3)).decode()
 

@@ -23,7 +23,7 @@ from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.ops import op
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, under
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, thorough, under
 
 SCRIPT = str(REPO / "tests/collectives/observed_process.py")
 watched = pytest.mark.skipif(
@@ -40,6 +40,7 @@ EXECUTORS = [
 @watched
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_on_shared_memory_a_process_touches_its_partners_alone(
     mpi: Mpi, run: Run, executor: str
 ) -> None:

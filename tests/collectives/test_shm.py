@@ -29,6 +29,7 @@ from tests.collectives.cases import (
     memory,
     placements,
 )
+from tests.conftest import thorough
 
 needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 # The native one where ranks have cores of their own, and where they share one (``crowded``).
@@ -131,7 +132,7 @@ def every_operation(nranks: int, kind: str) -> Iterator[Case]:
                     yield Case(what, name, schedule, 0, in_place, elements, kind, operation)
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("nranks", [1, 2, 3, 4, *thorough(7, 8)])
 def test_every_algorithm_gives_what_numpy_gives(executor: str, nranks: int) -> None:
     """Rule: any schedule runs on shared memory, large (in place, windows) and small (mailboxes)."""
     _run(nranks, executor, list(small_and_large(nranks)))

@@ -14,9 +14,9 @@ from collectives.formats.write import write
 from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, chunk_bytes, simulate
+from tests.collectives.msccl_files import EACH_FILE, exported
 from tests.collectives.simulate_reference import reference
-from tests.collectives.test_msccl_proof import EACH_SAMPLE, NEEDS_SAMPLES, exported
-from tests.conftest import Mpi, Run, collectives_cli, under
+from tests.conftest import collectives_cli
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -159,10 +159,9 @@ def test_an_imported_schedule_is_simulated_like_our_own(
     assert status == 0 and "14" in out
 
 
-@NEEDS_SAMPLES
-@EACH_SAMPLE
-def test_real_schedules_are_simulated(path: Path) -> None:
-    """Each of the public schedules takes what both engines say, and the slow reading where it is small."""
+@EACH_FILE
+def test_schedules_of_files_are_simulated(path: Path) -> None:
+    """Each file's schedule takes what both engines say, and the slow reading where it is small."""
     algorithm = read(path)
     what, n = layout(algorithm).spec, algorithm.ngpus
     schedule = load(path, what.name, n)
@@ -173,17 +172,3 @@ def test_real_schedules_are_simulated(path: Path) -> None:
     if sum(map(len, schedule.all_moves)) < 400:
         chunk = chunk_bytes(what, n, schedule.nchunks, 10**7)
         assert fast.ranks == pytest.approx(reference(schedule, made, chunk), rel=1e-9)
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("transport", ["mpi", "shm"])
-def test_an_imported_schedule_runs_between_processes(
-    transport: str, mpich: Mpi, tmp_path: Path, run: Run
-) -> None:
-    """``-A FILE.xml`` is measured and checked over mpi and shm as it is among threads."""
-    file = tmp_path / "t.xml"
-    file.write_bytes(write(exported("allreduce", "recursive_doubling", 2)))
-    bench = ("-m", "bench.allreduce", "--transport", transport, "-A", str(file))
-    done = run(*under(mpich, 2, *bench, "-b", "4K", "-e", "4K", "-n", "2"))
-    assert done.returncode == 0, done.stderr
-    assert "Out of bounds values : 0 OK" in done.stdout

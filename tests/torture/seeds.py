@@ -17,7 +17,7 @@ from collectives.model import costs, fitfile
 from reports.exports.formats import nccl_json, to_csv, to_json, to_jsonl
 from reports.readers.parquet import to_parquet
 from tests.bench import tunings
-from tests.collectives.test_msccl_proof import exported
+from tests.collectives.msccl_files import exported
 from tests.reports import logs, runs
 from tests.topology import drawn, drawn_hwloc, texts
 
