@@ -1,4 +1,4 @@
-"""Where the public samples lie, and the compiled mock of NVML."""
+"""Texts of machines, and the compiled mock of NVML."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ from topology.model.topology import Topology
 from topology.sources import nvml, sysfs
 
 from . import mock_nvml
+from .samples import Samples, write
 
 Loaded = tuple[dict[str, Any], Topology]
 
 
-@pytest.fixture(scope="session")
-def samples() -> Path:
-    """The folder of real texts; tests say that they skipped where it is not given."""
-    root = os.environ.get("BUSBAR_SAMPLES")
-    if not root:
-        pytest.skip("BUSBAR_SAMPLES is unset: no real texts to read")
-    return Path(root) / "topology"
+PUBLIC = os.environ.get("BUSBAR_SAMPLES")
+
+
+@pytest.fixture(
+    scope="session",
+    params=["own", *([pytest.param("public", marks=pytest.mark.thorough)] if PUBLIC else [])],
+)
+def samples(request: pytest.FixtureRequest) -> Samples:
+    """A folder of texts by dialect: our own, and public ones where BUSBAR_SAMPLES names them."""
+    if request.param == "own":
+        return Samples(once("topology", write), False)
+    return Samples(Path(str(PUBLIC)) / "topology", True)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Every real text parses to what it shows."""
+"""Every text parses to what it shows: our own in each dialect, and public ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from topology.model.relation import LEVEL_WORDS
 from topology.model.topology import Level
 from topology.sources import own_json, recognise, smi_topo
 
-#: GPUs and NICs that the files without a table in INDEX.md describe.
+from . import samples as own
+from .samples import Samples
+
+#: GPUs and NICs that the public files without a table in INDEX.md describe.
 COUNTS = {
     "nccl-xml/aws-p4d-24xl-topo.xml": (8, 4),
     "nccl-xml/azure-ncv4-topo.xml": (4, 1),
@@ -46,15 +49,15 @@ def _text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "replace")
 
 
-def _index(samples: Path) -> dict[str, tuple[int, int]]:
-    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \|", _text(samples / "INDEX.md"), re.M)
+def _index(folder: Path) -> dict[str, tuple[int, int]]:
+    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \|", _text(folder / "INDEX.md"), re.M)
     return {f"{name}.txt": (int(gpus), int(nics)) for name, gpus, nics in rows}
 
 
-def test_every_topo_m_text_has_its_devices_and_its_matrix(samples: Path) -> None:
+def test_every_topo_m_text_has_its_devices_and_its_matrix(samples: Samples) -> None:
     """Rule: counts as in the index, and each cell of the map is the text's, both ways round."""
-    index = _index(samples)
-    files = sorted((samples / "topo-m").glob("*.txt"))
+    index = _index(samples.folder)
+    files = sorted((samples.folder / "topo-m").glob("*.txt"))
     assert {file.name for file in files} == set(index)
     for file in files:
         topology = smi_topo.parse(_text(file))
@@ -81,17 +84,17 @@ def _modern(word: str) -> str:
     return word if word == "X" or word.startswith("NV") else LEVEL_WORDS[word].name
 
 
-@pytest.mark.parametrize("name", sorted(COUNTS))
-def test_other_formats_have_their_devices(samples: Path, name: str) -> None:
+def test_other_formats_have_their_devices(samples: Samples) -> None:
     """Rule: the format is recognised, and the numbers of GPUs and NICs are right."""
-    topology = recognise.parse(_text(samples / name))
-    assert (len(topology.gpus), len(topology.nics)) == COUNTS[name]
+    for name, wanted in (COUNTS if samples.public else own.COUNTS).items():
+        topology = recognise.parse(_text(samples.folder / name))
+        assert (len(topology.gpus), len(topology.nics)) == wanted, name
 
 
-def test_every_sample_reads_or_says_why(samples: Path) -> None:
+def test_every_sample_reads_or_says_why(samples: Samples) -> None:
     """Rule: any real text gives a map that survives our JSON and check, or one ProbeError."""
     refused = []
-    for file in sorted(samples.glob("*/*.*")):
+    for file in sorted(samples.folder.glob("*/*.*")):
         try:
             topology = recognise.parse(_text(file))
         except ProbeError as error:
@@ -99,31 +102,46 @@ def test_every_sample_reads_or_says_why(samples: Path) -> None:
             continue
         assert own_json.parse(own_json.dump(topology)) == topology, file.name
         assert all(0 < finding.harm <= 1 and finding.remedy for finding in check(topology))
-    assert [name for name, _ in refused] == ["graph-dgx1v.xml"]
+    assert [name for name, _ in refused] == [
+        "graph-dgx1v.xml" if samples.public else "graph-pod.xml"
+    ]
     assert "graph dump" in refused[0][1]
 
 
-def test_nccl_maps_of_switched_machines_show_all_nvlinks(samples: Path) -> None:
+def test_nccl_maps_of_switched_machines_show_all_nvlinks(samples: Samples) -> None:
     """Rule: links to several NVSwitches add up to what nvidia-smi prints."""
-    h100 = recognise.parse(_text(samples / "nccl-xml/oci-H100-topology.xml"))
-    h800 = recognise.parse(_text(samples / "nccl-xml/yccl-topo_h800.xml"))
+    if not samples.public:
+        small = recognise.parse(_text(samples.folder / "nccl-xml/switched.xml"))
+        assert small.relation("GPU0", "GPU1").text == "NV18"
+        assert small.relation("GPU0", "NIC0").level is Level.PIX
+        return
+    h100 = recognise.parse(_text(samples.folder / "nccl-xml/oci-H100-topology.xml"))
+    h800 = recognise.parse(_text(samples.folder / "nccl-xml/yccl-topo_h800.xml"))
     assert {h100.relation("GPU0", f"GPU{n}").text for n in range(1, 8)} == {"NV18"}
     assert {h800.relation("GPU0", f"GPU{n}").text for n in range(1, 8)} == {"NV8"}
     assert h800.relation("GPU3", "NIC3").level is Level.PIX
 
 
-def test_two_descriptions_of_a_dgx_1v_agree(samples: Path) -> None:
+def test_two_descriptions_of_a_machine_agree(samples: Samples) -> None:
     """Rule: what NCCL and nvidia-smi say of machines wired alike is the same."""
-    text = smi_topo.parse(_text(samples / "topo-m/dgx1_v100_4mlx5_ucxpy.txt"))
-    nccl = recognise.parse(_text(samples / "nccl-xml/blinkplus-topology.xml"))
+    public = ("topo-m/dgx1_v100_4mlx5_ucxpy.txt", "nccl-xml/blinkplus-topology.xml")
+    ours = (f"topo-m/{own.RAW[0]}.txt", "nccl-xml/pod.xml")
+    names = public if samples.public else ours
+    text, nccl = (recognise.parse(_text(samples.folder / name)) for name in names)
     gpus = [f"GPU{n}" for n in range(8)]
     assert text.matrix(gpus) == nccl.matrix(gpus)
 
 
-def test_the_slow_transfers_of_the_field_report_are_read(samples: Path) -> None:
+def test_the_slow_transfers_of_the_field_report_are_read(samples: Samples) -> None:
     """Rule: measured pairs carry bytes per second and seconds, joined to the map by bus order."""
+    if not samples.public:
+        small = recognise.parse(_text(samples.folder / "bandwidth/p2p.txt"))
+        assert small.pair("GPU1", "GPU0", "bandwidth") == pytest.approx(21e9)
+        assert small.pair("GPU0", "GPU1", "p2p_access") is True
+        assert small.device("GPU1").busid == "0000:04:00.0"
+        return
     measured = recognise.parse(
-        _text(samples / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt")
+        _text(samples.folder / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt")
     )
     assert measured.pair("GPU0", "GPU1", "bandwidth") == pytest.approx(0.82e9)
     assert measured.pair("GPU0", "GPU3", "bandwidth") == pytest.approx(0.73e9)

@@ -70,8 +70,8 @@ def text_of(
     underlined: bool,
 ) -> str:
     """The text of nvidia-smi, then reshaped; ``rest`` are a GPU's further columns, ``names`` the legend's."""
-    header = "\t" + "\t".join([*labels, *COLUMNS])
-    lines = [f"\x1b[4m{header}\x1b[0m" if underlined else header]
+    header = "\t".join([*labels, *COLUMNS])
+    lines = ["\t" + (f"\x1b[4m{header}\x1b[0m" if underlined else header)]
     for n, (label, row) in enumerate(zip(labels, cells, strict=True)):
         # nvidia-smi sets the last column off by an empty one.
         more = [*rest[n][:2], "", rest[n][2]] if n < len(rest) else ["", "", "", ""]
