@@ -1,6 +1,7 @@
-"""Every real log in the samples, with the right rows and figures."""
+"""Logs in every dialect, our own and published ones, with the right rows and figures."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -8,11 +9,16 @@ import pytest
 from busbar.errors import ReportError
 from reports.readers.reading import read
 from reports.records.rows import Row
+from tests.conftest import thorough
+from tests.once import once
+from tests.reports import sample_logs as own
+from tests.reports.sample_logs import Figure
 
-FOLDER = Path(os.environ.get("BUSBAR_SAMPLES", "")) / "logs"
+_ROOT = os.environ.get("BUSBAR_SAMPLES")
+PUBLIC = Path(_ROOT) / "logs" if _ROOT else None
+OURS = once("logs", own.write)
 
 # file: rows, tables, collective, ranks; then (size, placement, us, algbw, busbw) to be found
-Figure = tuple[int, str, float, float, float]
 EXPECTED: dict[str, tuple[int, int, str, int | None, list[Figure]]] = {
     "PerfKitBenchmarker_nccl_output_L1.txt": (22, 1, "allreduce", 2, [
         (1048576, "out", 2410.0, 0.44, 0.44), (1073741824, "in", 1763386, 0.61, 0.61)]),
@@ -66,25 +72,35 @@ EMPTY = {
     "yccl_test2_with_debug_info.txt": "no row below",
 }
 
-needs = pytest.mark.skipif(not FOLDER.is_dir(), reason="BUSBAR_SAMPLES names no folder of samples")
+
+def _each(own_names: Iterable[str], public_names: Iterable[str]) -> pytest.MarkDecorator:
+    """The logs of our own, and the public ones where they are given."""
+    paths = [OURS / name for name in own_names]
+    public = [PUBLIC / name for name in public_names] if PUBLIC else []
+    return pytest.mark.parametrize("path", [*paths, *thorough(*public)], ids=lambda p: p.stem)
 
 
-@needs
-def test_every_sample_is_named_here() -> None:
+def _table(path: Path) -> tuple[int, int, str, int | None, list[Figure]]:
+    return (own.EXPECTED if path.parent == OURS else EXPECTED)[path.name]
+
+
+@pytest.mark.parametrize("public", [False, *thorough(*([True] if PUBLIC else []))])
+def test_every_sample_is_named_here(public: bool) -> None:
     """Rule: a log added to the samples is not passed over."""
-    assert {f.name for f in FOLDER.glob("*.txt")} == {*EXPECTED, *EMPTY}
+    folder, tables = (PUBLIC, (EXPECTED, EMPTY)) if public else (OURS, (own.EXPECTED, own.EMPTY))
+    assert folder is not None
+    assert {f.name for f in folder.glob("*.txt")} == {name for table in tables for name in table}
 
 
 def _one(rows: list[Row], size: int, placement: str) -> Row:
     return next(r for r in rows if (r.size, r.placement) == (size, placement))
 
 
-@needs
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_real_log_has_its_rows_and_figures(name: str) -> None:
+@_each(own.EXPECTED, EXPECTED)
+def test_a_log_has_its_rows_and_figures(path: Path) -> None:
     """Rule: every row of both placements is read, with what the log says of it."""
-    count, tables, collective, ranks, figures = EXPECTED[name]
-    rows = list(read(FOLDER / name).rows)
+    count, tables, collective, ranks, figures = _table(path)
+    rows = list(read(path).rows)
     assert len(rows) == count
     assert len({r.run.number for r in rows}) == tables
     assert {r.collective for r in rows} == {collective} and {r.ranks for r in rows} == {ranks}
@@ -95,34 +111,42 @@ def test_a_real_log_has_its_rows_and_figures(name: str) -> None:
         assert row.busbw_bytes_per_s == pytest.approx(busbw * 1e9)
 
 
-@needs
-@pytest.mark.parametrize("name", EXPECTED)
-def test_sizes_and_lines_agree_with_the_file(name: str) -> None:
+@_each(own.EXPECTED, EXPECTED)
+def test_sizes_and_lines_agree_with_the_file(path: Path) -> None:
     """Rule: the line of a row is the line on which its size stands."""
-    lines = (FOLDER / name).read_text().split("\n")
-    for row in read(FOLDER / name).rows:
-        assert str(row.size) in lines[row.line - 1].split()
+    lines = path.read_text().split("\n")
+    for row in read(path).rows:
+        assert str(row.size) in lines[row.line - 1].replace(">:", " ").split()
 
 
-@needs
-@pytest.mark.parametrize("name", EMPTY)
-def test_a_log_without_figures_is_one_error(name: str) -> None:
+@_each(own.EMPTY, EMPTY)
+def test_a_log_without_figures_is_one_error(path: Path) -> None:
     """Rule: no figure is made up; the error names the file, what was in the way and where."""
-    with pytest.raises(ReportError, match=EMPTY[name]) as error:
-        read(FOLDER / name)
-    assert name in str(error.value) and "line" in str(error.value)
+    with pytest.raises(ReportError, match=(own.EMPTY | EMPTY)[path.name]) as error:
+        read(path)
+    assert path.name in str(error.value) and "line" in str(error.value)
 
 
-@needs
-def test_what_a_log_says_beside_the_figures() -> None:
+PUBLISHED = (
+    "oci_hpc_oke_running_nccl_rccl_tests_from_slurm_operator_L849.txt",
+    "deepops_nvidia_network_operator_L241.txt",
+    "PerfKitBenchmarker_nccl_output_L1.txt",
+    "panlichen_full_nccl_mpi_scripts_result_with_algo_topo_info.txt",
+)
+
+
+@pytest.mark.parametrize("public", [False, *thorough(*([True] if PUBLIC else []))])
+def test_what_a_log_says_beside_the_figures(public: bool) -> None:
     """Rule: hosts, devices, library, iterations, wrong counts and old errors are kept."""
-    row = read(FOLDER / "oci_hpc_oke_running_nccl_rccl_tests_from_slurm_operator_L849.txt").rows[0]
-    assert row.run.devices == ("NVIDIA A100-SXM4-40GB",) and len(row.run.hosts) == 2
+    names = PUBLISHED if public else (own.TODAY, own.OLD, own.UNCHECKED, own.KILLED)
+    today, old, unchecked, killed = (
+        read((PUBLIC if public and PUBLIC else OURS) / name) for name in names
+    )
+    row = today.rows[0]
+    assert row.run.devices == ("NVIDIA A100-SXM4-40GB" if public else "NVIDIA H100",)
+    assert len(row.run.hosts) == 2
     assert row.run.library == "NCCL 2.29.3+cuda13.1" and row.iterations == 100 and row.wrong == 0
     assert row.run.version.startswith("nccl-tests version 2.17.9")
-    old = read(FOLDER / "deepops_nvidia_network_operator_L241.txt").rows[0]
-    assert old.wrong is None and old.error == 2e-7
-    unchecked = read(FOLDER / "PerfKitBenchmarker_nccl_output_L1.txt").rows[0]
-    assert unchecked.wrong is None and unchecked.error is None
-    killed = read(FOLDER / "panlichen_full_nccl_mpi_scripts_result_with_algo_topo_info.txt")
+    assert old.rows[0].wrong is None and old.rows[0].error == 2e-7
+    assert unchecked.rows[0].wrong is None and unchecked.rows[0].error is None
     assert any("8192 B not read" in n.text for n in killed.notes)
