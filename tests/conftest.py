@@ -49,10 +49,8 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put tests into their groups, where they are spread over processes at all."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put tests into their groups, for where they are spread over processes."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         group = next((GROUPS[name] for name in GROUPS if name in fixtures), None)
