@@ -2,7 +2,8 @@
 
     mpirun -n 2 python benchmarks/busy_neighbours.py --busy 2
 
-Microseconds: medians of five turns of a quarter of a second each. ``--pin own`` gives each rank a core,
+Microseconds: medians of five turns of a quarter of a second each. ``--pin own`` gives each rank a
+core,
 ``same`` both the first one, and so the neighbours.
 """
 

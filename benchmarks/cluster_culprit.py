@@ -2,8 +2,9 @@
 
     python benchmarks/cluster_culprit.py [TRIALS]
 
-Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In half of the trials the
-link of host 3 has a fifth of the others' rate. One pair at a time: hosts share this machine's cores.
+Six emulated hosts (docs/cluster.md), each trial a `topology measure` of its own. In half of the
+trials the link of host 3 has a fifth of the others' rate. One pair at a time: hosts share this
+machine's cores.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/gpu_one.py --out FOLDER
 
-Needs a checkout, CuPy and a GPU; on a bare machine `gpu_bare.py` puts wheels beside it first. Sections
-run in their order, each in a process of its own under its own limit. What a section has said, how it
-ended and its rows are in FOLDER. A piece of the work is over after --piece seconds: the same
-command goes on where it ended, and exit status 75 says that there is more to do. 1: a section failed;
-3: there is no GPU. See docs/performance.md.
+Needs a checkout, CuPy and a GPU; on a bare machine `gpu_bare.py` puts wheels beside it first.
+Sections run in their order, each in a process of its own under its own limit. What a section has
+said, how it ended and its rows are in FOLDER. A piece of the work is over after --piece seconds:
+the same command goes on where it ended, and exit status 75 says that there is more to do. 1: a
+section failed; 3: there is no GPU. See docs/performance.md.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[1]
 # From the repository's root without an installation, and its own parts beside it.
 sys.path[:0] = [str(HOME), str(HOME / "benchmarks")]
-# Before CUDA starts. Streams of several ranks on one GPU must not share a queue of the hardware's, and
-# no kernel may wait to be loaded behind one that waits for it.
+# Before CUDA starts. Streams of several ranks on one GPU must not share a queue of the hardware's,
+# and no kernel may wait to be loaded behind one that waits for it.
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 

@@ -113,7 +113,10 @@ def _nccl(world: Any, device: GpuDevice) -> Any:
 def right(
     page: Page, script: Sequence[str], ranks: Sequence[int], what: str = "ipc", told: str = ""
 ) -> None:
-    """Every all-reduce among processes; ``script`` starts one, given what, its rank and all else."""
+    """Every all-reduce among processes.
+
+    ``script`` starts one, given what, its rank and all else.
+    """
     page.table(
         f"Right over `{what}`, ranks as processes",
         f"{told or 'Memory mapped by IPC handles.'} Correctness only: processes on one GPU are"

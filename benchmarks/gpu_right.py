@@ -112,7 +112,10 @@ def fill(device: GpuDevice, stream: Any, array: DeviceArray, tile: np.ndarray[An
 
 
 class Judge:
-    """Whether an array is a repeated tile, every byte compared on the GPU; made while nobody fires."""
+    """Whether an array is a repeated tile, every byte compared on the GPU.
+
+    Made while nobody fires.
+    """
 
     def __init__(self, transport: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
         device, self._lane = transport.device, transport.lane
@@ -248,7 +251,10 @@ def on_threads(
 
 
 def ended(transport: Any, body: Callable[[Any], Any]) -> Any:
-    """What ``body(transport)`` gives, the transport closed; where it fails it gives up, so none hangs."""
+    """What ``body(transport)`` gives, the transport closed.
+
+    Where it fails it gives up, so none hangs.
+    """
     try:
         result = body(transport)
         transport.world.barrier()

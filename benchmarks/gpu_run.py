@@ -93,7 +93,10 @@ def _run(part: Part, command: Sequence[str], out: Path) -> dict[str, Any]:
 
 
 def _watch(process: subprocess.Popen[bytes], said: Any, limit: float) -> str:
-    """Pass on what it prints until it ends or its time is over; all that it started ends with it."""
+    """Pass on what it prints until it ends or its time is over.
+
+    All that it started ends with it.
+    """
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     stop = time.monotonic() + limit

@@ -4,8 +4,8 @@
 
 Every Python that is named brings its own MPI (its ``mpirun`` and ``mpicc`` lie beside it). Prints
 Markdown tables: busbw in GB/s, medians over the rounds, and the range of work sharing's. Ratios and
-shares are medians of the rounds' own: what changes from minute to minute is on both sides of them. The
-algorithms' shares are of the limit, too.
+shares are medians of the rounds' own: what changes from minute to minute is on both sides of them.
+The algorithms' shares are of the limit, too.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/simulate_scale.py [MACHINE …]
 
-Each case runs in a process of its own, on one core, and counts the processor time of everything after
-the imports: building the machine and the schedule, simulating 64 MiB. One that takes a minute is ended.
-Prints a table in Markdown; without machines those of docs/simulation.md. ``large`` in the place of a
-machine is the table of 65,536 ranks alone.
+Each case runs in a process of its own, on one core, and counts the processor time of everything
+after the imports: building the machine and the schedule, simulating 64 MiB. One that takes a minute
+is ended. Prints a table in Markdown; without machines those of docs/simulation.md. ``large`` in the
+place of a machine is the table of 65,536 ranks alone.
 """
 
 from __future__ import annotations

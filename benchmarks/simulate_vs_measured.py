@@ -2,9 +2,9 @@
 
     python benchmarks/simulate_vs_measured.py [ROUNDS]
 
-Each round maps two ranks of this host over MPI with a sweep of sizes, measures all-reduces out of place at
-three sizes, and simulates them on that map, and on the same map without its sweep. Prints medians over
-the rounds with the least and the greatest, as a table in Markdown.
+Each round maps two ranks of this host over MPI with a sweep of sizes, measures all-reduces out of
+place at three sizes, and simulates them on that map, and on the same map without its sweep. Prints
+medians over the rounds with the least and the greatest, as a table in Markdown.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""The ground floor: what every room needs once. Imports nothing of ours; `busbar.cli` loads the rooms by name."""
+"""The ground floor: what every room needs once.
+
+Imports nothing of ours; `busbar.cli` loads the rooms by name.
+"""

@@ -19,7 +19,8 @@ from busbar.launchers import speaks
 
 __all__ = ["Parser", "number", "program", "unknown", "whole"]
 
-# As long as any bound of a whole number; int() itself refuses thousands of digits, by another error.
+# As long as any bound of a whole number; int() itself refuses thousands of digits, by another
+# error.
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 
@@ -39,7 +40,10 @@ def unknown(what: str, word: str, known: Iterable[str]) -> Unsupported:
 
 
 def whole(low: int, what: str, most: int) -> Callable[[str], int]:
-    """What turns an option's text into a whole number from ``low`` to ``most``; ``what`` are counted."""
+    """What turns an option's text into a whole number from ``low`` to ``most``.
+
+    ``what`` are counted.
+    """
 
     def convert(text: str) -> int:
         found = _DIGITS.fullmatch(text)

@@ -8,7 +8,10 @@ MAX_CPU = 1 << 16
 
 
 def members(text: str) -> list[int] | None:
-    """The numbers of a list such as ``0-3,8``, in order; None if it is none or goes past MAX_CPU."""
+    """The numbers of a list such as ``0-3,8``, in order.
+
+    None if it is none or goes past MAX_CPU.
+    """
     found: set[int] = set()
     for part in text.strip().split(","):
         low, dash, high = part.partition("-")

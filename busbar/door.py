@@ -16,8 +16,8 @@ __all__ = ["busbar", "leave"]
 def leave(name: str, target: str, *words: str) -> NoReturn:
     """Serve a command with this process's arguments behind ``words``, and leave.
 
-    ``name`` begins its errors. ``target``: its function, as ``module:function``, which is loaded here
-    and not earlier, so that whatever goes wrong meanwhile ends in good order.
+    ``name`` begins its errors. ``target``: its function, as ``module:function``, which is loaded
+    here and not earlier, so that whatever goes wrong meanwhile ends in good order.
     """
     try:
         from busbar.process import load, serve

@@ -91,7 +91,10 @@ def special(path: Path) -> bool:
 
 
 def append(file: int, data: bytes, wait: bool = True) -> None:
-    """Append all of the data and ``wait`` for the disk. Raises OSError; the file is then as it was."""
+    """Append all of the data and ``wait`` for the disk.
+
+    Raises OSError; the file is then as it was.
+    """
     size = os.fstat(file).st_size
     try:
         rest = memoryview(data)

@@ -1,4 +1,7 @@
-"""The exit statuses of every command: the only place that numbers them; README has the same table."""
+"""The exit statuses of every command: the only place that numbers them.
+
+README has the same table.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,10 @@ __all__ = ["terminal"]
 
 
 def terminal(**options: Any) -> Console:
-    """Rich's Console with these options; it leaves it to `busbar.process` what a closed pipe means."""
+    """Rich's Console with these options.
+
+    It leaves it to `busbar.process` what a closed pipe means.
+    """
     from rich.console import Console
 
     class Terminal(Console):

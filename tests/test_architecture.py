@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 HOME = Path(__file__).parent.parent
-#: The floors of the house, lowest first: a room, and the rooms that it may import. A row names rooms
-#: that stand above it in this list only, so that no arrow can turn.
+#: The floors of the house, lowest first: a room, and the rooms that it may import. A row names
+#: rooms that stand above it in this list only, so that no arrow can turn.
 FLOORS: tuple[tuple[str, str], ...] = (
     ("busbar", ""),
     ("native", ""),
@@ -198,7 +198,10 @@ def test_no_circle_of_modules(arrows: dict[str, set[str]]) -> None:
 
 
 def test_nobody_goes_out_by_the_front_door(arrows: dict[str, set[str]]) -> None:
-    """Rule: nobody knows `busbar.cli`; `busbar.door` loads it by name, and it the doors of the rooms."""
+    """Rule: nobody knows `busbar.cli`.
+
+    `busbar.door` loads it by name, and it the doors of the rooms.
+    """
     assert not {m for m, found in arrows.items() if "busbar.cli" in found}
 
 

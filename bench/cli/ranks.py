@@ -22,7 +22,9 @@ from reports.readers.own import results
 
 
 def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Options) -> int:
-    """Run ``python -m`` module and arguments on so many ranks under the launcher; gives its exit status.
+    """Run ``python -m`` module and arguments on so many ranks under the launcher.
+
+    Gives its exit status.
 
     Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
     find too little shared memory.

@@ -179,7 +179,10 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
 
 
 def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
-    """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host; else mpi."""
+    """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host.
+
+    Else mpi.
+    """
     from collectives.execution.shm.transport import ShmTransport, why_not
 
     if options.transport == "shm":

@@ -1,7 +1,8 @@
 """Whether links or processors are measured: all hosts share one machine's cores.
 
 Run as a program inside a cluster it sends through a control link, which has no rate, and prints the
-bytes that it moved a second of processor time. It counts its own time, so other work does not matter.
+bytes that it moved a second of processor time. It counts its own time, so other work does not
+matter.
 """
 
 from __future__ import annotations

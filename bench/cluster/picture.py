@@ -1,4 +1,7 @@
-"""The picture of a cluster as SVG: switches, hosts, and links coloured by how busy they were. Pure."""
+"""The picture of a cluster as SVG: switches, hosts, and links coloured by how busy they were.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -41,12 +41,17 @@ _GRACE_S = 15.0
 
 
 def privileges() -> tuple[bool, ...]:
-    """The ways to open namespaces, in the order in which they are tried; True is with a user namespace."""
+    """The ways to open namespaces, in the order in which they are tried.
+
+    True is with a user namespace.
+    """
     return (False, True) if os.geteuid() == 0 else (True,)
 
 
 class Cluster:
-    """A network that exists while the context is open. ``ranks_per_host`` is what launchers put on one.
+    """A network that exists while the context is open.
+
+    ``ranks_per_host`` is what launchers put on one.
 
     Raises Unavailable with what is missing where namespaces or shapers cannot be made.
     """

@@ -144,7 +144,10 @@ def best_gpus(k: int, files: Sequence[str] = ()) -> list[str]:
 
 
 def _numbered(cupy: Any, visible: int, bus: str) -> int:
-    """CUDA's number of the GPU at a PCI address. Raises Unsupported where this process sees none."""
+    """CUDA's number of the GPU at a PCI address.
+
+    Raises Unsupported where this process sees none.
+    """
     for number in range(visible):
         if canonical(str(cupy.cuda.runtime.deviceGetPCIBusId(number))) == bus:
             return number
@@ -221,7 +224,9 @@ def nccl_transport(world: World, options: Options, wanted: Taken | None = None) 
 
 
 def ipc_transports(world: World, options: Options) -> tuple[IpcTransport, Transport]:
-    """The transport ``ipc`` on this rank's GPU, and NCCL on it as the baseline; raises as `take` does.
+    """The transport ``ipc`` on this rank's GPU, and NCCL on it as the baseline.
+
+    Raises as `take` does.
 
     Where NCCL cannot be used, the first stands for both, and a remark says why.
     """

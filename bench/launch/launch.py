@@ -77,9 +77,9 @@ def run_of_its_own(
 ) -> child.Ended:
     """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
 
-    ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's own
-    (``--ranks``). ``variables`` are added to the environment, ``streams`` are `subprocess.Popen`'s.
-    Raises Unsupported where nothing can be started.
+    ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's
+    own (``--ranks``). ``variables`` are added to the environment, ``streams`` are
+    `subprocess.Popen`'s. Raises Unsupported where nothing can be started.
     """
     own = [sys.executable, "-m", *module, *argv]
     if command is None:

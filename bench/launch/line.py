@@ -2,8 +2,8 @@
 
 A socket that ends with its process, however that ends, tells what no message can. Words are JSON, a
 line each. Without a starter (``mpirun`` by hand) there is no line, and telling does nothing; what a
-starter would end is then left to an alarm clock: MPI's start and end hold the interpreter's lock, so
-that no thread of ours can end a rank which waits there for one that is stopped.
+starter would end is then left to an alarm clock: MPI's start and end hold the interpreter's lock,
+so that no thread of ours can end a rank which waits there for one that is stopped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Sees a run of a launcher's ranks (``--ranks``) to its end, however that comes.
 
-Every rank has a line to here (`bench.launch.line`). What a rank tells, and that it ends without a word, is
-known whatever the launcher makes of it: which rank was lost, how far all are, the rows so far.
+Every rank has a line to here (`bench.launch.line`). What a rank tells, and that it ends without a
+word, is known whatever the launcher makes of it: which rank was lost, how far all are, the rows so
+far.
 """
 
 from __future__ import annotations

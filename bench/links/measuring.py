@@ -43,8 +43,8 @@ _LOOKS = 3
 class Settings:
     """``nbytes`` a message of the bandwidth test; repetitions are per pair and quantity.
 
-    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there be CPUs
-    for more. ``sweep``: the largest message of `bench.links.sweep`, 0 for no sweep.
+    ``transport`` is the name of what moves the bytes; ``alone``: one pair at a time, though there
+    be CPUs for more. ``sweep``: the largest message of `bench.links.sweep`, 0 for no sweep.
     """
 
     nbytes: int = 1 << 20

@@ -1,8 +1,9 @@
 """Which hosts share an uplink: what pairs of hosts reach while all hosts talk at once.
 
-Alone, a pair across racks is as quick as one inside: an uplink carries several links. With all hosts
-in pairs, both ways at once, uplinks that are narrower than their hosts' links slow what crosses them,
-and only that. In which rounds they do depends on who else crosses, so pairs meet in several orders.
+Alone, a pair across racks is as quick as one inside: an uplink carries several links. With all
+hosts in pairs, both ways at once, uplinks that are narrower than their hosts' links slow what
+crosses them, and only that. In which rounds they do depends on who else crosses, so pairs meet in
+several orders.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def grouped(loaded: Mapping[Pair, float]) -> list[list[int]]:
     """Ranks in racks, each with those that it keeps its rate with while all talk.
 
     A rank's own rate is the best that it has with anybody, so that a slow link does not look like
-    a rack. Empty where no two racks stand apart: one switch, uplinks as wide as their hosts' links, or
-    fewer than four hosts.
+    a rack. Empty where no two racks stand apart: one switch, uplinks as wide as their hosts' links,
+    or fewer than four hosts.
     """
     ranks = sorted({end for pair in loaded for end in pair})
     if len(ranks) < _FEWEST:

@@ -37,5 +37,8 @@ class CoreWait:
 
 
 def noted(shares: Sequence[float]) -> str:
-    """What a row says of its ranks' shares: which rank, where the share is large; empty where none is."""
+    """What a row says of its ranks' shares: which rank, where the share is large.
+
+    Empty where none is.
+    """
     return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _NOTED)

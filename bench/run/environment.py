@@ -92,7 +92,8 @@ def describe(
 ) -> dict[str, Any]:
     """The environment of a run, as JSON values without None; ``places``: `place` of every rank.
 
-    ``started`` is now, UTC, to the second. ``hosts`` has a name a node; ``mapping`` is by rank: its ``node`` (number in ``hosts``), the
+    ``started`` is now, UTC, to the second. ``hosts`` has a name a node; ``mapping`` is by rank: its
+    ``node`` (number in ``hosts``), the
     ``cpus`` that it may run on and its ``gpu`` (PCI address, or UUID; empty without).
     """
     nodes = list(world.nodes)

@@ -1,4 +1,7 @@
-"""The timing loop: barrier, clock, plan, clock; nothing but the collective is between the clocks."""
+"""The timing loop: barrier, clock, plan, clock.
+
+Nothing but the collective is between the clocks.
+"""
 
 from __future__ import annotations
 

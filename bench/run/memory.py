@@ -206,10 +206,10 @@ def lack(needs: Sequence[Need], seen: Sequence[Sequence[Pool]]) -> Lack | None:
 class Room:
     """The memory of a run; every method is called by all ranks together, and gives all the same.
 
-    It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a transport
-    has a method ``room`` that gives the GPU's name and its free bytes. One whose plans map the buffers
-    of all ranks says so with ``shares_memory``. ``part``: how much of what is free at first is for these
-    ranks, where others run beside them (``--split``).
+    It is of the nodes (``on_host``), or of the GPUs where the transport moves theirs: such a
+    transport has a method ``room`` that gives the GPU's name and its free bytes. One whose plans
+    map the buffers of all ranks says so with ``shares_memory``. ``part``: how much of what is free
+    at first is for these ranks, where others run beside them (``--split``).
     """
 
     def __init__(self, world: World, transport: Transport, part: float = 1.0) -> None:

@@ -69,9 +69,9 @@ def _limit(options: Options, nbytes: int) -> float:
 class Pace:
     """The time of a sweep, as one rank's clock has it.
 
-    ``limits`` are those of `limits`. A row may also take what those before it have left of theirs, so
-    that all together keep within the sum; where the number of iterations is given (not ``bounded``)
-    nothing is limited, and the limits only weigh rows.
+    ``limits`` are those of `limits`. A row may also take what those before it have left of theirs,
+    so that all together keep within the sum; where the number of iterations is given (not
+    ``bounded``) nothing is limited, and the limits only weigh rows.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ MORE_SWEEPS, MORE_BUDGET = 100, 0.1
 class Rooflines:
     """Probes each size and placement once; every method is called by all ranks alike.
 
-    ``transport``: whatever carries the rows; where it knows no roofline there is no limit. ``wanted``:
-    whether to probe at all. ``why``: why there is none although the transport has one.
+    ``transport``: whatever carries the rows; where it knows no roofline there is no limit.
+    ``wanted``: whether to probe at all. ``why``: why there is none although the transport has one.
     """
 
     def __init__(self, world: World, transport: Transport, wanted: bool = True) -> None:

@@ -61,7 +61,9 @@ class Bench:
         gauges: Gauges,
         pace: Pace,
     ) -> None:
-        """``baseline``: whose library is compared with. ``room``: what there is to take memory from.
+        """``baseline``: whose library is compared with.
+
+        ``room``: what there is to take memory from.
 
         ``pace``: what a row may take of the sweep's time; rank 0's decides.
         """

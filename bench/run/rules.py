@@ -55,7 +55,8 @@ class Rules:
     ``mpi/library`` and ``nccl/library`` for a library's own algorithms, forced one by one;
     ``low`` and ``high`` bound the sizes that were looked at; ``source`` is ``measured`` or
     ``predicted``. ``default`` stays chosen wherever nothing beats it by more than ``noise``.
-    ``oversubscribed``: whether ranks shared cores while it was measured; None: not known, or on GPUs.
+    ``oversubscribed``: whether ranks shared cores while it was measured; None: not known, or on
+    GPUs.
     """
 
     collective: str

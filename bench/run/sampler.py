@@ -78,7 +78,10 @@ class Sampler:
         self._open.set()
 
     def end(self, operations: int) -> dict[str, Any]:
-        """The window closes after so many operations; gives what `reports.records.gpus` describes."""
+        """The window closes after so many operations.
+
+        Gives what `reports.records.gpus` describes.
+        """
         self._open.clear()
         self.take()
         with self._lock:
@@ -141,9 +144,9 @@ class Gauges:
     """All GPUs of a run, seen from one rank; every method is called by all ranks alike.
 
     ``transport``: whatever carries the rows. ``energy``: whether rows are to go on until their
-    energy can be told. ``rest``: whether to measure, for 2 s, what the GPUs take at rest; without it
-    no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why nothing
-    is known of GPUs that there are, or that ``energy`` takes to be there.
+    energy can be told. ``rest``: whether to measure, for 2 s, what the GPUs take at rest; without
+    it no joules of an operation are known. Without GPUs nothing happens anywhere. ``why``: why
+    nothing is known of GPUs that there are, or that ``energy`` takes to be there.
     """
 
     def __init__(

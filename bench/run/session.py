@@ -50,7 +50,12 @@ class Session:
         crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with. ``jobs``: one or more; files, time-out and timing are those of the first one's options. ``line``: to whoever started the run. ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several this is."""
+        """``baseline``: the transport whose library is compared with.
+
+        ``jobs``: one or more; files, time-out and timing are those of the first one's options.
+        ``line``: to whoever started the run. ``crowd``: the ranks that have the fewest cores, of
+        all groups. ``group``: which of several this is.
+        """
         self._group, self._crowd = group, crowd
         self._world, self._jobs = world, jobs
         self._transport, self._baseline = transport, baseline
@@ -234,7 +239,10 @@ class Session:
         return dict((self._baseline if chosen.library else self._transport).said)
 
     def _waits(self) -> list[float]:
-        """Each rank's share of waiting for a core in the last placement; empty where it is no news."""
+        """Each rank's share of waiting for a core in the last placement.
+
+        Empty where it is no news.
+        """
         crowded = self._crowd is not None and self._crowd.per_core > 1
         shares = [round(share, 3) for share in self._bench.core_waits]
         return shares if noted(shares) and not crowded else []

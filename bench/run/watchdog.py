@@ -31,8 +31,8 @@ _ANSWER_S = 2.0
 _POLL_S = 0.2
 # How long a rank that was interrupted leaves the report to rank 0.
 _GRACE_S = 5.0
-# How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to those
-# that are left when one is gone.
+# How long a rank that was signalled waits for its starter to say why: launchers send SIGTERM to
+# those that are left when one is gone.
 _WORD_S = 0.5
 # The report of a run that is ended may take as long; then it ends without.
 _LAST_WORDS_S = 8.0

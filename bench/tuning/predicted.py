@@ -27,9 +27,9 @@ def predicted(
 ) -> tuple[Series, list[str]]:
     """One predicted time a candidate and size, and lines that say where the costs are from.
 
-    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that map
-    the machine, None for ranks as they were measured. The candidates' transport is the one that the
-    fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
+    ``sizes``: bytes; ``fit``: what ``python -m collectives fit`` wrote; ``topology``: files that
+    map the machine, None for ranks as they were measured. The candidates' transport is the one that
+    the fit was measured over. Raises Unsupported for files or algorithms that cannot be used.
     """
     found: Series = {}
     notes: list[str] = []

@@ -113,7 +113,10 @@ def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
 
 
 def width() -> int:
-    """Columns to fill: the terminal's, or COLUMNS; a pipe, which has no edge to fold at, gets 160."""
+    """Columns to fill: the terminal's, or COLUMNS.
+
+    A pipe, which has no edge to fold at, gets 160.
+    """
     from rich.console import Console
 
     known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()

@@ -202,7 +202,8 @@ def _put(files: Iterator[tuple[str, bytes]], output: Path | None) -> None:
         print(f"{path}: {size} bytes", file=sys.stderr)
 
 
-# A line of help, what adds the options, and what runs: see `collectives.commands.command.Subcommand`.
+# A line of help, what adds the options, and what runs: see
+# `collectives.commands.command.Subcommand`.
 IMPORT = ("prove an MSCCL XML file and make it a schedule", _import_options, _import)
 EXPORT = (
     "write a schedule as MSCCL XML, GOAL or Chakra execution traces",

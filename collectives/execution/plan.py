@@ -27,8 +27,8 @@ class Plan(Action):
     """Fire with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
-    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the rank's,
-    where the schedule is lowered already. ``action``: what the
+    plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the
+    rank's, where the schedule is lowered already. ``action``: what the
     transport made of it.
     """
 

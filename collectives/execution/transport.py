@@ -196,5 +196,8 @@ class Transport(ABC):
         return
 
     def close(self) -> None:
-        """Free what the transport holds. All ranks call this, and none uses another's memory then."""
+        """Free what the transport holds.
+
+        All ranks call this, and none uses another's memory then.
+        """
         return

@@ -75,7 +75,10 @@ class World(Protocol):
         ...
 
     def threads(self) -> str | None:
-        """The thread level that MPI gave, which decides what some libraries choose; None without."""
+        """The thread level that MPI gave, which decides what some libraries choose.
+
+        None without.
+        """
         ...
 
     def split(self, color: int, key: int) -> World:

@@ -96,7 +96,10 @@ class _Converter:
         return replace(made, held=tuple(np.array(room, np.int64) for room in self.room))
 
     def _begin(self) -> int:
-        """Slots of the inputs and outputs; copies of inputs that do not stay. Gives their number."""
+        """Slots of the inputs and outputs; copies of inputs that do not stay.
+
+        Gives their number.
+        """
         written = {access.write for access in self.found}
         copies: list[tuple[int, int, int, int]] = []
         for gpu in range(self.algorithm.ngpus):

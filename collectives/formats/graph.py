@@ -16,8 +16,9 @@ from typing import NamedTuple
 from busbar.errors import ScheduleError
 from collectives.formats.msccl import Algorithm, Gpu, ThreadBlock, ThreadblockStep
 
-# Sends that a connection holds before its sender waits: NCCL's 8 buffer steps (NCCL_STEPS), of which
-# a send takes one, or with Simple half of them (MSCCL_CHUNKSTEPS), in the runtime as it is built.
+# Sends that a connection holds before its sender waits: NCCL's 8 buffer steps (NCCL_STEPS), of
+# which a send takes one, or with Simple half of them (MSCCL_CHUNKSTEPS), in the runtime as it is
+# built.
 _FIFO = {"LL": 8, "LL128": 8, "Simple": 2}
 
 

@@ -1,9 +1,9 @@
 """Gives moves their steps: as early as what they read and overwrite allows.
 
 Moves are added one after the other, as a sequential execution would do them, on numbered slots of
-their own. Only conflicts on slots order them, by the rules of `collectives.schedule.schedule`: who reads
-comes after who wrote; a plain write comes after every earlier access; a reducing write may share a
-step with messages that read what was there before, and with other reducing writes.
+their own. Only conflicts on slots order them, by the rules of `collectives.schedule.schedule`: who
+reads comes after who wrote; a plain write comes after every earlier access; a reducing write may
+share a step with messages that read what was there before, and with other reducing writes.
 
 A read may be *booked* before its move is known: a message that is on its way. What overwrites the
 slot in the meantime must not come earlier than that move.

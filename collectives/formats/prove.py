@@ -1,9 +1,9 @@
 """Proof that an MSCCL algorithm gives its collective's result, however its gpus are timed.
 
 Without deadlock and races every order that the graph allows gives the same values, so one of them
-is carried out. A value is the vector chunk that it belongs to and the multiset of ranks whose shares
-are in it; as no share may ever be in it twice, that is a set, and an addition of two sets that meet
-is refused on the spot.
+is carried out. A value is the vector chunk that it belongs to and the multiset of ranks whose
+shares are in it; as no share may ever be in it twice, that is a set, and an addition of two sets
+that meet is refused on the spot.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ def prove(algorithm: Algorithm) -> Proof:
 
     Raises ScheduleError, naming gpu, threadblock and step, for a deadlock, a race, a chunk out of
     range, a read of nothing, a share added twice and a result that is not the collective's.
-    Raises Unsupported for a collective whose result is not known, and for more than can be looked at.
+    Raises Unsupported for a collective whose result is not known, and for more than can be looked
+    at.
     """
     where = layout(algorithm)
     _bounded(algorithm, where)

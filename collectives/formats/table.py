@@ -14,7 +14,8 @@ from collectives.formats.write import write
 from collectives.schedule.layout import Layout
 from collectives.schedule.schedule import Schedule
 
-# What a format's files are called after the name that was asked for, with their bytes, one at a time.
+# What a format's files are called after the name that was asked for, with their bytes, one at a
+# time.
 Named = Iterator[tuple[str, bytes]]
 
 

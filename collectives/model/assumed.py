@@ -24,8 +24,8 @@ def resolve(
 ) -> tuple[list[LinkCosts], list[str]]:
     """A link for every class of a machine, and a line for each that says where it is from.
 
-    A fit comes first, then what the topology has measured, then its rates, then assumptions. A class
-    that the fit lacks gets the fit's nearest other one.
+    A fit comes first, then what the topology has measured, then its rates, then assumptions. A
+    class that the fit lacks gets the fit's nearest other one.
     """
     near = costs.links if costs is not None else two_points(topology) if topology else {}
     links, notes = [], []

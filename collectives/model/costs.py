@@ -1,8 +1,8 @@
 """The parameters of a prediction: seconds of a message by its size, for each class of link.
 
-After Hockney (1994): a message of m bytes takes α + β·m seconds, here with another α and β in each of
-at most five ranges of m, as libraries change protocol and memory changes level on the way. All times
-are seconds, all sizes bytes.
+After Hockney (1994): a message of m bytes takes α + β·m seconds, here with another α and β in each
+of at most five ranges of m, as libraries change protocol and memory changes level on the way. All
+times are seconds, all sizes bytes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Interval = tuple[float, float]
 class Curve:
     """Seconds by size: ``alpha[k] + beta[k]·m`` for ``edges[k−1] < m ≤ edges[k]``; none negative.
 
-    Where one range ends above the beginning of the next, the next stays at that height until its own
-    line has reached it: a curve never falls. ``intervals``: of every alpha and then every beta, 95 %
-    by bootstrap, empty where nothing was fitted. ``error``: the median relative error of the points.
+    Where one range ends above the beginning of the next, the next stays at that height until its
+    own line has reached it: a curve never falls. ``intervals``: of every alpha and then every beta,
+    95 % by bootstrap, empty where nothing was fitted. ``error``: the median relative error of the
+    points.
     """
 
     alpha: tuple[float, ...]
@@ -65,8 +66,9 @@ class Shared:
     """What the executor of shared memory costs between two ranks, told apart by how it carries out.
 
     Through mailboxes: ``hop``, one way alone; ``mail``, a letter each way behind a barrier;
-    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` letters each way. Where messages
-    lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as `LinkCosts.still`;
+    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` letters each way. Where
+    messages lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as
+    `LinkCosts.still`;
     ``join``, as `LinkCosts.sum`.
     """
 
@@ -83,12 +85,12 @@ class Shared:
 class LinkCosts:
     """What a class of links costs; each curve is one kind of measurement.
 
-    ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``: as
-    swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these, what is
-    sent has just been written; ``still`` is a swap of data that nobody has written, so that caches may
-    hold it already, and ``sum`` the same with an addition. ``said``: where the figures are from, in a
-    few words. A curve that is None was not measured. ``shared``: where ranks share memory, what passes
-    and letters cost, from the same measurements.
+    ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``:
+    as swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these,
+    what is sent has just been written; ``still`` is a swap of data that nobody has written, so that
+    caches may hold it already, and ``sum`` the same with an addition. ``said``: where the figures
+    are from, in a few words. A curve that is None was not measured. ``shared``: where ranks share
+    memory, what passes and letters cost, from the same measurements.
     """
 
     trip: Curve
@@ -112,9 +114,9 @@ class LinkCosts:
     def alone(self, nbytes: Numbers, both: Flags, fresh: Flags | None = None) -> Numbers:
         """Seconds of a message that is the only one at its ports.
 
-        ``both``: beside one back. ``fresh``: what is sent was written in this collective; all is where
-        it is None. A swap is never taken to be faster than a trip, as each of its messages is one, and
-        data that was left alone never to be slower.
+        ``both``: beside one back. ``fresh``: what is sent was written in this collective; all is
+        where it is None. A swap is never taken to be faster than a trip, as each of its messages is
+        one, and data that was left alone never to be slower.
         """
         trip = self.trip(nbytes)
         found = np.where(both, np.maximum(trip, self.swap(nbytes)), trip)
@@ -132,8 +134,8 @@ class LinkCosts:
     def further(self, nbytes: Numbers, both: Flags, fresh: Flags | None = None) -> Numbers:
         """Seconds that one more message adds at a port that has another already.
 
-        From bursts, where they were measured; else as much as a message alone, as in the single-port
-        model of Chan et al. 2007. Never more than that. Flags as for `alone`.
+        From bursts, where they were measured; else as much as a message alone, as in the
+        single-port model of Chan et al. 2007. Never more than that. Flags as for `alone`.
         """
         alone = self.alone(nbytes, both, fresh)
         if self.burst is None:
@@ -161,11 +163,11 @@ class Costs:
     """Costs of a machine's classes of links.
 
     ``start``: seconds that every measured collective takes beyond its schedule (leaving a barrier,
-    calling). ``ranks``: how many ranks took part when it was measured, all at once or, if ``alone``,
-    a pair at a time; 0 where nothing was. ``transport``: what moved the bytes. ``sources``: SHA-256
-    of the files that it was fitted on. ``notes``: what a reader should know. ``table``: which class the
-    measured ranks have between each other, a row a rank. ``cores``: the one CPU that each of them ran
-    on; empty where they were free to move.
+    calling). ``ranks``: how many ranks took part when it was measured, all at once or, if
+    ``alone``, a pair at a time; 0 where nothing was. ``transport``: what moved the bytes.
+    ``sources``: SHA-256 of the files that it was fitted on. ``notes``: what a reader should know.
+    ``table``: which class the measured ranks have between each other, a row a rank. ``cores``: the
+    one CPU that each of them ran on; empty where they were free to move.
     """
 
     links: Mapping[str, LinkCosts]

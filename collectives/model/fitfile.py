@@ -1,4 +1,7 @@
-"""Fits as files: JSON, versioned; what is written reads back equal, and nothing else is believed."""
+"""Fits as files: JSON, versioned.
+
+What is written reads back equal, and nothing else is believed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ class Fit:
     def for_ranks(self, nranks: int) -> Costs:
         """The costs measured with that many ranks, else with the nearest number, which a note says.
 
-        Ranks that share cores or memory hinder each other, so costs are best taken as the run will be.
+        Ranks that share cores or memory hinder each other, so costs are best taken as the run will
+        be.
         """
         best = min(self.costs, key=lambda c: abs(log(max(1, c.ranks) / nranks)))
         if best.ranks == nranks:

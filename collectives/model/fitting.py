@@ -1,6 +1,7 @@
 """Fits: lines and curves of few ranges through times, by least *relative* error. No I/O.
 
-The relative error of a time t and its prediction f is f/t − 1, so that 8 bytes weigh as much as 8 GB.
+The relative error of a time t and its prediction f is f/t − 1, so that 8 bytes weigh as much as 8
+GB.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def _lines(s: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """
     aa, ab, bb, ya, yb, n = s
     with np.errstate(all="ignore"):
-        # Of one size alone, alpha takes it all; scaled so that bytes and seconds do not drown 1e-12.
+        # Of one size alone, alpha takes it all; scaled so that bytes and seconds do not drown
+        # 1e-12.
         det = aa * bb - ab**2
         regular = det > 1e-12 * aa * bb
         alpha = np.where(regular, (ya * bb - yb * ab) / det, -1.0)
@@ -85,8 +87,8 @@ def _split(sums: Numbers, most: int) -> tuple[list[list[int]], list[float]]:
 def fit(sizes: ArrayLike, times: ArrayLike, *, most: int = MOST_EDGES) -> Curve:
     """The curve of least relative error through the medians of blocks of times.
 
-    ``sizes``: bytes, shape (n,), rising; ``times``: seconds, shape (blocks, n), NaN where a block has
-    none. Each number of ranges is cut in the best places; of the numbers the one with the least
+    ``sizes``: bytes, shape (n,), rising; ``times``: seconds, shape (blocks, n), NaN where a block
+    has none. Each number of ranges is cut in the best places; of the numbers the one with the least
     Schwarz (1978) criterion is taken, n·ln(error/n) + parameters·ln n, of three parameters a range.
     Intervals are the 2.5 and 97.5 percentiles over whole blocks drawn with replacement, cuts kept;
     the draws are seeded. Raises ValueError without a positive time at two sizes.

@@ -22,8 +22,8 @@ def given(
 ) -> tuple[Priced, list[str]]:
     """The machine that files describe, with costs for ``nranks`` ranks, and where those are from.
 
-    Without a topology all ranks are of one class: the nearest that the fit has, or an assumed network.
-    Raises Unsupported for files that cannot be used, naming them.
+    Without a topology all ranks are of one class: the nearest that the fit has, or an assumed
+    network. Raises Unsupported for files that cannot be used, naming them.
     """
     costs = None if fit is None else fitfile.read(fit).for_ranks(nranks)
     if topology is None:
@@ -82,7 +82,8 @@ def _lines(notes: Sequence[str], costs: Costs | None) -> list[str]:
 def fitted(files: Sequence[str]) -> list[Costs]:
     """The costs of measured maps: one a number of ranks; of several maps of as many, one together.
 
-    Raises Unsupported naming the file that has none, or where maps of as many ranks do not go together.
+    Raises Unsupported naming the file that has none, or where maps of as many ranks do not go
+    together.
     """
     groups: dict[int, list[tuple[str, Topology]]] = {}
     for name in files:

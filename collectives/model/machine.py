@@ -21,9 +21,9 @@ Index = NDArray[np.int64]
 class PlacedRanks:
     """Ranks on equal nodes: rank r is device r mod k of node r div k, where a node has k devices.
 
-    ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two devices
-    of a node have between them, as an index. ``across``: the class between nodes. ``devices`` names
-    what ranks are.
+    ``classes``: the names of the classes of links; ``table``: of shape (k, k), which class two
+    devices of a node have between them, as an index. ``across``: the class between nodes.
+    ``devices`` names what ranks are.
     """
 
     classes: tuple[str, ...]

@@ -1,9 +1,10 @@
 """NCCL's own model of its collectives, as published: a predictor for ``library`` rows on GPUs.
 
-Figures and rules are those of NCCL 2.30.7's ``src/graph/tuning.cc`` (and speeds of ``search.cc``), for
-the algorithms Ring, Tree, NVLS, NVLS tree and PAT and the protocols LL, LL128 and Simple. CollNet is
-left out. NCCL chooses what this model finds fastest; so does `predict`. Microseconds and GB/s are
-turned into seconds and bytes per second at the edges only, to keep the tables recognisable.
+Figures and rules are those of NCCL 2.30.7's ``src/graph/tuning.cc`` (and speeds of ``search.cc``),
+for the algorithms Ring, Tree, NVLS, NVLS tree and PAT and the protocols LL, LL128 and Simple.
+CollNet is left out. NCCL chooses what this model finds fastest; so does `predict`. Microseconds and
+GB/s are turned into seconds and bytes per second at the edges only, to keep the tables
+recognisable.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ _SERVED: Mapping[str, Sequence[str]] = {
 class NcclGraph:
     """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
 
-    ``within``, ``between``: the worst kind of way that it takes from GPU to GPU inside a node, and from
-    GPU to NIC, in NCCL's words (`WAYS`). ``latency_us``: of the network, as its plug-in states it.
+    ``within``, ``between``: the worst kind of way that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`WAYS`). ``latency_us``: of the network, as its plug-in states
+    it.
     """
 
     channels: int

@@ -1,13 +1,14 @@
 """The time of a schedule from the costs of links: columnar, for many sizes at once.
 
-A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its steps
-in order and nothing but its own messages holds it up: there is no barrier. A message moves once both
-its ranks have come to its step. A rank has one port each way; of several messages in a step, the first
-costs its whole time, each further one what it adds (`LinkCosts.further`), in the schedule's order.
-Additions belong to the receiving port. What a rank has written in this collective costs more to send than
-what it was given, and adding is dearer where others read the sum, where caches make that difference. Copies inside a rank are taken as free: `collectives.execution.lower`
-does away with most of them. Links are not shared; what many pairs at once do to each other is in the
-costs when they were measured so, and is otherwise the simulator's business.
+A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its
+steps in order and nothing but its own messages holds it up: there is no barrier. A message moves
+once both its ranks have come to its step. A rank has one port each way; of several messages in a
+step, the first costs its whole time, each further one what it adds (`LinkCosts.further`), in the
+schedule's order. Additions belong to the receiving port. What a rank has written in this collective
+costs more to send than what it was given, and adding is dearer where others read the sum, where
+caches make that difference. Copies inside a rank are taken as free: `collectives.execution.lower`
+does away with most of them. Links are not shared; what many pairs at once do to each other is in
+the costs when they were measured so, and is otherwise the simulator's business.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ class _Chunks:
         self.equal = all(one % self._split == 0 for one in each)
 
     def bytes(self, m: Moves) -> Numbers:
-        """Bytes of moves, shape (sizes, moves); parts are shared by chunks as `Layout.bounds` does."""
+        """Bytes of moves, shape (sizes, moves).
+
+        Parts are shared by chunks as `Layout.bounds` does.
+        """
         if self.equal:
             return self.same(m.count)
         return (self._bound(m.src_chunk + m.count) - self._bound(m.src_chunk)) * self._itemsize

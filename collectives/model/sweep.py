@@ -100,8 +100,8 @@ def sweep(
 ) -> tuple[list[Contender], dict[str, str]]:
     """The algorithms that serve so many ranks, and for each of the others why it does not.
 
-    ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on with
-    the other names.
+    ``given`` are parameters of the algorithms. ``strict``: raise Unsupported instead of going on
+    with the other names.
     """
     found: list[Contender] = []
     refused: dict[str, str] = {}

@@ -190,8 +190,8 @@ def build(collective: str, name: str, nranks: int, *, root: int = 0, **given: ob
     """A placed schedule of an algorithm by name. ``given`` are parameters that it must know.
 
     A name like ``halving+ring`` is one algorithm after the other: a reduce-scatter and an
-    all-gather, or a reduce and a broadcast, make an all-reduce. Every algorithm takes ``pack``, 1 or
-    0: whether what a pair of ranks exchanges in a step travels as one message. Raises Unsupported for an unknown
-    name or parameter, or a rank count that it cannot serve.
+    all-gather, or a reduce and a broadcast, make an all-reduce. Every algorithm takes ``pack``, 1
+    or 0: whether what a pair of ranks exchanges in a step travels as one message. Raises
+    Unsupported for an unknown name or parameter, or a rank count that it cannot serve.
     """
     return place(draft(collective, name, nranks, root=root, **given), spec(collective), root)

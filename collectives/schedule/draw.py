@@ -67,7 +67,9 @@ def cells(moves: Moves, nranks: int, vector: bool = True) -> list[list[str]]:
 
 
 def picture(schedule: Schedule, title: str, path: Path) -> None:
-    """Draw ranks × steps with an arrow a message into a file; its ending is the format (svg, png, pdf).
+    """Draw ranks × steps with an arrow a message into a file.
+
+    Its ending is the format (svg, png, pdf).
 
     Raises what `figures.checked` does, and Unsupported for a schedule with too many messages to see
     anything.

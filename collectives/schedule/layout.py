@@ -24,7 +24,8 @@ Elements = int | NDArray[np.int64]
 class Layout:
     """A collective on ``nranks`` ranks whose vector is cut into ``nchunks`` chunks.
 
-    ``scratch(rank)``: the vector chunks that a rank's scratch slots stand for. Raises ScheduleError when the chunks do not fall on the collective's parts.
+    ``scratch(rank)``: the vector chunks that a rank's scratch slots stand for. Raises ScheduleError
+    when the chunks do not fall on the collective's parts.
     """
 
     spec: Collective

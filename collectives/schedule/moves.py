@@ -34,7 +34,10 @@ class Slot(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One transfer: ``to`` becomes ``from``, or gains it when ``reduce``. ``src`` may equal ``dst``."""
+    """One transfer: ``to`` becomes ``from``, or gains it when ``reduce``.
+
+    ``src`` may equal ``dst``.
+    """
 
     src: int
     dst: int

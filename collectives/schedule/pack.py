@@ -1,8 +1,8 @@
 """The pass that makes one message of everything a pair of ranks exchanges in a step.
 
 What does not lie side by side is gathered in scratch by the sender and spread again by the
-receiver: latency for copies. The copies are local, so `collectives.execution.lower` puts them off, and what
-is spread only to be gathered again is copied once.
+receiver: latency for copies. The copies are local, so `collectives.execution.lower` puts them off,
+and what is spread only to be gathered again is copied once.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 A rank works on a chunk in ``out`` where ``out`` holds it, leaves it in ``in`` where it only reads
 it, and takes scratch for the rest; chunks that one move carries together stay together. Before the
 steps a rank copies its ``in`` to where it works, after them what it wants to ``out``. Those copies
-are local and mostly never happen: `collectives.execution.lower` reads from where the data still lies.
+are local and mostly never happen: `collectives.execution.lower` reads from where the data still
+lies.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ Steps are made on demand, so that the moves of one need not be kept while anothe
 There is one reading of a step: a rank's part is what touches it of all moves.
 
 *Vector form.* Most algorithms are written on one vector that all ranks share in thought: every
-slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place` turns that
-into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector form
-compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
+slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place`
+turns that into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector
+form compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
 """
 
 from __future__ import annotations

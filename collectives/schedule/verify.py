@@ -224,7 +224,10 @@ class _Contributions:
 
 
 def _carry_out(steps: list[_Step], once: Words, idempotent: bool) -> Words | None:
-    """Carry all steps out on ``once``; gives the bits of what is held more than once, if anything."""
+    """Carry all steps out on ``once``.
+
+    Gives the bits of what is held more than once, if anything.
+    """
     more: Words | None = None
     for read, write, plain, turns in steps:
         value, extra = once[read], None if more is None else more[read]

@@ -32,7 +32,10 @@ class TimedStage:
 
     @classmethod
     def of(cls, stage: Stage, chunk: float, overhead: float, gamma: float) -> TimedStage:
-        """With chunks of ``chunk`` bytes. ``adds``: seconds that a receiver adds what a row brings."""
+        """With chunks of ``chunk`` bytes.
+
+        ``adds``: seconds that a receiver adds what a row brings.
+        """
         nbytes = stage.chunks * chunk
         return cls(
             stage,

@@ -1,6 +1,7 @@
 """Pictures of simulations: how busy a machine's links are, and how time grows.
 
-Gives files; prints nothing. A drawing is written beside its place first, so a failure leaves nothing.
+Gives files; prints nothing. A drawing is written beside its place first, so a failure leaves
+nothing.
 """
 
 from __future__ import annotations

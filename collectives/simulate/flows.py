@@ -140,8 +140,8 @@ def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Links that may carry more than they can if everyone got their ``cap``.
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
-    time. So what a link carries is at most the sum, over the senders, of the most that each gives it
-    in one step; and as much over the receivers.
+    time. So what a link carries is at most the sum, over the senders, of the most that each gives
+    it in one step; and as much over the receivers.
     """
     weight = flows.cap * flows.times
     limit = flows.rate * (1 + _EXACT)

@@ -17,8 +17,8 @@ Amounts = NDArray[np.float64]
 
 # Shares and times that differ by less are equal: what a few additions of floats may be off.
 EXACT = 1e-12
-# A link is full when more is wanted of it than this above its rate. What is wanted is kept by adding
-# and subtracting, so it may be off by more than one addition is.
+# A link is full when more is wanted of it than this above its rate. What is wanted is kept by
+# adding and subtracting, so it may be off by more than one addition is.
 _FULL = 1e-10
 # So often messages are looked through for those that a change reaches, before all are taken; not at
 # all where they have more links than _WIDE.
@@ -71,8 +71,8 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
 class Bytes:
     """Messages that are to flow, as columns: bytes of each, the most it can have, its way.
 
-    ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier or
-    later than it would; see `Fluid`.
+    ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier
+    or later than it would; see `Fluid`.
     """
 
     nbytes: Amounts
@@ -89,13 +89,13 @@ class Bytes:
 class Fluid:
     """Messages that wait for their time to begin, and messages in flight.
 
-    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at nearly
-    one time changes rates at one: at the latest when the first of what is due has used up its slack,
-    and what is due by then, less its slack, does with it. When a message begins and ends is still
-    what its rates give.
+    `add` some, `settle`, `advance` to `next`, and so on. With a slack above 0 what happens at
+    nearly one time changes rates at one: at the latest when the first of what is due has used up
+    its slack, and what is due by then, less its slack, does with it. When a message begins and ends
+    is still what its rates give.
 
-    A message has a row from when it is added until it has ended; rows of ended ones are taken again.
-    What is left of a message is known for when its speed last changed.
+    A message has a row from when it is added until it has ended; rows of ended ones are taken
+    again. What is left of a message is known for when its speed last changed.
     """
 
     def __init__(self, rate: Amounts) -> None:
@@ -205,7 +205,10 @@ class Fluid:
         return np.flatnonzero(hit)
 
     def advance(self) -> tuple[Numbers, Amounts]:
-        """Let time pass until `next`; gives the keys of those that have ended, and when they did."""
+        """Let time pass until `next`.
+
+        Gives the keys of those that have ended, and when they did.
+        """
         self.now = max(self.now, self.next)
         due = np.flatnonzero(self._state[4] - self._state[5] <= self.now * (1 + EXACT))
         waits = self._waits[due]

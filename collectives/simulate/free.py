@@ -1,7 +1,7 @@
 """Every class of ranks at its own pace: what is to happen next happens next.
 
-Exact for any schedule and machine, and what `lockstep` falls back on. Everything that happens at one
-time is done together, in columns; with a slack above 0 what happens at nearly one time is, too.
+Exact for any schedule and machine, and what `lockstep` falls back on. Everything that happens at
+one time is done together, in columns; with a slack above 0 what happens at nearly one time is, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class _Free:
         return Clocks(self.entered, self.parts)
 
     def _next_step(self, ranks: Numbers) -> Numbers:
-        """The next step in which each of the ranks does something; len(steps) where there is none."""
+        """The next step in which each of the ranks does something.
+
+        Len(steps) where there is none.
+        """
         steps = self.problem.steps
         found = self.step[ranks] + 1
         open_ = np.arange(len(ranks))

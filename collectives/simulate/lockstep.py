@@ -167,7 +167,10 @@ def _arrivals(timed: TimedStage, posted: Amounts, end: Amounts) -> tuple[Amounts
 
 
 def lockstep(problem: Problem, most: float = np.inf) -> Checkpoint:
-    """Carry out as many steps as can be, with so much work in all; see `Checkpoint` and `finishes`."""
+    """Carry out as many steps as can be, with so much work in all.
+
+    See `Checkpoint` and `finishes`.
+    """
     engine = _Lockstep(problem, most)
     base, later = 0.0, np.zeros(problem.nranks)
     parts = Clocks.begin(problem.nranks).parts

@@ -22,8 +22,8 @@ from collectives.simulate.symmetry import classes_of
 
 Amounts = NDArray[np.float64]
 
-#: The slack that is chosen from so many messages and shared links on their ways on; a message itself
-#: costs what so many links do.
+#: The slack that is chosen from so many messages and shared links on their ways on; a message
+#: itself costs what so many links do.
 SLACK, MOST_EXACT = 0.1, 1_000_000
 _MESSAGE = 8
 #: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
@@ -102,8 +102,8 @@ class Simulation:
         ``steps_at_once`` False takes the slower of the two engines alone. ``slack``: where every
         rank runs at its own pace, rates may be computed earlier or later than they change, by up to
         this share of the time that a message takes in its step; 0 for exact times. None leaves it
-        at 0 unless there is so much to do that this would take long (`MOST_EXACT`); ``seconds`` is then,
-        in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
+        at 0 unless there is so much to do that this would take long (`MOST_EXACT`); ``seconds`` is
+        then, in tests, within `ERROR` of the exact ones. Raises Unsupported for no bytes.
         """
         if not nbytes > 0:
             raise Unsupported(f"{nbytes:g} bytes; a simulation needs more than 0")

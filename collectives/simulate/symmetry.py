@@ -1,9 +1,10 @@
 """Ranks, links and messages that cannot be told apart, found by colour refinement.
 
-Everything begins with the colour of what it is. A message then takes on the colours of its ranks and
-links, a rank and a link those of its messages, each as a multiset, until no colour splits any more.
-Things of one colour then see the same of the machine and the schedule, however far they look, so
-whatever happens to one of them happens to all at the same time: the simulation needs one of each.
+Everything begins with the colour of what it is. A message then takes on the colours of its ranks
+and links, a rank and a link those of its messages, each as a multiset, until no colour splits any
+more. Things of one colour then see the same of the machine and the schedule, however far they look,
+so whatever happens to one of them happens to all at the same time: the simulation needs one of
+each.
 
 Colours are 64-bit hashes, multisets are sums of them. Where refinement does not end in few colours
 everything gets its own, which is always right.

@@ -126,8 +126,8 @@ def table(
 ) -> list[Table]:
     """A row an algorithm, a column a decade: median/p95 relative error in per cent.
 
-    As many tables as it takes for columns to fit ``width``; the last column is of all sizes, with the
-    number of rows and the median of predicted over measured.
+    As many tables as it takes for columns to fit ``width``; the last column is of all sizes, with
+    the number of rows and the median of predicted over measured.
     """
     names, decades = _axes(found)
     heads = [*decades[:-1], "all", "rows", "ratio"]

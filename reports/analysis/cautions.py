@@ -94,9 +94,9 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
 def in_brief(results: Sequence[Result]) -> list[str]:
     """What of this changes the figures of a run that is just ending: nothing, or a line or two.
 
-    Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its median
-    may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6 iterations.
-    Back-to-back rows (``loop``) have one mean, of which nothing can be told.
+    Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its
+    median may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6
+    iterations. Back-to-back rows (``loop``) have one mean, of which nothing can be told.
     """
     timed = [
         (f"{r.collective} {r.algorithm} {size_text(r.size)} {placement}", sample.times)

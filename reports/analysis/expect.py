@@ -1,4 +1,7 @@
-"""Thresholds for acceptance, held against rows; how they are written is in `reports.analysis.expect_text`."""
+"""Thresholds for acceptance, held against rows.
+
+How they are written is in `reports.analysis.expect_text`.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,8 @@ class Selector:
     """One of the things that a row must be for a rule to speak of it; ``text`` as it was written.
 
     ``name``: ``size`` or one of ``FIELDS``. ``bound``: the number that a size or a rank count is
-    compared with; else ``names``: patterns (``*``, ``?``) of which one must match (with ``!=`` none).
+    compared with; else ``names``: patterns (``*``, ``?``) of which one must match (with ``!=``
+    none).
     """
 
     text: str
@@ -137,9 +141,9 @@ def check(
 ) -> list[Failure]:
     """What is not kept. A rule that no row speaks to is not kept either: it would hide a lost test.
 
-    The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes per
-    second; without one a row's own measured limit is taken. Raises ReportError when a rule needs a
-    limit that is nowhere known.
+    The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes
+    per second; without one a row's own measured limit is taken. Raises ReportError when a rule
+    needs a limit that is nowhere known.
     """
     failures = []
     for rule in expectations:

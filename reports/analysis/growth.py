@@ -1,8 +1,10 @@
-"""How time grows with the number of ranks, as an exponent, and whether the law of ports holds. No I/O.
+"""How time grows with the number of ranks, as an exponent, and whether the law of ports holds.
 
-By the textbook time goes with the bytes through the busiest port: 2n(P-1) of a parameter server, 2n(P-1)/P
-of a ring. The two are a factor of P apart, so their exponents in P differ by exactly 1 over any rank
-counts: what lies within half of that of one law follows it and not the other.
+No I/O.
+
+By the textbook time goes with the bytes through the busiest port: 2n(P-1) of a parameter server,
+2n(P-1)/P of a ring. The two are a factor of P apart, so their exponents in P differ by exactly 1
+over any rank counts: what lies within half of that of one law follows it and not the other.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ def total(ranks: int) -> float:
 class Growth:
     """Time ~ P to the ``exponent`` at one size, by least squares of the logarithms over ``ranks``.
 
-    ``low``, ``high``: its 95 % interval, None where nothing is known of it. ``port``, ``links``: the
-    exponents, over the same rank counts, of the bytes through the busiest port by the textbook, and
-    over all links.
+    ``low``, ``high``: its 95 % interval, None where nothing is known of it. ``port``, ``links``:
+    the exponents, over the same rank counts, of the bytes through the busiest port by the textbook,
+    and over all links.
     """
 
     algorithm: str
@@ -68,8 +70,9 @@ def grown(
     """The growth over rank counts (each with its samples, one a run); None for fewer than two.
 
     The interval holds two: percentiles over medians drawn anew from the iterations
-    (`reports.statistics.inference.drawn_medians`), and, from three rank counts on, Student's t on what is left of
-    time over volume beside a power of P, since what differs from launch to launch is in no iteration.
+    (`reports.statistics.inference.drawn_medians`), and, from three rank counts on, Student's t on
+    what is left of time over volume beside a power of P, since what differs from launch to launch
+    is in no iteration.
     """
     counts = sorted(points)
     if len(counts) < 2:
@@ -114,8 +117,8 @@ class Verdict(NamedTuple):
 def verdict(growths: Sequence[Growth], rows: Sequence[Row]) -> Verdict:
     """Whether the law holds, or what cannot show it and why, in words.
 
-    ``growths``: one an algorithm at one size and over the same rank counts; ``rows``: what they were
-    measured by. There is a verdict on a parameter server (``ps``) beside another.
+    ``growths``: one an algorithm at one size and over the same rank counts; ``rows``: what they
+    were measured by. There is a verdict on a parameter server (``ps``) beside another.
     """
     if len(growths) < 2 or all(one.algorithm != "ps" for one in growths):
         return Verdict(

@@ -1,8 +1,8 @@
 """Hoefler and Belli's twelve rules held against what is reported: kept, not kept, does not apply.
 
-T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems: Twelve ways to tell the
-masses when reporting performance results", SC'15, https://doi.org/10.1145/2807591.2807644. Every
-verdict follows from the rows at hand; none is fixed. The titles are ours.
+T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems: Twelve ways to tell
+the masses when reporting performance results", SC'15, https://doi.org/10.1145/2807591.2807644.
+Every verdict follows from the rows at hand; none is fixed. The titles are ours.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def checklist(
     """The twelve rules, in their order, for a report that shows these rows.
 
     ``limit``: a bound in bytes per second that the report draws or holds the rows against, beside
-    those in the rows themselves. ``words``: the verdicts of ``reports.analysis.compare`` when the report is
-    a comparison. Without rows nothing applies.
+    those in the rows themselves. ``words``: the verdicts of ``reports.analysis.compare`` when the
+    report is a comparison. Without rows nothing applies.
     """
     facts = _Facts(rows, limit, words)
     return tuple(

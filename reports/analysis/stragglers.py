@@ -1,7 +1,8 @@
 """Who is slow: a rank, a GPU, a node or a link, by ranks' own times and by measured matrices.
 
-The evidence is weighed in ``reports.analysis.stragglers_ranks`` and ``reports.analysis.stragglers_matrix``; this file names
-what they found by where the ranks ran, and puts together what concerns the same thing. No I/O.
+The evidence is weighed in ``reports.analysis.stragglers_ranks`` and
+``reports.analysis.stragglers_matrix``; this file names what they found by where the ranks ran, and
+puts together what concerns the same thing. No I/O.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Findings:
-    """``suspects``, surest and worst first; ``notes``: what was looked at and what cannot be seen."""
+    """``suspects``, surest and worst first.
+
+    ``notes``: what was looked at and what cannot be seen.
+    """
 
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]

@@ -4,14 +4,16 @@ A rank's time begins when it leaves the barrier and ends when its part is done. 
 rank does *and what it waits for*, and who waits for whom depends on the collective:
 
 - where everybody needs something of everybody (all-reduce, all-gather, all-to-all, barrier, …),
-  nobody leaves before the last has come. A rank that comes *late* (it left the barrier late) has the
-  shortest time, for the others wait for it; one that is slow at its own end alone is done *last*; a
-  rank that is slow inside makes all times equally long, and cannot be told.
-- where every rank passes something to the next one, a *slow* rank is long, so is the next one, which
+  nobody leaves before the last has come. A rank that comes *late* (it left the barrier late) has
+  the shortest time, for the others wait for it; one that is slow at its own end alone is done
+  *last*; a rank that is slow inside makes all times equally long, and cannot be told.
+- where every rank passes something to the next one, a *slow* rank is long, so is the next one,
+  which
   waits for it, and perhaps the one before, which cannot hand over; nobody else need be.
 - below a root the shape of the tree alone makes some ranks longer than others: nothing is inferred.
 
-All-reduces have shapes too (a tree's root leaves first), so what one algorithm shows alone is a hint.
+All-reduces have shapes too (a tree's root leaves first), so what one algorithm shows alone is a
+hint.
 """
 
 from __future__ import annotations

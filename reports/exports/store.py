@@ -1,7 +1,7 @@
 """The one file that writes results: row by row, so that a killed run leaves what it had.
 
-JSON lines and CSV are appended to, one row in one write and then on disk; a power cut costs at most the
-row that was being written. JSON and Parquet have an end and are therefore written anew, into a
+JSON lines and CSV are appended to, one row in one write and then on disk; a power cut costs at most
+the row that was being written. JSON and Parquet have an end and are therefore written anew, into a
 neighbour that then takes the file's name.
 """
 

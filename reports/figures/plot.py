@@ -30,9 +30,9 @@ def figures(
 ) -> dict[str, bytes]:
     """Name of a file to its content: one figure a kind and measured thing.
 
-    An algorithm has one colour in all of them. ``limit`` (bytes per second) bounds busbw where a row
-    has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on it.
-    Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
+    An algorithm has one colour in all of them. ``limit`` (bytes per second) bounds busbw where a
+    row has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on
+    it. Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
     """
     try:
         import matplotlib.figure  # noqa: F401

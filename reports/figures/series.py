@@ -53,7 +53,8 @@ def colours(names: Iterable[str]) -> dict[str, int]:
 def bound_of(row: Row, limit: float | None = None) -> float | None:
     """The busbw, in bytes per second, that the row cannot pass.
 
-    That of the row's own limit, the least time that its run's memory roofline allows; else ``limit``.
+    That of the row's own limit, the least time that its run's memory roofline allows; else
+    ``limit``.
     """
     if row.limit_s and row.time_s and row.busbw_bytes_per_s:
         return row.busbw_bytes_per_s * row.time_s / row.limit_s
@@ -70,7 +71,9 @@ class Trend:
 
 
 def fitted(rows: Sequence[Row]) -> Trend | None:
-    """Time = alpha + beta x size, in as many ranges of the size as times ask for; None below two sizes.
+    """Time = alpha + beta x size, in as many ranges of the size as times ask for.
+
+    None below two sizes.
 
     By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
     """
@@ -91,8 +94,8 @@ def fitted(rows: Sequence[Row]) -> Trend | None:
 def _fit(sizes: Floats, times: Floats) -> Curve:
     """The fit in ranges, or one line where that errs less.
 
-    A curve of the model never falls; times that do, as those of a busy machine, may leave it far above
-    its own last ranges.
+    A curve of the model never falls; times that do, as those of a busy machine, may leave it far
+    above its own last ranges.
     """
     curves = (fit(sizes, times[None]), fit(sizes, times[None], most=0))
     return min(curves, key=lambda curve: float(np.square(curve(sizes) / times - 1).sum()))

@@ -43,7 +43,8 @@ def tiles(rows: Sequence[Row]) -> str:
     for (collective, dtype, op, ranks), group in list(groups.items())[:_MOST_TILES]:
         words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
         rated = [r for r in group if r.busbw_bytes_per_s]
-        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is all.
+        # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is
+        # all.
         sized = [r for r in group if r.size or r.message] or group
         timed = [r for r in sized if r.time_s]
         lines = []

@@ -217,7 +217,10 @@ _COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 def rows_of(
     placed: Sequence[tuple[Any, ...]], heads: Sequence[tuple[Any, ...]], times: Times
 ) -> Rows:
-    """Rows from tuples of ``PLACED``; ``run`` is a `Run`, ``head`` a number in ``heads`` (``HEAD``)."""
+    """Rows from tuples of ``PLACED``.
+
+    ``run`` is a `Run`, ``head`` a number in ``heads`` (``HEAD``).
+    """
     by_name = dict(
         zip(PLACED, zip(*placed, strict=True) if placed else [()] * len(PLACED), strict=True)
     )

@@ -26,8 +26,8 @@ class Found(NamedTuple):
 def documents(text: str) -> list[Found]:
     """The JSON documents of a text, in order.
 
-    Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of what
-    stands under ``results``; then it is the last, for where the next begins cannot be told.
+    Of one that is cut or damaged the rows are kept that are whole: the elements of a list, or of
+    what stands under ``results``; then it is the last, for where the next begins cannot be told.
     """
     decoder, found, position = json.JSONDecoder(), list[Found](), 0
     while True:

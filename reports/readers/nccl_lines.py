@@ -1,9 +1,9 @@
 """The lines of an nccl-tests table, each on its own: headers, rows, cells, devices, messages.
 
-Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds; ``error``
-(a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a count) after; redop
-and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with columns of their own.
-The header says which; without one the row itself does.
+Dialects: ``bytes N … res`` in milliseconds before 2019, then ``size count`` in microseconds;
+``error`` (a deviation, starred by RCCL where too large) before version 2.13 and ``#wrong`` (a
+count) after; redop and root columns or not; ``-I`` columns, bitwise columns, timestamps; forks with
+columns of their own. The header says which; without one the row itself does.
 """
 
 from __future__ import annotations
@@ -111,7 +111,10 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure, with its star if it has one; None for ``N/A``, a fork's word, what is not finite."""
+    """A figure, with its star if it has one.
+
+    None for ``N/A``, a fork's word, what is not finite.
+    """
     if not _NUMBER.fullmatch(cell):
         return None
     value = float(cell.rstrip("*"))

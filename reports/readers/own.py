@@ -1,4 +1,7 @@
-"""Reads Busbar's own records: JSON lines, or a JSON list. Every format ever written stays readable."""
+"""Reads Busbar's own records: JSON lines, or a JSON list.
+
+Every format ever written stays readable.
+"""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from busbar.errors import ReportError
 LIMIT = 4 << 30
 
 _PIECE = 1 << 20
-# A gzip file may hold this much whatever its size, and this many times its size: records shrink to a
-# third, logs to a twentieth.
+# A gzip file may hold this much whatever its size, and this many times its size: records shrink to
+# a third, logs to a twentieth.
 _PLENTY, _MOST_PACKED = 64 << 20, 256
 _BEGINNING = 64
 # What a file begins with that was packed by what we do not unpack.
@@ -47,7 +47,8 @@ _PREFIXES = tuple(
     )
 )
 _SPACE = re.compile(r"\s*")
-# How a line begins that every benchmark prints before its first row: what stands before it is a label.
+# How a line begins that every benchmark prints before its first row: what stands before it is a
+# label.
 _BEGINS = re.compile(
     r"# nThread \d|#\s*size\s+count|# ?OSU [A-Z]\S* .+ Test|#\s*Intel ?\(R\) MPI Bench|# Benchmarking "
 )
@@ -66,8 +67,8 @@ class Line(NamedTuple):
 def read_bytes(path: Path) -> tuple[bytes, str]:
     """A file's bytes, unpacked when it is gzip, and what is to be said of them.
 
-    A gzip file that a killed run left is read as far as it goes. Raises ReportError when nothing can
-    be had.
+    A gzip file that a killed run left is read as far as it goes. Raises ReportError when nothing
+    can be had.
     """
     try:
         with path.open("rb") as file:
@@ -88,7 +89,10 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
 
 
 def _whole(file: BinaryIO) -> bytes:
-    """All of a file, up to one byte beyond the limit; memory is taken as there is something to read."""
+    """All of a file, up to one byte beyond the limit.
+
+    Memory is taken as there is something to read.
+    """
     known = os.fstat(file.fileno()).st_size
     data = file.read(min(known, LIMIT) + 1)
     if len(data) <= known or len(data) > LIMIT:

@@ -23,8 +23,8 @@ def per_core(transport: str, ranks: int, environment: Mapping[str, Any]) -> floa
 def shared_work(transport: str, algorithm: str, schedule: str = "") -> bool:
     """Whether work of one rank may have been carried out by another process.
 
-    Until format 3 the executor of ``shm`` gave ranks' work to whoever had a core and fused it across
-    steps, for every schedule. A row of ``auto`` without the hash of one ran the library.
+    Until format 3 the executor of ``shm`` gave ranks' work to whoever had a core and fused it
+    across steps, for every schedule. A row of ``auto`` without the hash of one ran the library.
     """
     if transport != "shm" or algorithm == _LIBRARY:
         return False

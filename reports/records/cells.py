@@ -1,6 +1,7 @@
 """Texts as cells of CSV: what a spreadsheet would take for a formula gets an apostrophe before it.
 
-OWASP's list ("CSV injection"): ``=``, ``+``, ``-``, ``@``, a tab or a carriage return at the beginning.
+OWASP's list ("CSV injection"): ``=``, ``+``, ``-``, ``@``, a tab or a carriage return at the
+beginning.
 """
 
 from __future__ import annotations

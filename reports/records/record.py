@@ -49,13 +49,13 @@ class Result:
 
     ``size`` is the collective's bytes and ``count`` its elements as nccl-tests shows them;
     ``bus_factor`` turns algbw into busbw; algbw counts ``alg_factor`` of the
-    size (1 but for nccl-tests' hypercube). ``schedule``: `collectives.schedule.digest.digest` of the
-    schedule that ran, empty for a library. ``gpus``: what every GPU did while a placement ran, as
-    `bench.run.sampler` describes it; empty without GPUs. ``ranks_per_core``: ranks over usable cores
-    where they are most crowded, affinity counted; above 1 is oversubscribed, and times hold the
-    waiting for a core; 0.0 unknown, and on GPUs. ``worksharing``: work of one rank may have been
-    carried out by another process, so that the row does not time the algorithm that it names. Of
-    new rows only the contender ``worksharing`` is so; of formats 1 and 2 all that ran a schedule
+    size (1 but for nccl-tests' hypercube). ``schedule``: `collectives.schedule.digest.digest` of
+    the schedule that ran, empty for a library. ``gpus``: what every GPU did while a placement ran,
+    as `bench.run.sampler` describes it; empty without GPUs. ``ranks_per_core``: ranks over usable
+    cores where they are most crowded, affinity counted; above 1 is oversubscribed, and times hold
+    the waiting for a core; 0.0 unknown, and on GPUs. ``worksharing``: work of one rank may have
+    been carried out by another process, so that the row does not time the algorithm that it names.
+    Of new rows only the contender ``worksharing`` is so; of formats 1 and 2 all that ran a schedule
     over ``shm``, whose executor gave ranks' work to whoever had a core and fused it across steps.
     ``core_wait``: for a placement (``out``, ``in``) each rank's share of the time in which it was
     ready but had no core, where that is large although there is a core a rank (docs/measuring.md).

@@ -1,4 +1,7 @@
-"""The row that every reader gives. Seconds, bytes, bytes per second; None is "the log is silent"."""
+"""The row that every reader gives.
+
+Seconds, bytes, bytes per second; None is "the log is silent".
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class Row:
     and Busbar, over ranks for OSU and IMB. ``cv`` is standard deviation over mean. ``wrong``
     counts wrong elements; ``error`` is the largest deviation that old nccl-tests print instead.
     ``times_s`` are raw iterations where the log has them, ``per_rank_s`` every rank's own.
-    ``limit_s``: the least time that the memory roofline of the run allows. ``schedule``: the hash of
-    the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
+    ``limit_s``: the least time that the memory roofline of the run allows. ``schedule``: the hash
+    of the schedule that ran. ``clock_memory_hz``: of the GPU whose median is lowest.
     ``energy_per_op_j``: joules of all GPUs for one operation, idle power taken off. ``timing``
     (``each``, ``loop``) and ``across`` (``max``, ``avg``, ``min``, ``rank0``): how Busbar's times
     were taken and combined over ranks; empty where the log does not say. ``ranks_per_core``: of the

@@ -1,13 +1,14 @@
 """Where series change their level: many series over the same runs, judged together. Pure; no I/O.
 
-Binary segmentation (Vostrikova 1981): of every cut of a segment the standardised rank sum of Wilcoxon
-is taken, the greatest names the cut, and both sides are looked at again. Whether it is a change is
-told by permutation: under the null hypothesis the runs could have come in any order, so their order
-is drawn anew, *the same for all series*, and the least p value of all series in a drawn order is
-what each series is held against (Westfall, Young 1993, step minP). So a history without a change is
-said to have one in about 5 % of the cases, however many rows it has and however they hang together,
-and a change that all rows share is found as early as in a single one. Ranks make outliers harmless
-and demand nothing of the distribution; but runs that drift are not exchangeable, and show as steps.
+Binary segmentation (Vostrikova 1981): of every cut of a segment the standardised rank sum of
+Wilcoxon is taken, the greatest names the cut, and both sides are looked at again. Whether it is a
+change is told by permutation: under the null hypothesis the runs could have come in any order, so
+their order is drawn anew, *the same for all series*, and the least p value of all series in a drawn
+order is what each series is held against (Westfall, Young 1993, step minP). So a history without a
+change is said to have one in about 5 % of the cases, however many rows it has and however they hang
+together, and a change that all rows share is found as early as in a single one. Ranks make outliers
+harmless and demand nothing of the distribution; but runs that drift are not exchangeable, and show
+as steps.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _SIGNIFICANT_ALARM = 0.01
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A change: ``at`` is the first place in the series after it; ``p`` is corrected for all series.
+    """A change: ``at`` is the first place in the series after it.
+
+    ``p`` is corrected for all series.
 
     ``ratio``: the median from there to the next cut over the median since the cut before.
     """
@@ -62,8 +65,8 @@ def cuts(
     """The changes of each series, in order.
 
     A series is (number of the run, positive value) in the order of the runs; it may lack runs.
-    ``noise``: a lesser relative change is none. At least two values stand on each side of a cut. The
-    seed makes it repeatable.
+    ``noise``: a lesser relative change is none. At least two values stand on each side of a cut.
+    The seed makes it repeatable.
     """
     open_ = [
         _Segment(n, 0, np.array([run for run, _ in s]), np.array([v for _, v in s]))
@@ -180,7 +183,10 @@ def alarms(
 
 
 def _out(level: Floats, runs: int) -> tuple[float, float]:
-    """By how much the last runs are off the ones before, and the two-sided p; 1 when not far off."""
+    """By how much the last runs are off the ones before, and the two-sided p.
+
+    1 when not far off.
+    """
     before, last = level[:-runs], level[-runs:]
     middle = float(np.median(before))
     off = float(np.median(last)) - middle

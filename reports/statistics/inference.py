@@ -1,9 +1,9 @@
 """Two samples against each other: ratio with an interval, rank test, correction, effect size.
 
 Pure functions on seconds. Of iterations within a run nothing is assumed but that they are alike at
-most as an autoregression of first order makes them; what differs from run to run is not in one run's
-iterations, which is why ``reports.analysis.compare`` also asks for a least difference and takes several runs a
-side.
+most as an autoregression of first order makes them; what differs from run to run is not in one
+run's iterations, which is why ``reports.analysis.compare`` also asks for a least difference and
+takes several runs a side.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def ratio_interval(
 
     A side is one sample or several, one a run; runs are drawn first and iterations within them
     (Davison, Hinkley 1997, 3.8), so that what differs from run to run widens the interval; where
-    neighbours are alike, whole blocks of them (`_block`). Few runs drawn anew show too little of how
-    runs differ, so the interval holds that of `between_runs` too. None for fewer than six values on a
-    side or a median of zero. The seed makes it repeatable.
+    neighbours are alike, whole blocks of them (`_block`). Few runs drawn anew show too little of
+    how runs differ, so the interval holds that of `between_runs` too. None for fewer than six
+    values on a side or a median of zero. The seed makes it repeatable.
     """
     if min(sum(map(len, base)), sum(map(len, new))) < 6:
         return None
@@ -125,8 +125,8 @@ def rank_test(
     """Wilcoxon, Mann and Whitney's rank-sum test, normal approximation with ties and continuity.
 
     Mann, Whitney 1947; variance with ties as in Hollander, Wolfe, "Nonparametric Statistical
-    Methods", 4.1. ``like``: the `likeness` r of either side, which makes its mean rank as uncertain as
-    that of (1 − r) / (1 + r) as many independent values. An empty side gives p = 1.
+    Methods", 4.1. ``like``: the `likeness` r of either side, which makes its mean rank as uncertain
+    as that of (1 − r) / (1 + r) as many independent values. An empty side gives p = 1.
     """
     n, m = len(base), len(new)
     if not n or not m:

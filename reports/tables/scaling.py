@@ -19,8 +19,9 @@ class Scaled:
     """A row against the base of its series, the least number of ranks; see docs/measuring.md.
 
     ``size`` in nccl-tests' sense is the buffer of every rank, so n ranks have a throughput of
-    n x algbw. ``speedup`` is that over the base's, ``efficiency`` the same for each rank: t(1) / t(n)
-    where the base has one rank. ``low``, ``high``: its bootstrap interval, None without raw times.
+    n x algbw. ``speedup`` is that over the base's, ``efficiency`` the same for each rank: t(1) /
+    t(n) where the base has one rank. ``low``, ``high``: its bootstrap interval, None without raw
+    times.
     """
 
     row: Row

@@ -23,8 +23,8 @@ _KEY = "~: the next may be as fast"
 class Winner:
     """The fastest at one size and rank count. ``row``: its first row.
 
-    ``margin``: how many times as long the next takes, None where it is alone; ``low``, ``high``: its
-    95 % interval, None without raw times. ``sure``: the interval lies above 1.
+    ``margin``: how many times as long the next takes, None where it is alone; ``low``, ``high``:
+    its 95 % interval, None without raw times. ``sure``: the interval lies above 1.
     """
 
     name: str

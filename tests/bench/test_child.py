@@ -66,7 +66,10 @@ def test_what_tells_us_to_end_tells_the_child(
 
 @pytest.mark.timeout(60)
 def test_a_child_by_itself_ends_as_it_ends() -> None:
-    """Rule: status and standard error are the child's; one that a signal ended is as a shell says."""
+    """Rule: status and standard error are the child's.
+
+    One that a signal ended is as a shell says.
+    """
     code = "import os, sys; sys.stderr.write('so'); sys.stderr.flush(); os._exit(3)"
     assert run([sys.executable, "-c", code], os.environ, stderr=subprocess.PIPE) == (3, "so", 0)
     code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"

@@ -56,7 +56,10 @@ def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
 
 
 def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
-    """Rule: NCCL's own collective is the baseline where NCCL is there; without it ours run alone."""
+    """Rule: NCCL's own collective is the baseline where NCCL is there.
+
+    Without it ours run alone.
+    """
     here(2)
     more = ["--threads", "2", "-A", "sharded_ps,library"]
     status, out, err = in_process("allreduce", *SMALL, *more)

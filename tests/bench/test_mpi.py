@@ -63,7 +63,10 @@ def test_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
 def test_work_sharing_stands_beside_the_library(
     mpich: Mpi, run: Run, tmp_path: Path, ranks: int
 ) -> None:
-    """Rule: all collectives have it on shm, right in both placements; records and tables name it."""
+    """Rule: all collectives have it on shm, right in both placements.
+
+    Records and tables name it.
+    """
     out = tmp_path / "run.jsonl"
     rest = ["-A", "worksharing,library", "-b", "64K", "-e", "64K", "-n", "2", "--out", str(out)]
     done = run(*under(mpich, ranks, "-m", "bench", "all", "--transport", "shm", *rest))
@@ -235,7 +238,9 @@ def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path)
 def test_a_killed_rank_is_named_and_what_there_is_reported(
     mpi: Mpi, transport: str, tmp_path: Path
 ) -> None:
-    """Rule: under --ranks a lost rank gives 4, its name, the rows so far; no segment of MPI's stays.
+    """Rule: under --ranks a lost rank gives 4, its name, the rows so far.
+
+    No segment of MPI's stays.
 
     A launcher kills the others at once, rank 0 and its report among them.
     """

@@ -154,7 +154,10 @@ def _result(limit: float | None) -> Result:
 
 
 def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> None:
-    """Rule: nccl-tests' columns stay where they are; ours are comments, or right of the last one."""
+    """Rule: nccl-tests' columns stay where they are.
+
+    Ours are comments, or right of the last one.
+    """
     known, unknown = _result(1.5e-3), _result(None)
     assert "\n#      1048576       75" in "\n".join(summary([known]))
     assert not any("limit" in line for line in summary([unknown]))
@@ -168,7 +171,10 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
 
 @pytest.mark.timeout(120)
 def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Path) -> None:
-    """Rule: on shm the records of schedules and library carry the limit; --limit none leaves it out."""
+    """Rule: on shm the records of schedules and library carry the limit.
+
+    --limit none leaves it out.
+    """
     argv = ["-b", "256K", "-e", "256K", "-n", "6", "--transport", "shm", "-A", "ring,library"]
     for limit, known in (("column", True), ("none", False)):
         out = tmp_path / f"{limit}.jsonl"

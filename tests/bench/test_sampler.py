@@ -152,7 +152,10 @@ def _one_row(gauges: Gauges) -> Any:
 
 
 def test_every_gpu_is_watched_once() -> None:
-    """Rule: of ranks that share a GPU the first one watches it; all ranks know all entries, once."""
+    """Rule: of ranks that share a GPU the first one watches it.
+
+    All ranks know all entries, once.
+    """
     everyone = _ranks(["a", "b", "a", None], _busy, _one_row)
     assert everyone == [everyone[0]] * 4
     entries, none, why = everyone[0]

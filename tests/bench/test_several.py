@@ -1,4 +1,7 @@
-"""``--ranks 2,4``: a launch for each rank count, one record, a map at the end; and who shares cores."""
+"""``--ranks 2,4``: a launch for each rank count, one record, a map at the end.
+
+And who shares cores.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,10 @@ def _counts(path: Path) -> list[tuple[int | None, int | None]]:
 
 
 def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) -> None:
-    """Rule: whatever the form, a file holds the rows of all launches in order; the map has every cell."""
+    """Rule: whatever the form, a file holds the rows of all launches in order.
+
+    The map has every cell.
+    """
     pytest.importorskip("pyarrow")
     names = [f"r{ending}" for ending in SINKS] + ["run/"]
     files = [word for name in names for word in ("--out", f"{tmp_path}/{name}")]
@@ -64,7 +70,10 @@ def test_with_a_launcher_of_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
 def test_a_launch_that_fails_does_not_keep_the_others_from_running(
     run: Run, tmp_path: Path
 ) -> None:
-    """Rule: a count that an algorithm cannot serve is said; the others are measured; its status stays."""
+    """Rule: a count that an algorithm cannot serve is said; the others are measured.
+
+    Its status stays.
+    """
     out = tmp_path / "r.jsonl"
     argv = ("-A", "torus", "--grid", "2x2", "--ranks", "3,4", "--out", str(out))
     done = run(sys.executable, *BENCH, *SMALL, *argv)

@@ -109,7 +109,10 @@ def test_who_is_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_rank_that_leaves_with_an_error_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: a launcher may not mind a rank that never came; the others would wait for it for ever."""
+    """Rule: a launcher may not mind a rank that never came.
+
+    The others would wait for it for ever.
+    """
     monkeypatch.setattr(starter, "_REPORTS_S", 0.5)
     status, run = _run("", [STAYS, "line.leave(130)"])
     assert (status, run.why) == (130, "")

@@ -180,7 +180,10 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: nothing that does not fit is tried; in-place alone may be; the row says what would fit."""
+    """Rule: nothing that does not fit is tried; in-place alone may be.
+
+    The row says what would fit.
+    """
     node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
     monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
     status, out, _ = on_threads(
@@ -262,7 +265,10 @@ def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
 
 
 def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
-    """Rule: a library's row needs a vector a rank beside the buffers; what has no schedule but is ours not."""
+    """Rule: a library's row needs a vector a rank beside the buffers.
+
+    What has no schedule but is ours not.
+    """
     argv = ["--ranks", "4", "-b", "1M", "-e", "1M", "--dry-run", "-A", "worksharing,library"]
     _, out, _ = in_process("allreduce", *argv)
     rows = [line.split() for line in out.splitlines() if not line.startswith("#")]

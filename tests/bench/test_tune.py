@@ -276,7 +276,9 @@ class TestCommand:
         assert not out.exists()
 
     def test_from_model(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
-        """With latencies alone the fewest steps win, with bytes alone the fewest bytes; as predicted.
+        """With latencies alone the fewest steps win, with bytes alone the fewest bytes.
+
+        As predicted.
 
         On links of 10 us and 1 GB/s without contention, 2 lg P steps of halving and doubling beat
         the ring's 2(P-1), and lg P steps of whole vectors are best only while small. At the largest

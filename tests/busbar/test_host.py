@@ -20,7 +20,10 @@ def _never(name: str) -> str:
 def test_the_version_is_declared_in_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: a clone that was never installed knows its version; no other project's is taken for it."""
+    """Rule: a clone that was never installed knows its version.
+
+    No other project's is taken for it.
+    """
     project = ROOT / "pyproject.toml"
     if not project.exists():
         pytest.skip("not a checkout")

@@ -244,7 +244,10 @@ def allocator(transport: Any, case: Case) -> Callable[[int], Any]:
 
 
 def every_collective(nranks: int) -> Iterator[Case]:
-    """Every collective, root and placement, for what needs no schedule; sizes and types take turns."""
+    """Every collective, root and placement, for what needs no schedule.
+
+    Sizes and types take turns.
+    """
     sizes, kinds, operations = cycle((1, 7001, 0, 100_003)), cycle(DTYPES), cycle(OPS)
     for what, name, n, root in all_cases((nranks,)):
         if name != algorithms(what.name)[0]:

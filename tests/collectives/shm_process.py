@@ -1,8 +1,8 @@
 """One process of test_shm_processes.py.
 
-``right EXECUTOR MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no process
-may look into another's files); ``die EXECUTOR FOLDER RANK SIZE ALGORITHM``, without a launcher,
-kills the last rank inside a collective.
+``right EXECUTOR MEMORY`` under mpirun compares results (MEMORY ``hidden``: ``auto`` where no
+process may look into another's files); ``die EXECUTOR FOLDER RANK SIZE ALGORITHM``, without a
+launcher, kills the last rank inside a collective.
 """
 
 from __future__ import annotations

@@ -173,7 +173,10 @@ def test_the_whole_of_it_runs_dry(tmp_path: Path) -> None:
 
 @needs_gcc
 def test_work_goes_on_where_a_piece_of_time_ended(tmp_path: Path) -> None:
-    """Rule: a section that might not end in time is left for the next call; exit status 75 says so."""
+    """Rule: a section that might not end in time is left for the next call.
+
+    Exit status 75 says so.
+    """
     few = ("--sections", "probe,small,topology", "--piece", "1")
     for name, left in (("probe", "small, topology"), ("small", "topology"), ("topology", "")):
         done = _started(tmp_path, *few)

@@ -66,7 +66,10 @@ def test_sizes_that_move_nothing_have_no_rate(capsys: pytest.CaptureFixture[str]
 
 
 def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: a row an algorithm and size; every number of one form is in the other; one is the best."""
+    """Rule: a row an algorithm and size; every number of one form is in the other.
+
+    One is the best.
+    """
     rows = list(csv.DictReader(io.StringIO(collectives_cli(capsys, *COST, "--format", "csv")[1])))
     document = json.loads(collectives_cli(capsys, *COST, "--format", "json")[1])
     assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))

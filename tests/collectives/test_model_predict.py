@@ -181,7 +181,10 @@ def test_equal_classes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_was_left_alone_is_cheaper() -> None:
-    """Rule: the first send of what a rank was given is `still`; what it has written, or others read, is not."""
+    """Rule: the first send of what a rank was given is `still`.
+
+    What it has written, or others read, is not.
+    """
     priced, m = Priced(one_class(), [CACHED]), 1 << 20
     still = 1e-6 + 1e-10 * m / 2
     swap = 2e-6 + 1.5e-9 * m / 2

@@ -1,8 +1,8 @@
 """Each rank does its own moves, seen from outside the executors: by pages, by messages, by threads.
 
-Three observers, none of which asks the schedule's code what it did. The kernel tells which ranks' pages a
-process has touched (``Referenced`` in /proc/self/smaps), executors count what they load and store, and
-message transports are seen through a communicator and a mailbox that remember.
+Three observers, none of which asks the schedule's code what it did. The kernel tells which ranks'
+pages a process has touched (``Referenced`` in /proc/self/smaps), executors count what they load and
+store, and message transports are seen through a communicator and a mailbox that remember.
 """
 
 from __future__ import annotations

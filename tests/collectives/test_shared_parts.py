@@ -22,7 +22,10 @@ CORES = sorted(NODES[0] + NODES[1])
 
 @given(st.integers(1, 12), st.sets(st.sampled_from(CORES), min_size=1))
 def test_every_rank_has_a_core_of_its_own_while_they_last(nlocal: int, allowed: set[int]) -> None:
-    """Rule: ranks share a core, an allowed one, only where they outnumber cores; neighbours do then."""
+    """Rule: ranks share a core, an allowed one, only where they outnumber cores.
+
+    Neighbours do then.
+    """
     cores = [place_cores("core", r, nlocal, sorted(allowed), NODES)[0] for r in range(nlocal)]
     assert len(list(groupby(cores))) == len(set(cores))
     assert set(cores) <= allowed

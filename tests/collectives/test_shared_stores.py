@@ -92,7 +92,10 @@ def _choices(nranks: int, targets: list[tuple[int, int]]) -> set[Past]:
 def test_the_slowest_rank_decides_for_all(
     nranks: int, cores: int, size: int, targets: list[tuple[int, int]], data: st.DataObject
 ) -> None:
-    """Rule: all get what takes least, whole, the caches' own where it hardly differs; memory is as before."""
+    """Rule: all get what takes least, whole, the caches' own where it hardly differs.
+
+    Memory is as before.
+    """
     seconds = [data.draw(SECONDS) for _ in range(nranks)]
     found = _flow(nranks, size, targets)
     tried = _choices(nranks, targets)

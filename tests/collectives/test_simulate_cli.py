@@ -49,7 +49,8 @@ def test_time_and_rates_are_those_of_the_simulation(capsys: pytest.CaptureFixtur
     assert row.split()[:5] == [
         "ring", f"{seconds * 1e6:.4g}", "us", f"{2**20 / seconds / 1e9:.4g}", "10",
     ]  # fmt: skip
-    # The all-gather goes round the other way: every link carries half of it and is busy half the time.
+    # The all-gather goes round the other way: every link carries half of it and is busy half the
+    # time.
     assert re.search(r"rank 0 → rank 1 +8 +768 KiB +50\.0%", out)
 
 

@@ -137,7 +137,10 @@ def test_a_slack_bounds_the_error(text: str, slack: float) -> None:
 def test_a_slack_is_chosen_where_there_is_much_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Never for what the steps at once can do; the command says so on stderr, and --exact turns it off."""
+    """Never for what the steps at once can do.
+
+    The command says so on stderr, and --exact turns it off.
+    """
     from collectives.cli import main
 
     simulation = Simulation(draft("alltoall", "pairwise", 30), spec("alltoall"), machine("dragonfly:p=2:a=4:h=2:g=4", 30))  # fmt: skip

@@ -55,7 +55,10 @@ ASKED = {
 
 
 def test_nobody_asks_a_transport_by_name() -> None:
-    """Rule: getattr and hasattr are for what is not ours; a transport, a plan, an action has methods."""
+    """Rule: getattr and hasattr are for what is not ours.
+
+    A transport, a plan, an action has methods.
+    """
     wrong = []
     for room in ("collectives", "bench"):
         for path in sorted((REPO / room).rglob("*.py")):

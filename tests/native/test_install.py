@@ -44,7 +44,10 @@ def built(tmp_path: Path, run: Run) -> Path:
 
 @pytest.mark.timeout(150)
 def test_without_a_compiler_mpi_carries_the_ranks(built: Path, mpich: Mpi, run: Run) -> None:
-    """Rule: no compiler leaves the install working; one line says what is missing, then MPI serves."""
+    """Rule: no compiler leaves the install working.
+
+    One line says what is missing, then MPI serves.
+    """
     env = {"PYTHONPATH": str(built)}
     done = run(
         *under(mpich, 2, "-m", "bench.allreduce", "-b", "1K", "-e", "1K", "-n", "2"),

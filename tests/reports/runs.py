@@ -43,7 +43,10 @@ def allreduce(
 
 
 def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> list[Result]:
-    """Two algorithms at three sizes on four ranks, with skewed raw times; ``slow`` times the ring's."""
+    """Two algorithms at three sizes on four ranks, with skewed raw times.
+
+    ``slow`` times the ring's.
+    """
     random = np.random.default_rng(seed)
     results = []
     for algorithm in ("ring", "tree"):

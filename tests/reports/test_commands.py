@@ -89,7 +89,10 @@ def run_file(tmp_path: Path) -> Path:
 def test_a_wrong_option_is_one_line_before_anything_is_printed(
     command: list[str], said: str, run_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: status 2, nothing on stdout, one line that says what and where help is; no abbreviations."""
+    """Rule: status 2, nothing on stdout, one line that says what and where help is.
+
+    No abbreviations.
+    """
     assert main([str(run_file) if word == "RUN" else word for word in command]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("reports: ") and said in err

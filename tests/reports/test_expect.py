@@ -48,7 +48,10 @@ def _spoken(text: str) -> list[tuple[str, int | None, str]]:
     ],
 )  # fmt: skip
 def test_rows_are_selected_as_people_write_it(text: str, rows: int) -> None:
-    """Rule: names of other tools, binary units, ranges, globs and alternatives; all parts must fit."""
+    """Rule: names of other tools, binary units, ranges, globs and alternatives.
+
+    All parts must fit.
+    """
     assert len(_spoken(text)) == rows
 
 
@@ -140,7 +143,10 @@ def test_any_rule_is_understood_or_refused(text: str) -> None:
 
 
 def test_rules_from_yaml(tmp_path: Path) -> None:
-    """Rule: a list, or expect and limit; a rule needs no quotes, whatever YAML makes of its colon."""
+    """Rule: a list, or expect and limit.
+
+    A rule needs no quotes, whatever YAML makes of its colon.
+    """
     path = tmp_path / "rules.yaml"
     text = "limit: 10GB/s\nexpect:\n  - 'allreduce: busbw >= 0.5*limit'\n  - a,>=1M: time < 1 ms\n"
     path.write_text(text + "  - wrong == 0\n")

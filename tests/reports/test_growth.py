@@ -203,7 +203,10 @@ def test_each_curve_has_a_rate_of_its_own() -> None:
 
 
 def test_what_counts_and_what_is_left_out() -> None:
-    """Rule: the transport with the most rows; own work before shared; runs of one thing together."""
+    """Rule: the transport with the most rows; own work before shared.
+
+    Runs of one thing together.
+    """
     mine = _results(by_port)
     shm = [replace(one, transport="shm") for one in _results(by_links, counts=[2])]
     shared = [replace(one, worksharing=True) for one in _results(by_links)]

@@ -187,7 +187,10 @@ def _per_iteration(skipped: int) -> dict[str, Any]:
 
 
 def test_times_of_every_process_are_those_of_ranks() -> None:
-    """Rule: with a GPU a process they tell who is late, by node and GPU; skipped ones are left out."""
+    """Rule: with a GPU a process they tell who is late, by node and GPU.
+
+    Skipped ones are left out.
+    """
     document = _document()
     for row in document["results"]:
         row["out_of_place_per_iter"] = _per_iteration(2)

@@ -57,7 +57,10 @@ def _shown(found: Sequence[Row], width: int = 160) -> str:
 @pytest.mark.parametrize("per_core", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("worksharing", [False, True])
 def test_tables_say_who_shared_what(per_core: float, worksharing: bool) -> None:
-    """Rule: above 1 rank per core a heading says it; an algorithm whose work was shared has a mark."""
+    """Rule: above 1 rank per core a heading says it.
+
+    An algorithm whose work was shared has a mark.
+    """
     found = rows(_made(per_core, worksharing=worksharing))
     for text in (_shown(found), markdown(found), " ".join(warnings_of(found))):
         assert ("oversubscribed" in text and "2 ranks per core" in text) == (per_core > 1)
@@ -137,7 +140,10 @@ def _hollow(axes: Any) -> list[list[float]]:
 
 
 def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
-    """Rule: a point whose ranks shared cores is hollow, in every figure with points; the title says it."""
+    """Rule: a point whose ranks shared cores is hollow, in every figure with points.
+
+    The title says it.
+    """
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 

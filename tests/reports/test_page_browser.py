@@ -197,7 +197,10 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> None:
-    """Rule: all rows can be filtered and sorted; the document holds few, figures few points and say so."""
+    """Rule: all rows can be filtered and sorted.
+
+    The document holds few, figures few points and say so.
+    """
     from selenium.webdriver.common.by import By
 
     one = rows(records(["ring"], [4], [1024]))[0]

@@ -109,7 +109,10 @@ def test_the_keyboard_reaches_everything_in_order(tab: Any) -> None:
 
 
 def test_a_screen_reader_finds_its_way(tab: Any) -> None:
-    """Rule: axe-core knows no violation, in light and in dark; landmarks and live count are there."""
+    """Rule: axe-core knows no violation, in light and in dark.
+
+    Landmarks and live count are there.
+    """
     axe = pytest.importorskip("axe_core_python.selenium").Axe()
     for details in tab.execute_script("return document.querySelectorAll('details')"):
         tab.execute_script("arguments[0].open = true", details)

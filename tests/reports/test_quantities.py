@@ -71,7 +71,10 @@ def test_scaling_keeps_names_whole(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Rule: where a terminal is narrow busbw goes, a name is never folded; tiny speed-ups are told."""
+    """Rule: where a terminal is narrow busbw goes, a name is never folded.
+
+    Tiny speed-ups are told.
+    """
     monkeypatch.setenv("COLUMNS", str(width))
     path = tmp_path / "run.jsonl"
     made = [_results(n, 10.0**-n, "halving_doubling") for n in (2, 4)]
@@ -86,7 +89,10 @@ def test_scaling_keeps_names_whole(
 def test_the_table_of_scaling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: the base stands in the heading, the first rule is kept; one rank count alone is refused."""
+    """Rule: the base stands in the heading, the first rule is kept.
+
+    One rank count alone is refused.
+    """
     monkeypatch.setenv("COLUMNS", "80")
     files = []
     for ranks in (1, 2, 4):

@@ -129,7 +129,10 @@ def test_prose_that_begins_like_a_row_is_no_row() -> None:
 def test_the_files_name_tells_what_no_line_and_no_column_tells(
     tmp_path: Path, name: str, collective: str
 ) -> None:
-    """Rule: one collective in the name is taken and said; several, or an impossible one, are not."""
+    """Rule: one collective in the name is taken and said.
+
+    Several, or an impossible one, are not.
+    """
     path = tmp_path / name
     path.write_text(HEAD + START.replace(" sum ", "none ") + OUT + IN)
     found = read(path)

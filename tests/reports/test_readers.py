@@ -117,14 +117,20 @@ def test_what_pooled_plans_measured_is_marked_when_loaded(name: str) -> None:
 def test_ranks_per_core_of_old_records(
     environment: dict[str, object], transport: str, expected: float | None
 ) -> None:
-    """Rule: by the mapping, else by the number of CPUs; what says neither, or is of GPUs, is unknown."""
+    """Rule: by the mapping, else by the number of CPUs.
+
+    What says neither, or is of GPUs, is unknown.
+    """
     old = replace(result(1024, (1e-3,) * 6), transport=transport, environment=environment, format=2)
     (row,) = parse(json.dumps(old.as_dict())).rows
     assert row.ranks_per_core == expected and old.ranks == 4
 
 
 def test_a_record_without_its_run_is_kept_and_said() -> None:
-    """Rule: records that were cut out of a file keep their figures; only their machine is unknown."""
+    """Rule: records that were cut out of a file keep their figures.
+
+    Only their machine is unknown.
+    """
     lines = (Path(__file__).parent / "golden" / "format2.jsonl").read_text().splitlines()
     found = parse("\n".join(lines[1:]))
     assert len(found.rows) == 3 and found.rows[0].run.environment == {}

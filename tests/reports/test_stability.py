@@ -145,7 +145,10 @@ def test_the_dip_is_the_distance_to_the_nearest_unimodal_distribution() -> None:
 
 
 def test_the_critical_value_is_where_it_should_be() -> None:
-    """Rule: uniform samples, the hardest with one mode, hardly ever pass it; two modes nearly always."""
+    """Rule: uniform samples, the hardest with one mode, hardly ever pass it.
+
+    Two modes nearly always.
+    """
     random = np.random.default_rng(3)
     for n in (20, 100, 400):
         draws = [sqrt(n) * dip(random.random(n).tolist()) for _ in range(500)]

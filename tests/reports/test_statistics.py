@@ -65,7 +65,10 @@ def test_a_row_has_the_median_or_the_mean(
 
 
 def test_bandwidths_have_their_factors() -> None:
-    """Rule: algbw is the share of the size that counts over the time; busbw that times the factor."""
+    """Rule: algbw is the share of the size that counts over the time.
+
+    Busbw that times the factor.
+    """
     row = Result("x", "y", "shm", 4, 1000, 250, "float", "sum", -1, 1.5, alg_factor=0.5)
     assert bandwidths(row, 1e-6) == (5e8, 7.5e8)
 

@@ -120,7 +120,10 @@ def test_what_cannot_be_written_is_refused_at_once(path: str) -> None:
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".csv"])
 def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
-    """Rule: a row that does not fit is an error that names the file; the rows before stay readable."""
+    """Rule: a row that does not fit is an error that names the file.
+
+    The rows before stay readable.
+    """
     path = tmp_path / f"r{ending}"
     code = (
         "import resource, signal, sys\n"
@@ -187,7 +190,10 @@ def test_a_cut_file_gives_what_it_has(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_a_run_directory(tmp_path: Path) -> None:
-    """Rule: DIR/ holds records, environment, topology and what was printed; a second run is beside it."""
+    """Rule: DIR/ holds records, environment, topology and what was printed.
+
+    A second run is beside it.
+    """
     for run in (1, 2):
         store = Store([sink(f"{tmp_path / 'runs'}/", lambda: '{"busbar_topology": 1}')])
         store.say(["# header"])

@@ -72,7 +72,10 @@ def test_where_nobody_is_slow_nobody_is_named(ranks: int) -> None:
 
 
 def test_what_all_wait_for_cannot_be_seen_and_that_is_said() -> None:
-    """Rule: a rank slow inside an all-reduce makes all times equal; no guess, but what to measure."""
+    """Rule: a rank slow inside an all-reduce makes all times equal.
+
+    No guess, but what to measure.
+    """
     found = culprits(_rows(ALL_WAIT, 6, slow={2: 50 * HOP}))
     assert not _sure(found) and "not who is slow inside" in found.notes[0]
 

@@ -111,7 +111,10 @@ def test_the_same_row_again_is_one(tmp_path: Path) -> None:
 
 
 def test_accuracy_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: a table of what the fit's transport carried; what is left out, and other ranks, are said."""
+    """Rule: a table of what the fit's transport carried.
+
+    What is left out, and other ranks, are said.
+    """
     results = [_result("ring", s, _model("allreduce", "ring", 4, s) / 1.25) for s in SIZES]
     results += [_result("ring", SIZES[0], 1.0, transport="shm")]
     results += [_result("ring", SIZES[0], 1e-5, ranks=8)]
@@ -186,7 +189,10 @@ def _nothing(name: str, ranks: int, sizes: object) -> list[None]:
 
 
 def test_the_textbook_scales_as_it_says(tmp_path: Path) -> None:
-    """Rule: at one rate the server grows with P - 1, the ring by less than two; the rate is found."""
+    """Rule: at one rate the server grows with P - 1, the ring by less than two.
+
+    The rate is found.
+    """
     found = compare(read(_run(tmp_path / "r.jsonl", _textbook())).rows, [], [], _nothing)
     for cell in found.cells:
         assert cell.rate == pytest.approx(1e9)

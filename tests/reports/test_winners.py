@@ -54,7 +54,10 @@ def test_the_fastest_wins_with_its_margin() -> None:
 
 
 def test_what_wins_nothing() -> None:
-    """Rule: wrong results and shared work are no winners, however fast; a rank count alone has no map."""
+    """Rule: wrong results and shared work are no winners, however fast.
+
+    A rank count alone has no map.
+    """
     slow = [_result("ring", n, 1024, _spread(1e-3)) for n in (2, 4)]
     wrong = _result("tree", 2, 1024, _spread(1e-6), wrong=3)
     shared = _result("worksharing", 4, 1024, _spread(1e-6), worksharing=True)

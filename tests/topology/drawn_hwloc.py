@@ -15,7 +15,10 @@ _RATES = {1: 20_000, 2: 25_000}
 
 
 def hwloc(machine: Machine, version: int, draw: Callable[[st.SearchStrategy[bool]], bool]) -> str:
-    """The XML of lstopo of version 1, 2 or 3; ``draw`` decides what versions and options leave open."""
+    """The XML of lstopo of version 1, 2 or 3.
+
+    ``draw`` decides what versions and options leave open.
+    """
     writer = _Hwloc(version, lambda: draw(st.booleans()))
     return writer.document(machine)
 

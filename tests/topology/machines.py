@@ -57,7 +57,10 @@ def dgx_1v() -> Topology:
 
 
 def switched(shape: Sequence[Sequence[int]], nvlinks: int = 0) -> Topology:
-    """NUMA nodes with PCIe switches with GPUs: ``shape[numa][switch]`` GPUs; gen3 x16 everywhere."""
+    """NUMA nodes with PCIe switches with GPUs: ``shape[numa][switch]`` GPUs.
+
+    Gen3 x16 everywhere.
+    """
     devices = [Device("HOST", Kind.HOST)]
     links: list[Link] = []
     facts = (Fact("pcie_gen_max", 3, SOURCE), Fact("pcie_width_max", 16, SOURCE))

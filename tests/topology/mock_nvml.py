@@ -2,7 +2,8 @@
 
 A description's ``gpu`` holds what all GPUs share and ``gpus`` what each has of its own; ``groups``
 gives common-ancestor levels (devices of one group are that near, outermost last), ``nvlink`` pairs
-with their link counts, or ``nvswitches`` with links per switch. ``expect`` holds what the map must be.
+with their link counts, or ``nvswitches`` with links per switch. ``expect`` holds what the map must
+be.
 """
 
 from __future__ import annotations

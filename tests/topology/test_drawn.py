@@ -79,7 +79,10 @@ def test_hwloc_reads_what_was_drawn(
 @settings(deadline=None, max_examples=120)
 @given(st.data(), drawn.machines())
 def test_nccl_xml_reads_what_was_drawn(data: st.DataObject, machine: drawn.Machine) -> None:
-    """Rule: NUMA nodes, GPUs, nets by their ``dev``, and NVLinks are in the map; screens are told."""
+    """Rule: NUMA nodes, GPUs, nets by their ``dev``, and NVLinks are in the map.
+
+    Screens are told.
+    """
     nets = [name for card in machine.cards(drawn.NIC) for name in card.names]
     numbers = data.draw(st.permutations(range(len(nets))))
     topology = nccl_xml.parse(drawn.nccl(machine, numbers))
@@ -150,7 +153,10 @@ def test_an_object_that_the_walk_loses_is_counted() -> None:
 
 
 def test_interfaces_make_a_nic_whatever_the_class() -> None:
-    """Rule: InfiniBand adapters of class 0c06 are NICs; an interface without a PCI device is told."""
+    """Rule: InfiniBand adapters of class 0c06 are NICs.
+
+    An interface without a PCI device is told.
+    """
     name = '<object type="OSDev" name="{}" osdev_type="3"/>'
     card = f'<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0c06 [15b3:6746] [0:0] 00">{name}</object>'
     topology = hwloc_of(card.format("mlx4_0") + name.format("hsn0"))
@@ -185,7 +191,10 @@ TWO_GPUS = "".join(
     ],
 )
 def test_bandwidths_become_links(values: str, links: int, rate: float) -> None:
-    """Rule: NVLinkBandwidth is a number of links of a version; a pair that differs both ways is told."""
+    """Rule: NVLinkBandwidth is a number of links of a version.
+
+    A pair that differs both ways is told.
+    """
     topology = hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", values))
     assert topology.relation("GPU0", "GPU1").text == (f"NV{links}" if links else "PIX") or not links
     assert [(link.count, link.rate) for link in topology.links] == [(links, rate)] * bool(links)
@@ -195,7 +204,10 @@ def test_bandwidths_become_links(values: str, links: int, rate: float) -> None:
 
 
 def test_matrices_that_no_links_come_of_are_told() -> None:
-    """Rule: what a matrix states of other objects, or of a kind not read, is a gap; a ragged one an error."""
+    """Rule: what a matrix states of other objects, or of a kind not read, is a gap.
+
+    A ragged one an error.
+    """
     strange = hwloc_of(TWO_GPUS, after=matrix("NVLinkBandwidth", "0 25000 25000 0", "4 99"))
     assert not strange.links and told(strange, "links", "1 pairs of other objects")
     assert told(hwloc_of(TWO_GPUS, after=matrix("XeLinkBandwidth", "0 5 5 0")), "links", "1 pairs")

@@ -166,7 +166,10 @@ def test_graphml_reads_back_with_bandwidths() -> None:
 
 
 def test_measured_racks_are_switches_below_a_spine() -> None:
-    """Rule: racks that were told apart are leaves; of other hosts than the map's nothing is told."""
+    """Rule: racks that were told apart are leaves.
+
+    Of other hosts than the map's nothing is told.
+    """
     hosts = tuple(Device(f"HOST{n}", Kind.HOST, name=f"host{n}") for n in range(4))
     known = Topology(hosts, facts=(Fact("racks", "host0 host2; host1 host3", "measured"),))
     assert export("topology-conf", known, ()) == (

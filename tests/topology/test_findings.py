@@ -91,7 +91,10 @@ def test_a_fact_and_its_finding(
     ],
 )
 def test_p2p_is_missed_only_where_the_path_would_allow_it(facts: Facts, refused: bool) -> None:
-    """Rule: NVLink, switches and a common host bridge carry P2P; the way between sockets need not."""
+    """Rule: NVLink, switches and a common host bridge carry P2P.
+
+    The way between sockets need not.
+    """
     assert ("p2p-refused" in _codes(_machine({}, {}, pairs={(0, 1): facts}))) is refused
 
 

@@ -26,7 +26,10 @@ def _all() -> list[Topology]:
 
 @pytest.mark.parametrize("first", range(6))
 def test_devices_are_joined_whatever_comes_first(first: int) -> None:
-    """Rule: bus ids join GPUs; sources without them count in bus order; NICs join by name or bus id."""
+    """Rule: bus ids join GPUs; sources without them count in bus order.
+
+    NICs join by name or bus id.
+    """
     sources = _all()
     merged = merge(sources[first:] + sources[:first])
     assert [gpu.busid for gpu in merged.gpus] == ["0000:03:00.0", "0000:83:00.0"]
@@ -55,7 +58,10 @@ def test_who_said_what_is_kept_and_contradictions_are_findings() -> None:
 
 
 def test_the_deeper_tree_wins_and_phb_agrees_with_node() -> None:
-    """Rule: NCCL's PHB inside a NUMA node does not contradict NODE; its tree gives way to sysfs's."""
+    """Rule: NCCL's PHB inside a NUMA node does not contradict NODE.
+
+    Its tree gives way to sysfs's.
+    """
     merged = merge(
         [nccl_xml.parse(texts.NCCL_XML.replace("05:00.0", "04:00.0")), sysfs.parse(texts.SYSFS)]
     )

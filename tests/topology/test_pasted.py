@@ -23,7 +23,10 @@ ESCAPES = ["\x1b", "", "\ufffd", "\u241b", "^[", "\\u001b", "\\033", "\\x1b", "\
 
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_an_underlined_header_is_read_whatever_became_of_its_escape_characters(escape: str) -> None:
-    """Rule: web forms show, write out or lose the escape character; the header is the same header."""
+    """Rule: web forms show, write out or lose the escape character.
+
+    The header is the same header.
+    """
     text = f"{escape}[4m{HEADER}{escape}[0m\n{ROWS}"
     assert recognise.recognise(text) == ("smi_topo",)
     topology = smi_topo.parse(text)
@@ -98,7 +101,10 @@ def test_a_matrix_whose_line_ends_became_blanks() -> None:
 
 
 def test_neighbours_that_a_conversion_fused_come_apart() -> None:
-    """Rule: a PDF's text has no gaps between label, words and lists; words split in one way only."""
+    """Rule: a PDF's text has no gaps between label, words and lists.
+
+    Words split in one way only.
+    """
     text = """\
 GPU0 GPU1 GPU2 NIC0 CPU Affinity NUMA Affinity GPU NUMA ID
 ## GPU0 X NV4NV12SYS 48-63,112-127 3 N/A
@@ -195,7 +201,10 @@ def test_a_net_below_every_cpu_is_one_net() -> None:
 
 
 def test_a_function_without_class_is_said_to_be_open() -> None:
-    """Rule: cloud files leave classes to the machine; each such function is a gap, none is guessed."""
+    """Rule: cloud files leave classes to the machine.
+
+    Each such function is a gap, none is guessed.
+    """
     topology = nccl_xml.parse('<system><cpu numaid="0"><pci busid="0000:00:16.0"/></cpu></system>')
     assert not topology.gpus and topology.gaps[0].subject == "0000:00:16.0"
     assert "does not say" in topology.gaps[0].reason

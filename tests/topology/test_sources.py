@@ -249,7 +249,10 @@ def test_a_machine_without_gpus_has_a_topology(tmp_path: Path) -> None:
 
 
 def test_measured_matrices_are_directed_and_joined_by_bus_id() -> None:
-    """Rule: cells go from row to column, or as the arrow says; the GPUs' latencies, not the CPU's."""
+    """Rule: cells go from row to column, or as the arrow says.
+
+    The GPUs' latencies, not the CPU's.
+    """
     cuda = bandwidth.parse(texts.P2P_TEST)
     assert cuda.device("GPU1").busid == "0000:04:00.0"
     assert cuda.pair("GPU0", "GPU1", "bandwidth") == 20e9

@@ -69,7 +69,10 @@ def text_of(
     prefix: str,
     underlined: bool,
 ) -> str:
-    """The text of nvidia-smi, then reshaped; ``rest`` are a GPU's further columns, ``names`` the legend's."""
+    """The text of nvidia-smi, then reshaped.
+
+    ``rest`` are a GPU's further columns, ``names`` the legend's.
+    """
     header = "\t".join([*labels, *COLUMNS])
     lines = ["\t" + (f"\x1b[4m{header}\x1b[0m" if underlined else header)]
     for n, (label, row) in enumerate(zip(labels, cells, strict=True)):

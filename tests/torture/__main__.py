@@ -1,6 +1,7 @@
 """All campaigns, one after the other: ``make torture SECONDS=600``, or ``python -m tests.torture``.
 
-Each has its share of the time and prints its seed; what fails is kept in ``--keep`` and runs again with
+Each has its share of the time and prints its seed; what fails is kept in ``--keep`` and runs again
+with
 ``python -m tests.torture.NAME --replay FILE``.
 """
 

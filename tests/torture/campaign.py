@@ -71,8 +71,8 @@ def run_campaign(
 ) -> None:
     """A campaign's command line; exits with 1 where a case failed.
 
-    ``drawn`` gives cases of a seed, ``play`` runs one, ``read`` makes one of its JSON, ``kind`` names
-    what is counted.
+    ``drawn`` gives cases of a seed, ``play`` runs one, ``read`` makes one of its JSON, ``kind``
+    names what is counted.
     """
     parser = argparse.ArgumentParser(description=doc, allow_abbrev=False)
     parser.add_argument("--seconds", type=float, default=60)

@@ -35,7 +35,10 @@ SEGMENTS = ("mpich_shm_", "sm_segment.", "ucx_shm_posix_")
 
 @dataclass(frozen=True)
 class Case:
-    """One run and what befalls it; ``delay``: seconds, or at the start the share of a usual start."""
+    """One run and what befalls it.
+
+    ``delay``: seconds, or at the start the share of a usual start.
+    """
 
     mpi: str
     transport: str

@@ -1,8 +1,8 @@
 """Mutants of the algorithms' own source: what the proof accepts computes the right thing.
 
-``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. One place of an algorithm's source
-is changed (a constant, an operator, a comparison, a name, a statement that goes); the judge is
-`tests.collectives.cases.naive`, which knows nothing of the proof.
+``python -m tests.torture.mutants --seconds 60 --seed 1 --keep DIR``. One place of an algorithm's
+source is changed (a constant, an operator, a comparison, a name, a statement that goes); the judge
+is `tests.collectives.cases.naive`, which knows nothing of the proof.
 """
 
 from __future__ import annotations

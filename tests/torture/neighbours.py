@@ -1,7 +1,7 @@
 """Runs beside two busy neighbours: none hangs, none is wrong, and how far their times lie apart.
 
-``python -m tests.torture.neighbours --seconds 60 --seed 1 --keep DIR`` prints the range of the medians of
-each kind of run: a second mode would stand apart from the rest.
+``python -m tests.torture.neighbours --seconds 60 --seed 1 --keep DIR`` prints the range of the
+medians of each kind of run: a second mode would stand apart from the rest.
 """
 
 from __future__ import annotations

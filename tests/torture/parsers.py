@@ -1,7 +1,8 @@
 """Fuzz every parser in this process: only errors of ours, within bounds of time and memory a case.
 
-``python -m tests.torture.parsers --seconds 60 --seed 1 --keep DIR`` prints the seed, and what failed.
-Each failure is kept as a file named after its parser; ``--replay FILE …`` runs such files again.
+``python -m tests.torture.parsers --seconds 60 --seed 1 --keep DIR`` prints the seed, and what
+failed. Each failure is kept as a file named after its parser; ``--replay FILE …`` runs such files
+again.
 """
 
 from __future__ import annotations

@@ -131,8 +131,8 @@ def _clock(group: list[Device], what: str) -> Finding | None:
         slow = tuple(id for id, number in said if number < high * (1 - _SAME))
         return Finding(
             f"{what}-clock-differs",
-            # A clock's share of the time is paid by every rank, as all wait for the slowest; the field
-            # report saw up to three times the clock's lag in training throughput.
+            # A clock's share of the time is paid by every rank, as all wait for the slowest; the
+            # field report saw up to three times the clock's lag in training throughput.
             min(1.0, (3 if what == "memory" else 1) * lag),
             slow,
             f"{'memory' if what == 'memory' else 'SM'} clocks differ by {lag:.1%} among like GPUs "

@@ -47,7 +47,8 @@ def gres_conf(topology: Topology) -> str:
 def topology_conf(topology: Topology) -> str:
     """The hosts of the map below one switch, or in the racks that were measured, below a spine.
 
-    One machine knows no more of a cluster: lines of several are to be joined under the real switches.
+    One machine knows no more of a cluster: lines of several are to be joined under the real
+    switches.
     """
     racks = _racks(topology)
     lines = [f"SwitchName=leaf{n} Nodes={','.join(hosts)}" for n, hosts in enumerate(racks)]
@@ -72,7 +73,10 @@ def _leaves(racks: Sequence[Sequence[str]]) -> str:
 
 
 def _racks(topology: Topology) -> list[list[str]]:
-    """Hosts by rack as ``measure --racks`` wrote them, if those are this map's hosts; else all in one."""
+    """Hosts by rack as ``measure --racks`` wrote them, if those are this map's hosts.
+
+    Else all in one.
+    """
     hosts = _hosts(topology)
     said = str(topology.get("racks") or "")
     racks = [[_word(host) for host in rack.split()] for rack in said.split(";")]
@@ -123,5 +127,8 @@ def _word(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """Text as a label's value: at most 63 letters, digits, dashes, dots; alphanumeric at both ends."""
+    """Text as a label's value: at most 63 letters, digits, dashes, dots.
+
+    Alphanumeric at both ends.
+    """
     return _word(_word(text)[:_LABEL_MAX])

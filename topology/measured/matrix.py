@@ -1,7 +1,7 @@
 """Measured matrices: which pairs go when, what the samples say, which pairs are slow. All pure.
 
-Rounds by the circle method of round-robin tournaments: all ranks but the last stand on a circle that
-turns by one each round, so that every pair meets once and no rank is twice in a round.
+Rounds by the circle method of round-robin tournaments: all ranks but the last stand on a circle
+that turns by one each round, so that every pair meets once and no rank is twice in a round.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def with_cpus(
 ) -> tuple[tuple[Pair, ...], ...]:
     """Return the same pairs in more rounds, so that the ranks of each can have a CPU each.
 
-    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose two ranks
-    have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as it has
-    CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each other, as
-    launchers make them; ranks of which no CPUs are known take none.
+    Pairs that share CPUs at once would each be told to be as slow as both together. A pair whose
+    two ranks have one CPU goes by itself. A set of CPUs is taken to have room for as many ranks as
+    it has CPUs, which is all there is to it where ranks' sets are equal, disjoint or within each
+    other, as launchers make them; ranks of which no CPUs are known take none.
     """
     sets = [(place.host, frozenset(members(place.cpus) or ())) for place in places]
     if _room(sets):
@@ -135,7 +135,10 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
 
 
 def kind_of_pair(topology: Topology, a: str, b: str) -> str:
-    """The class of a pair: the matrix cell for GPUs and NICs; for ranks what they have in common."""
+    """The class of a pair: the matrix cell for GPUs and NICs.
+
+    For ranks what they have in common.
+    """
     ends = [topology.device(id) for id in (a, b)]
     if Kind.RANK not in (end.kind for end in ends):
         return topology.relation(a, b).text
@@ -168,9 +171,9 @@ class Slow:
 def slow(topology: Topology, cells: Matrix, more_is_better: bool) -> tuple[Slow, ...]:
     """Return the pairs whose whole interval is worse than the typical interval of the others.
 
-    That is: at its best the pair does not reach what the median of the other pairs of its class does at
-    their worst, and falls short of their median by more than MARGIN. A pair alone in its class has
-    nothing to be compared with.
+    That is: at its best the pair does not reach what the median of the other pairs of its class
+    does at their worst, and falls short of their median by more than MARGIN. A pair alone in its
+    class has nothing to be compared with.
     """
     classes = by_class(topology, cells)
     sign = 1 if more_is_better else -1
@@ -199,7 +202,9 @@ def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str
 
 
 def expected(topology: Topology, a: str, b: str) -> float | None:
-    """Bytes per second that link rates promise one flow from a to b; None where they promise nothing.
+    """Bytes per second that link rates promise one flow from a to b.
+
+    None where they promise nothing.
 
     Within a NUMA node data goes through memory, of which the map knows no rate; where no route is
     known, as between hosts, there is none either.

@@ -76,7 +76,10 @@ class Device:
 
     @property
     def net_name(self) -> str:
-        """What a network adapter is called: its own name, or its first interface's; may be empty."""
+        """What a network adapter is called: its own name, or its first interface's.
+
+        May be empty.
+        """
         names = self.get("net_names")
         return self.name or (str(names[0]) if isinstance(names, tuple) and names else "")
 
@@ -100,7 +103,10 @@ class Link:
 
 @dataclass(frozen=True)
 class PairFact:
-    """One statement about two devices. Directed from ``a`` to ``b`` unless its name is symmetric."""
+    """One statement about two devices.
+
+    Directed from ``a`` to ``b`` unless its name is symmetric.
+    """
 
     a: str
     b: str

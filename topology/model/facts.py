@@ -156,7 +156,8 @@ VOLATILE = frozenset(
     }
 )
 
-#: What a pair of devices may be known by. Those in SYMMETRIC hold both ways; the others are directed.
+#: What a pair of devices may be known by. Those in SYMMETRIC hold both ways; the others are
+#: directed.
 PAIR_FACTS: dict[str, str] = {
     "level": "nearest common PCIe ancestor: PIX PXB PHB NODE SYS",
     "nvlinks": "NVLinks between the two, directly or through a switch",

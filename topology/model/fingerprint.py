@@ -7,7 +7,8 @@ import hashlib
 from topology.model.topology import Kind, Topology
 
 # What a machine is made of. Names, serial numbers, clocks, temperatures, free memory and what the
-# links have trained to just now are left out: they differ between equal nodes, or from hour to hour.
+# links have trained to just now are left out: they differ between equal nodes, or from hour to
+# hour.
 _MACHINE = ("arch", "vendor", "model", "family", "cpu_model", "iommu")
 _DEVICE = (
     "model", "vendor", "cpu_model", "pci_class", "pci_device", "sm", "cpus", "size", "pcie_gen_max",

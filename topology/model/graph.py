@@ -1,7 +1,7 @@
 """Links with bandwidths, and the way data takes between two devices.
 
-Routing follows NCCL's preference: NVLink, directly or through an NVSwitch, before PCIe; a GPU with a
-chip-to-chip link leaves its module over that link. Bandwidths come from ``topology.model.rates``.
+Routing follows NCCL's preference: NVLink, directly or through an NVSwitch, before PCIe; a GPU with
+a chip-to-chip link leaves its module over that link. Bandwidths come from ``topology.model.rates``.
 """
 
 from __future__ import annotations
@@ -147,7 +147,10 @@ class Graph:
         return self.topology.ancestor(device.id, Kind.HOST)
 
     def climb(self, id: str) -> list[Hop]:
-        """The hops up from a device to the top of its tree; over a chip-to-chip link where it has one."""
+        """The hops up from a device to the top of its tree.
+
+        Over a chip-to-chip link where it has one.
+        """
         device = self.topology.device(id)
         c2c = [hop for hop in self._adjacent.get(id, {}).values() if hop.kind == "c2c"]
         path = c2c[:1]
@@ -208,7 +211,8 @@ def pcie_expected(device: Device) -> tuple[int, int, bool]:
     """The generation and width to plan with, and whether they are assumed.
 
     The most that device and port agree on, as an idle GPU lowers its generation and raises it again
-    under load; a width below the most is taken as it is, since lanes do not come back by themselves.
+    under load; a width below the most is taken as it is, since lanes do not come back by
+    themselves.
     """
     gens = [
         int(n)

@@ -25,7 +25,10 @@ DERIVED = "derived"
 
 @dataclass(frozen=True)
 class Map:
-    """A machine, as far as its sources know it. Raises ProbeError when it does not hang together."""
+    """A machine, as far as its sources know it.
+
+    Raises ProbeError when it does not hang together.
+    """
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()

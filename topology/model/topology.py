@@ -42,10 +42,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Topology(Map):
-    """A machine, as far as its sources know it. Raises ProbeError when it does not hang together."""
+    """A machine, as far as its sources know it.
+
+    Raises ProbeError when it does not hang together.
+    """
 
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """Statements of different sources that cannot all be right; see topology.model.conflicts."""
+        """Statements of different sources that cannot all be right.
+
+        See topology.model.conflicts.
+        """
         return contradictions(self)
 
     @cached_property

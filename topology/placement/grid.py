@@ -35,8 +35,8 @@ def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Gr
     """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
 
     Rows are stretches of the ring; each further row is turned and mirrored so that its columns
-    fit the row above. All stretches and shapes are tried, k**2 drafts at most, but of orders of more
-    than ``MANY`` only the first stretch of each shape.
+    fit the row above. All stretches and shapes are tried, k**2 drafts at most, but of orders of
+    more than ``MANY`` only the first stretch of each shape.
     """
     k, found = len(order), []
     ranks = np.array([[ways.rank[a][b] for b in order] for a in order])

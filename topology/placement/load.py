@@ -27,9 +27,9 @@ class Bottleneck:
 class DirectedLinks:
     """Every directed link that flows use, and which flow crosses which.
 
-    Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows over one link
-    get half of it each; the two directions of a link do not disturb each other. Routes are looked at
-    when a flow first takes them.
+    Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows over one
+    link get half of it each; the two directions of a link do not disturb each other. Routes are
+    looked at when a flow first takes them.
     """
 
     def __init__(self, ways: GpuRoutes) -> None:

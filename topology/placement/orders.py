@@ -1,9 +1,10 @@
 """Exact searches over all subsets of up to 16 devices at once. Knows integers, not devices.
 
-Weights make a sum out of "fewest hops of the worst class, then fewest of the second worst, …": a hop
-of class c weighs base**c, where base exceeds the number of hops, so sums compare as the counts do
-from the worst class down. The narrowest hop is then as wide as it can be, and no wide link is left
-for a narrow one without need. On a tree of switches such a ring crosses every link once each way.
+Weights make a sum out of "fewest hops of the worst class, then fewest of the second worst, …": a
+hop of class c weighs base**c, where base exceeds the number of hops, so sums compare as the counts
+do from the worst class down. The narrowest hop is then as wide as it can be, and no wide link is
+left for a narrow one without need. On a tree of switches such a ring crosses every link once each
+way.
 """
 
 from __future__ import annotations

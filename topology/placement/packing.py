@@ -1,7 +1,8 @@
 """Rings that run beside each other: how many rings the NVLinks between some GPUs hold at once.
 
-NCCL opens a channel per such ring, so their number times the rate of one link, in both directions, is
-what the links carry. Switches need none of this: one ring through a switch uses a GPU's whole port.
+NCCL opens a channel per such ring, so their number times the rate of one link, in both directions,
+is what the links carry. Switches need none of this: one ring through a switch uses a GPU's whole
+port.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ def disjoint_rings(counts: Counts, thorough: bool = True) -> tuple[Ring, ...]:
 
     First greedily: the first ring of what is left, again and again. Where that misses the bound of
     ``most_rings`` and ``thorough`` is asked for, all sets are searched; exact where there are fewer
-    than MAX_RINGS rings and the search ends within ten times as many steps, or meets the bound. Empty
-    for fewer than three GPUs and where no ring exists.
+    than MAX_RINGS rings and the search ends within ten times as many steps, or meets the bound.
+    Empty for fewer than three GPUs and where no ring exists.
     """
     left = [list(row) for row in counts]
     greedy: list[Ring] = []

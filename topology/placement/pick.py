@@ -1,11 +1,11 @@
 """The best k GPUs for a job: ranked sets, with their ring, its bottleneck and what to expect of it.
 
 Up to 16 GPUs to choose from, every set of k is looked at and its order is exact: Held and Karp's
-dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for all-to-all.
-Above, a beam search (``topology.placement.bounded``). Sets rank by the bandwidth that link rates
-promise, with links shared as the pattern shares them; equal ones by the classes of ways they use
-(fewest of the worst), by the NUMA nodes they span, GPU models they mix, what ``check`` has found about
-their GPUs, distance to a NIC, and index.
+dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for
+all-to-all. Above, a beam search (``topology.placement.bounded``). Sets rank by the bandwidth that
+link rates promise, with links shared as the pattern shares them; equal ones by the classes of ways
+they use (fewest of the worst), by the NUMA nodes they span, GPU models they mix, what ``check`` has
+found about their GPUs, distance to a NIC, and index.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ MANY = 1000
 class Pick:
     """One set of GPUs. Rates are bytes per second.
 
-    ``gpus`` ascending, ``order`` the ring (also for other objectives, for their rank order), ``pairs``
-    only for that objective. ``busbw`` is what all rings of ``rings`` together, or one ring where that
-    is more, promise an all-reduce; for pairs, the rate of a pair; for all-to-all, bus bandwidth.
+    ``gpus`` ascending, ``order`` the ring (also for other objectives, for their rank order),
+    ``pairs`` only for that objective. ``busbw`` is what all rings of ``rings`` together, or one
+    ring where that is more, promise an all-reduce; for pairs, the rate of a pair; for all-to-all,
+    bus bandwidth.
     ``bottleneck`` is that of one ring (or of the pattern), ``single`` its rate; None and 0 for one
     GPU. ``ways`` are the hops of the pattern; ``tie`` is what ranked it besides ``busbw``.
     """
@@ -73,7 +74,9 @@ class Tier:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All that was found: the picks, best first; how many sets were rated, and whether all there are.
+    """All that was found: the picks, best first.
+
+    How many sets were rated, and whether all there are.
 
     ``tiers`` partition the sets, best first.
     """
@@ -121,8 +124,8 @@ def pick(
 ) -> Ranking:
     """Rank sets of k GPUs out of ``among`` (all GPUs by default); at most ``most`` are returned.
 
-    Raises ProbeError when there are fewer than k, k is not positive, pairs want an odd k, or nothing
-    connects any k of them.
+    Raises ProbeError when there are fewer than k, k is not positive, pairs want an odd k, or
+    nothing connects any k of them.
     """
     pool = tuple(topology.gpus if among is None else among)
     if not topology.gpus:

@@ -27,9 +27,9 @@ _WORDS = {
 class GpuRoute:
     """The way between two GPUs, both directions alike.
 
-    ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing connects
-    the two; ``hops`` is the route from the lower to the higher index; ``p2p`` is False where a source
-    says that peer access does not work, so that data goes through host memory.
+    ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing
+    connects the two; ``hops`` is the route from the lower to the higher index; ``p2p`` is False
+    where a source says that peer access does not work, so that data goes through host memory.
     """
 
     text: str

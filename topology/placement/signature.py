@@ -1,8 +1,8 @@
 """Which pairs of GPUs are alike: everything that decides about a way between two is the same.
 
-A machine of thousands of GPUs has millions of pairs and few kinds of them, so that each kind need be
-looked at once. What decides is what `topology.model.topology` and `topology.model.graph` look at: the hops up from each
-end, where the two ways up meet, NVLinks, and what was stated of the pair.
+A machine of thousands of GPUs has millions of pairs and few kinds of them, so that each kind need
+be looked at once. What decides is what `topology.model.topology` and `topology.model.graph` look
+at: the hops up from each end, where the two ways up meet, NVLinks, and what was stated of the pair.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def _hop(hop: Hop) -> Hashable:
 
 
 def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
-    """What the devices above are; of NUMA nodes also the CPU, which decides about the way between two."""
+    """What the devices above are.
+
+    Of NUMA nodes also the CPU, which decides about the way between two.
+    """
     for hop in climb:
         device = topology.device(hop.b)
         numa = device.kind is Kind.NUMA
@@ -59,7 +62,10 @@ def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
 
 
 def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
-    """GPUs' links to what is no GPU, with what decides about their rate; whether they have NVLinks."""
+    """GPUs' links to what is no GPU, with what decides about their rate.
+
+    Whether they have NVLinks.
+    """
     found: dict[str, set[Hashable]] = {id: set() for id in ids}
     linked: set[str] = set()
     for link in topology.links:

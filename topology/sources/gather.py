@@ -21,9 +21,9 @@ _INSTEAD_OF_NVML = ("smi-topo", "smi-xml", "smi-nvlink", "smi-p2p")
 def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
     """Return the map of the named files, or of this machine if there are none, and notes for users.
 
-    ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. The first file to state a
-    fact is believed. Raises ProbeError naming the file that cannot be read or understood, or when no
-    source of this machine answers.
+    ``-`` is standard input; a folder is a copy of ``/`` with sys and proc. The first file to state
+    a fact is believed. Raises ProbeError naming the file that cannot be read or understood, or when
+    no source of this machine answers.
     """
     names = list(files)
     return (merge([_file(name) for name in names]), ()) if names else _machine()

@@ -1,7 +1,7 @@
 """hwloc's matrices (``distances2``): NVLinks and xGMI, and latencies between NUMA nodes.
 
-hwloc states bandwidths in MB/s, summed over the links of a pair, each at the rate of its version: 20,000
-for NVLink 1, 50,000 for NVLink 5, 25,000 between them (its ``topology-nvml.c``).
+hwloc states bandwidths in MB/s, summed over the links of a pair, each at the rate of its version:
+20,000 for NVLink 1, 50,000 for NVLink 5, 25,000 between them (its ``topology-nvml.c``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class _Matrix:
 
 
 def add_links(draft: Draft, root: Node, ends: Mapping[str, str]) -> None:
-    """Add what the matrices state; ``ends`` has the device of ``OSDev:802`` (by gp) or ``NUMANode@0`` (by os).
+    """Add what the matrices state.
+
+    ``ends`` has the device of ``OSDev:802`` (by gp) or ``NUMANode@0`` (by os).
 
     Raises ProbeError, with the line, for a matrix that is not square.
     """

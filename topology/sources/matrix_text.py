@@ -40,8 +40,8 @@ class Matrix:
 
     ``rest[row]`` is what stands before the label and after the words, ``rows[row]`` the line's
     number; ``columns`` are the further columns (cpu, numa, gpu) and ``before`` whether they stand
-    before the labels; ``end`` is the 0-based line after the matrix. ``beyond`` are the labels of rows
-    that have no column, as the text was cut on the right.
+    before the labels; ``end`` is the 0-based line after the matrix. ``beyond`` are the labels of
+    rows that have no column, as the text was cut on the right.
     """
 
     line: int
@@ -56,10 +56,13 @@ class Matrix:
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
-    """Return every matrix whose cells are ``words``, LEVELS or STATUSES; those of the other are skipped.
+    """Return every matrix whose cells are ``words``, LEVELS or STATUSES.
 
-    Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the line, for a matrix that
-    starts and then breaks off or has a foreign word, and when there is none at all.
+    Those of the other are skipped.
+
+    Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the
+    line, for a matrix that starts and then breaks off or has a foreign word, and when there is none
+    at all.
     """
     lines = [plain(line) for line in lines]
     try:
@@ -178,7 +181,10 @@ def _read(
 
 
 def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, ...]:
-    """The labels of rows that follow the last column's. ProbeError for a GPU's, which must not be lost."""
+    """The labels of rows that follow the last column's.
+
+    ProbeError for a GPU's, which must not be lost.
+    """
     found: list[str] = []
     for number in range(end, len(lines)):
         if _rule(lines[number]):

@@ -1,7 +1,7 @@
 """NVML through nvidia-ml-py: the GPUs' own account of themselves and of each other.
 
-``read`` asks (``topology.sources.nvml_ask``) and parses; ``snapshot`` gives the answers as JSON, for a
-file that somebody else can read with ``parse``.
+``read`` asks (``topology.sources.nvml_ask``) and parses; ``snapshot`` gives the answers as JSON,
+for a file that somebody else can read with ``parse``.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from topology.sources.nvml_ask import NAME, opened
 class State:
     """One look at a GPU. None is what it does not say.
 
-    ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring up
-    to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
+    ``at``: seconds of a clock that only goes forward. ``energy_j`` is a counter that drivers bring
+    up to date every 20 to 100 ms; ``throttle`` names what slows the clocks, idleness not among it.
     """
 
     at: float

@@ -24,7 +24,9 @@ _FUSED = re.compile(
 
 
 def readings(lines: list[str]) -> Iterator[list[str]]:
-    """Yield what the lines may have been, likeliest first; a reader takes the first that it can read.
+    """Yield what the lines may have been, likeliest first.
+
+    A reader takes the first that it can read.
 
     Lines keep their numbers except where a whole matrix stands on one line.
     """
@@ -44,8 +46,8 @@ def _spaced(match: re.Match[str]) -> str:
 def unwrapped(lines: list[str]) -> Iterator[list[str]]:
     """Yield readings of the text with every wrapped row on its first line; nothing if none is.
 
-    Lines keep their numbers: what was taken up leaves a blank line. A terminal cuts words where it is
-    full, so the first reading joins lines of the full width without a gap, the second none.
+    Lines keep their numbers: what was taken up leaves a blank line. A terminal cuts words where it
+    is full, so the first reading joins lines of the full width without a gap, the second none.
     """
     head = next((n for n, line in enumerate(lines) if _HEAD.match(line)), None)
     if head is None:

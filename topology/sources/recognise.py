@@ -40,7 +40,8 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
 )
 #: What AMD's rocm-smi and amd-smi print, so that it is told apart from a damaged text of NVIDIA's.
 _AMD = r"ROCm System Management Interface|between two GPUs =|^LINK TYPE TABLE:"
-#: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser tells.
+#: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser
+#: tells.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
 #: Above such a GPU, what only ``topo -m`` prints.
 _ALONE_HEADER = r"\bGPU ?0\b.*CPU ?Affinity"
@@ -49,8 +50,8 @@ _ALONE_HEADER = r"\bGPU ?0\b.*CPU ?Affinity"
 def recognise(text: str) -> tuple[str, ...]:
     """Return the modules in topology.sources that read this text, as ``("smi_topo",)``.
 
-    A report may hold several sections (``nvidia-smi -L``, ``topo -m``, ``topo -p2p r`` one after the
-    other), hence several names. Raises ProbeError, naming the formats, when it is none of them.
+    A report may hold several sections (``nvidia-smi -L``, ``topo -m``, ``topo -p2p r`` one after
+    the other), hence several names. Raises ProbeError, naming the formats, when it is none of them.
     """
     bounded("text", text)
     for name, mark in _DOCUMENTS:

@@ -1,4 +1,7 @@
-"""``nvidia-smi nvlink -s``: how many NVLinks of each GPU are up and how fast; ``-e``: their errors."""
+"""``nvidia-smi nvlink -s``: how many NVLinks of each GPU are up and how fast.
+
+``-e``: their errors.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,10 @@ def read() -> Topology:
 
 
 def parse(text: str) -> Topology:
-    """Read one or more P2P matrices; each belongs to the command line above it, else to ``-p2p r``."""
+    """Read one or more P2P matrices.
+
+    Each belongs to the command line above it, else to ``-p2p r``.
+    """
     rows = lines(NAME, text)
     draft = Draft(NAME)
     start, seen = 0, set()

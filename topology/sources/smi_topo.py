@@ -89,8 +89,8 @@ def _affinities(draft: Draft, id: str, matrix: Matrix, label: str) -> None:
     if "|" in text:
         values = [cell.strip() for cell in text.strip().strip("|").split("|")]
     elif "\t" in text.lstrip(" "):
-        # nvidia-smi sets its last column off by an empty one: the GPU's NUMA id, or before there was
-        # such a column the NUMA affinity.
+        # nvidia-smi sets its last column off by an empty one: the GPU's NUMA id, or before there
+        # was such a column the NUMA affinity.
         values = [cell.strip() for cell in text.lstrip(" ").removeprefix("\t").split("\t")]
         last = len(matrix.columns) - 1
         values = [*values[:last], next((v for v in values[last:] if v), "")]

@@ -1,7 +1,7 @@
 """XML to a plain tree with line numbers, without entities, without a DTD's contents, bounded.
 
-``nvidia-smi`` and ``lstopo`` name an external DTD in their DOCTYPE; it is never fetched. A DOCTYPE that
-brings declarations of its own, and any entity, is refused.
+``nvidia-smi`` and ``lstopo`` name an external DTD in their DOCTYPE; it is never fetched. A DOCTYPE
+that brings declarations of its own, and any entity, is refused.
 """
 
 from __future__ import annotations

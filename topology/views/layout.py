@@ -1,7 +1,8 @@
 """Where the picture puts things: shared by the SVG and the page, knows neither.
 
-Layers from host to GPU and NIC, NVSwitches below. networkx places the ends of the tree in its order,
-so that what shares a NUMA node or a switch stands together; what is above stands over their middle.
+Layers from host to GPU and NIC, NVSwitches below. networkx places the ends of the tree in its
+order, so that what shares a NUMA node or a switch stands together; what is above stands over their
+middle.
 """
 
 from __future__ import annotations

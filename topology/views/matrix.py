@@ -28,8 +28,8 @@ Legend:
 def text(topology: Topology, underline: bool = False) -> str:
     """Return the matrix with its legends: tabs between cells, as nvidia-smi does.
 
-    ``underline`` wraps the header in the terminal codes that nvidia-smi always writes. A cell that no
-    source knows is ``?``, which the legend then explains. Empty map: the legend of nothing, "".
+    ``underline`` wraps the header in the terminal codes that nvidia-smi always writes. A cell that
+    no source knows is ``?``, which the legend then explains. Empty map: the legend of nothing, "".
     """
     ends = topology.endpoints
     if not ends:

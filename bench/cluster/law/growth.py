@@ -59,8 +59,8 @@ def _schedule(name: str, hosts: int) -> Schedule:
 def textbook(name: str, hosts: int) -> float:
     """Units of the vector's size that go through the busiest port, step after step.
 
-    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps do
-    not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
+    That is the bandwidth term of the textbooks (Chan et al. 2007; Thakur et al. 2005), where steps
+    do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
     """
     schedule = _schedule(name, hosts)
     known: dict[Hashable, float] = {}

@@ -8,7 +8,10 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def halving(n: int) -> Schedule:
-    """In lg n steps; (n−1)/n of the vector each way. Raises Unsupported unless n is a power of two."""
+    """In lg n steps; (n−1)/n of the vector each way.
+
+    Raises Unsupported unless n is a power of two.
+    """
     if n & (n - 1):
         raise Unsupported(f"halving needs a power of two of ranks, not {n}; use ring or bruck")
 

@@ -21,7 +21,8 @@ from collectives.schedule.moves import Buffer
 Call = Callable[[], Any]
 DeviceBuffers = Mapping[Buffer, DeviceArray]
 TURNS = 16
-# A stream takes about a thousand launches before enqueueing blocks, which it must not behind a gate.
+# A stream takes about a thousand launches before enqueueing blocks, which it must not behind a
+# gate.
 _LAUNCHES = 512
 
 
@@ -75,8 +76,8 @@ class StreamAction(Counted):
     ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
     caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
     streams meet, before each timed firing. ``graph``: replay captured graphs from the second
-    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing, ``refused`` with the
-    reason where a graph was wanted and cannot be had.
+    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing,
+    ``refused`` with the reason where a graph was wanted and cannot be had.
     """
 
     divides = True  # an average is divided here, on the device

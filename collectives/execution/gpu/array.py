@@ -56,7 +56,10 @@ class DeviceArray:
         }
 
     def view(self, dtype: DTypeLike) -> DeviceArray:
-        """The same bytes as elements of another type. Raises ValueError where they do not divide."""
+        """The same bytes as elements of another type.
+
+        Raises ValueError where they do not divide.
+        """
         kind = np.dtype(dtype)
         if self.nbytes % kind.itemsize:
             raise ValueError(f"{self.nbytes} bytes are no whole number of {kind.name}")

@@ -1,8 +1,8 @@
 """One GPU as our transports use it: the only code that calls CuPy's runtime functions.
 
 The module ``cupy`` is given from outside, so that tests hand in a stand-in on host memory. Streams,
-events and graphs are CuPy's own objects (`collectives.execution.gpu.handles`). Times are seconds, sizes
-bytes, addresses and stream handles plain integers, as NCCL wants them.
+events and graphs are CuPy's own objects (`collectives.execution.gpu.handles`). Times are seconds,
+sizes bytes, addresses and stream handles plain integers, as NCCL wants them.
 """
 
 from __future__ import annotations
@@ -179,7 +179,10 @@ class GpuDevice:
         return bool(self._runtime.deviceCanAccessPeer(self.index, other))
 
     def reach(self, other: int) -> None:
-        """Map another GPU's memory; again is no error. Raises Unsupported where there is no path."""
+        """Map another GPU's memory; again is no error.
+
+        Raises Unsupported where there is no path.
+        """
         if other == self.index:
             return
         if not self.can_reach(other):

@@ -1,8 +1,8 @@
 """Device memory that nobody holds any more, kept until it may be freed.
 
-cudaFree waits for the whole device, where a kernel of another rank may wait for a launch of the very
-rank that frees; and an object may be let go of at any time and in any thread, behind a closed gate
-for instance. So letting go only says what is owed.
+cudaFree waits for the whole device, where a kernel of another rank may wait for a launch of the
+very rank that frees; and an object may be let go of at any time and in any thread, behind a closed
+gate for instance. So letting go only says what is owed.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ class Kernels:
     def gate(self, word: int, number: int, limit: float, late: int) -> None:
         """Enqueue a gate on the current stream; ``limit``: seconds that it holds at most.
 
-        ``word`` and ``late`` are addresses of pinned words; a gate whose time is over sets ``late``.
+        ``word`` and ``late`` are addresses of pinned words; a gate whose time is over sets
+        ``late``.
         """
         kernel = self._of(np.dtype(np.uint8), None)["gate"]
         kernel((1,), (1,), (word, np.uint32(number), int(limit * 1e9), late))

@@ -104,7 +104,10 @@ class PeerBinding:
         tell: Callable[[Mapping[Buffer, tuple[int, int]]], Json],
         made: Callable[[list[Json]], DependenceGraph],
     ) -> PeerBinding:
-        """``tell``: what other ranks must know, from where the buffers lie; ``made``: what all do."""
+        """``tell``: what other ranks must know, from where the buffers lie.
+
+        ``made``: what all do.
+        """
         transport.device.use()
         bound, world = cls(transport, buffers[Buffer.OUT].dtype), transport.world
         bound.kept.append(dict(buffers))

@@ -54,8 +54,8 @@ def options(dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS) 
 def compile_kernels(device: GpuDevice, dtype: np.dtype[np.generic], op: Op | None) -> PassKernels:
     """The kernel for a device, with as many threads a block as let it hold ``BLOCKS``.
 
-    All blocks of all ranks wait for each other, so they must be resident at once. Raises Unsupported
-    for a type without kernels, and where even few threads are too many.
+    All blocks of all ranks wait for each other, so they must be resident at once. Raises
+    Unsupported for a type without kernels, and where even few threads are too many.
     """
     threads, name = THREADS, "busbar_program"
     while threads >= _FEWEST_THREADS:

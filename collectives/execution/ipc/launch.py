@@ -28,7 +28,10 @@ Call = Callable[[], object]
 
 
 def program(kernels: PassKernels, plan: DeviceArray, nteams: int) -> list[Call]:
-    """One launch, which does the whole plan and waits on the GPU; ``plan``: the table in device memory."""
+    """One launch, which does the whole plan and waits on the GPU.
+
+    ``plan``: the table in device memory.
+    """
     args = np.uint64(plan.address), np.uint64(plan.nbytes // WORD)
     return [lambda: kernels.program((nteams,), (kernels.threads,), args)]
 

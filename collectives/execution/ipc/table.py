@@ -1,7 +1,7 @@
 """One rank's plan as the flat words that the CUDA executor reads (``native/cuda/plan.cuh``).
 
-Pure: from who waits for whom (`collectives.execution.shm.dependences`) and addresses to numbers. Nothing here
-touches a device.
+Pure: from who waits for whom (`collectives.execution.shm.dependences`) and addresses to numbers.
+Nothing here touches a device.
 """
 
 from __future__ import annotations

@@ -101,7 +101,10 @@ class NcclTransport(Transport):
         return [lambda: self.comm.allReduce(at, at, 1, FLOAT, SUM, stream)]
 
     def send(self, view: DeviceArray, peer: int) -> Call:
-        """See `collectives.execution.gpu.program.Port`; a message is bytes, whatever its elements."""
+        """See `collectives.execution.gpu.program.Port`.
+
+        A message is bytes, whatever its elements.
+        """
         stream = self.lane.stream.ptr
         return partial(self.comm.send, view.address, view.nbytes, BYTES, peer, stream)
 
@@ -172,8 +175,8 @@ class NcclTransport(Transport):
     ) -> StreamAction:
         self.said = {}
         self._log.skip()
-        # No reference from the action to itself: its memory goes when it is closed, and not when the
-        # collector of cycles comes by.
+        # No reference from the action to itself: its memory goes when it is closed, and not when
+        # the collector of cycles comes by.
         action = StreamAction(
             self.lane,
             bound,
@@ -255,7 +258,10 @@ class NcclTransport(Transport):
             self.comm.check_async_error()
 
     def _left(self) -> Any:
-        """The communicator, which is this transport's no more; NCCL waits for graphs to go first."""
+        """The communicator, which is this transport's no more.
+
+        NCCL waits for graphs to go first.
+        """
         for action in list(self._actions):
             action.close()
         comm, self.comm = self.comm, None

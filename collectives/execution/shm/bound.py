@@ -237,8 +237,8 @@ class BoundProgram(Bound):
         found = dependence_graph(ordered(programs), nranks)
         if watch is None:
             return self.in_numpy(found, op, shape.cores)
-        # Among ranks that take turns on a core, nothing that one rank leaves for another in a window
-        # is still in a cache when the other comes to it.
+        # Among ranks that take turns on a core, nothing that one rank leaves for another in a
+        # window is still in a cache when the other comes to it.
         turns = nranks > shape.cores and found.crossing
 
         def able(work: Work) -> set[Place]:

@@ -6,9 +6,9 @@ for the *number* of tasks that another has done. Entering and leaving a firing a
 same reckoning: a rank's memory may be touched once it has entered, and it leaves when nobody
 touches its memory any more. There is no barrier, and firings may follow each other directly.
 
-Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who loads
-it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put). Two moves
-are one pass only within one rank and one step (docs/measuring.md, "Who does a move").
+Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who
+loads it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put).
+Two moves are one pass only within one rank and one step (docs/measuring.md, "Who does a move").
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def crossing_window_bytes(nranks: int, cores: int) -> int:
 def window_bytes(found: DependenceGraph, cores: int) -> float:
     """Bytes that a pass covers before the next one follows, on so many cores; infinite where all.
 
-    Windows serve to find in a cache what an earlier pass left there. They are the same on all ranks.
+    Windows serve to find in a cache what an earlier pass left there. They are the same on all
+    ranks.
     """
     if found.aligned and found.crossing:
         return crossing_window_bytes(len(found.works), cores)

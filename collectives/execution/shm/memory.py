@@ -62,7 +62,8 @@ class Memory:
     """What one rank has allocated, and what it has opened of others.
 
     ``mapper(fd, nbytes, fresh)`` maps a file, and when it is fresh touches its pages; it gives an
-    object with the buffer protocol. The native one gets huge pages more often. A segment lives as long as an array that looks into it.
+    object with the buffer protocol. The native one gets huge pages more often. A segment lives as
+    long as an array that looks into it.
     """
 
     collective = False

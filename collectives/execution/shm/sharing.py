@@ -13,8 +13,9 @@ MEMORIES = ("auto", "memfd", "windows")
 def sharing(world: World, mapper: Mapper | None, memory: str) -> Memory | Windows:
     """Memory that all ranks can map. All ranks call this together.
 
-    ``mapper``: what maps files, as of `Memory`. ``memory`` is one of `MEMORIES`; ``auto`` goes on to MPI-3 windows where memfd fails. Raises
-    Unsupported for another, Unavailable where nothing can be shared.
+    ``mapper``: what maps files, as of `Memory`. ``memory`` is one of `MEMORIES`; ``auto`` goes on
+    to MPI-3 windows where memfd fails. Raises Unsupported for another, Unavailable where nothing
+    can be shared.
     """
     if memory not in MEMORIES:
         raise Unsupported(f"no memory {memory!r}; there are: {', '.join(MEMORIES)}")

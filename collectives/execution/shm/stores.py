@@ -72,8 +72,8 @@ def with_best_stores(
 ) -> T:
     """The plan of ``found`` with the stores that take it least time, the same for all ranks.
 
-    What was found is kept in ``known``. The ranks' own memory is worked on, and is afterwards what it
-    was. All ranks call this together, and with the same in ``known``.
+    What was found is kept in ``known``. The ranks' own memory is worked on, and is afterwards what
+    it was. All ranks call this together, and with the same in ``known``.
     """
     nbytes = sum(work.moved for work in found.order) * itemsize
     choices = _choices(found, to.able) if nbytes > LEAST_BYTES_PER_CORE * cores else [Past.NONE]

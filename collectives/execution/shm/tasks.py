@@ -1,7 +1,8 @@
 """All ranks' programs as one ordered list of tasks over places in shared memory.
 
 A task is one pass: its targets become the reduction of its sources. Doing the tasks one after the
-other in their order would be right; what may overlap is worked out in `collectives.execution.shm.dependences`.
+other in their order would be right; what may overlap is worked out in
+`collectives.execution.shm.dependences`.
 """
 
 from __future__ import annotations

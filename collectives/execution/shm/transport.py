@@ -1,7 +1,7 @@
 """One host's ranks in one memory: buffers that every rank maps, read and written where they lie.
 
-`collectives.execution.shm` works out who waits for whom; the passes run in the native extension, or in
-NumPy. There is no message anywhere: the sender's buffer is the message.
+`collectives.execution.shm` works out who waits for whom; the passes run in the native extension, or
+in NumPy. There is no message anywhere: the sender's buffer is the message.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DIED, _LATE = 1, 3
-# Buffers that begin at the same place of their huge pages share the sets of every cache and the banks
-# of memory at every offset: a pass over those of 16 ranks then evicts what it has just fetched. Each
-# begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290 KiB.
+# Buffers that begin at the same place of their huge pages share the sets of every cache and the
+# banks of memory at every offset: a pass over those of 16 ranks then evicts what it has just
+# fetched. Each begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290
+# KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
 EXECUTORS = ("auto", "native", "numpy")

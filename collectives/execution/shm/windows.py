@@ -1,7 +1,8 @@
 """Memory that every rank maps through MPI-3 shared windows: where ``/proc`` does not let us.
 
 Taking a window is collective, and so is giving it back: all ranks allocate alike, and what no rank
-looks into any more goes when all of them `trim`. Knows MPI only through the world that is handed in.
+looks into any more goes when all of them `trim`. Knows MPI only through the world that is handed
+in.
 """
 
 from __future__ import annotations

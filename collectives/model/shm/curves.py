@@ -45,8 +45,8 @@ def _part(samples: Sequence[Swept], each: int, small: bool) -> list[Swept]:
 def _alone(one: Swept, window: int) -> Swept:
     """A trip of several windows as it would take if no hop began before the one before had ended.
 
-    In a firing of h hops over w windows, h + w − 1 rounds follow each other (docs/shared-memory.md), in
-    each of which a hop moves one window; alone it would take w.
+    In a firing of h hops over w windows, h + w − 1 rounds follow each other
+    (docs/shared-memory.md), in each of which a hop moves one window; alone it would take w.
     """
     hops, windows = 2 * TRIPS, -(-one.nbytes // window)
     share = hops * windows / (hops + windows - 1)

@@ -33,8 +33,8 @@ _FEW = 8
 class Circle(NamedTuple):
     """Stretches of circles of ``side`` links, one a message, of as many links as ``hops`` says.
 
-    The links of a message's circle are numbered from ``zero`` on. The way takes link ``first`` of it
-    first and goes upwards, or downwards for a negative number of hops.
+    The links of a message's circle are numbered from ``zero`` on. The way takes link ``first`` of
+    it first and goes upwards, or downwards for a negative number of hops.
     """
 
     side: int

@@ -25,11 +25,11 @@ def fattree(
 ) -> Machine:
     """A fat tree; ``down``: links down from a switch, level by level, the leaves' first.
 
-    A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper`` up:
-    with ``taper`` 1 there is full bisection. ``gbs`` and ``latency_us`` are those of every link.
-    Routing is D-mod-k (Zahavi et al. 2010): on the way up the receiver's number chooses among the
-    links, so all ways to a receiver join in one tree. ``4x4`` is 16 ranks below 4 leaf switches and
-    4/taper spines.
+    A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
+    up: with ``taper`` 1 there is full bisection. ``gbs`` and ``latency_us`` are those of every
+    link. Routing is D-mod-k (Zahavi et al. 2010): on the way up the receiver's number chooses among
+    the links, so all ways to a receiver join in one tree. ``4x4`` is 16 ranks below 4 leaf switches
+    and 4/taper spines.
     """
     sizes = tuple(down)
     n = prod(sizes)

@@ -1,7 +1,7 @@
 """A machine as a simulator sees it: directed links with rates, and one way for every pair of ranks.
 
-Knows no schedule. Nodes are numbered: first the places of ranks, then switches. A link goes one way;
-a cable is two links.
+Knows no schedule. Nodes are numbered: first the places of ranks, then switches. A link goes one
+way; a cable is two links.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
 class Sized(NamedTuple):
-    """What was measured with buffers of one size: as the fields of `Machine`; ``rate`` of all links."""
+    """What was measured with buffers of one size: as the fields of `Machine`.
+
+    ``rate`` of all links.
+    """
 
     rate: Times
     gamma: float
@@ -86,9 +89,9 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
-    ``grid``: the sides of a torus, for drawings. ``weights``: what caches spare. ``sized``: rates of
-    links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, where they were measured and
-    depend on that; see `at`.
+    ``grid``: the sides of a torus, for drawings. ``weights``: what caches spare. ``sized``: rates
+    of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, where they were measured
+    and depend on that; see `at`.
     """
 
     name: str

@@ -38,9 +38,9 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
     its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. A sweep of sizes in the map gives rates by the size
-    of a rank's buffers, of messages that have just been written as a collective's have, and the rate
-    of additions, which take no time without one. Raises Unsupported without ranks or GPUs.
+    to be slower than twice one, they share that. A sweep of sizes in the map gives rates by the
+    size of a rank's buffers, of messages that have just been written as a collective's have, and
+    the rate of additions, which take no time without one. Raises Unsupported without ranks or GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:

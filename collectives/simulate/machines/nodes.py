@@ -66,8 +66,8 @@ def rail(
 
     Within a node messages go over the NVSwitch, along a rail over its switch. To another node and
     another rail they go, with ``pxn`` 1, over NVLink to the GPU of their own node that is on the
-    receiver's rail and leave there, as NCCL's PXN does; with 0 from rail to rail over the spine that
-    the receiver's node chooses. Spine links have rate ``net_gbs``.
+    receiver's rail and leave there, as NCCL's PXN does; with 0 from rail to rail over the spine
+    that the receiver's node chooses. Spine links have rate ``net_gbs``.
     """
     n = _checked("rail", gpus, nodes)
     if taper < 1 or nodes % taper:

@@ -1,4 +1,7 @@
-"""What caches spare where ranks share memory; measured with a machine, applied to a schedule's messages."""
+"""What caches spare where ranks share memory.
+
+Measured with a machine, applied to a schedule's messages.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from typing import NamedTuple
 class Weights(NamedTuple):
     """Shares of 1.
 
-    ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time of
-    additions whose sum nobody else reads.
+    ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time
+    of additions whose sum nobody else reads.
     """
 
     still: float = 1.0
