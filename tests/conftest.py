@@ -48,14 +48,12 @@ def pytest_configure() -> None:
     run_folder()  # made here, before pytest-xdist starts the processes that share it
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put tests into their groups, for where they are spread over processes."""
-    for item in items:
-        fixtures = getattr(item, "fixturenames", ())
-        group = next((GROUPS[name] for name in GROUPS if name in fixtures), None)
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Put a test into its group, before it is told which process runs which group."""
+    fixtures = getattr(item, "fixturenames", ())
+    group = next((GROUPS[name] for name in GROUPS if name in fixtures), None)
+    if group:
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 class Mpi(NamedTuple):

@@ -18,7 +18,7 @@ from collectives.execution.gpu.kernels import FEWEST_FLOAT8
 from collectives.execution.gpu.lane import Lane
 from collectives.execution.gpu.load import load_nccl
 from collectives.execution.inproc.world import InprocWorld, run
-from collectives.execution.ipc.kernels import PLAIN, compile_kernels
+from collectives.execution.ipc.kernels import BLOCKS, compile_kernels
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
@@ -155,8 +155,8 @@ def test_all_blocks_of_the_executor_are_resident(gpu: GpuDevice) -> None:
     """Rule: the driver holds as many blocks of every type at once as the host sizes its grids by."""
     gpu.use()
     for kind in DTYPES:
-        made = compile_kernels(gpu, dtype(kind), op("sum"), PLAIN)
-        assert gpu.resident(made.program, made.threads) >= PLAIN.blocks
+        made = compile_kernels(gpu, dtype(kind), op("sum"))
+        assert gpu.resident(made.program, made.threads) >= BLOCKS
         assert gpu.registers(made.program) > 0
 
 
