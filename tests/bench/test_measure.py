@@ -27,7 +27,7 @@ class _Clock:
         self.now += next(self.durations)
 
 
-class _Firing(Counted):
+class Firing(Counted):
     """An action that passes time."""
 
     def __init__(self, fire: Callable[[], None]) -> None:
@@ -35,6 +35,7 @@ class _Firing(Counted):
         self._fire = fire
 
     def __call__(self) -> None:
+        """Fire once."""
         self._fire()
 
     def close(self) -> None:
@@ -57,7 +58,7 @@ def _measure(
     def body(world: InprocWorld) -> Timed:
         clock = _Clock(durations(world.rank))
         until = clock() + seconds if world.rank == 0 else 0.0
-        return measure(_Firing(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock())
+        return measure(Firing(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock())
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"

@@ -170,7 +170,7 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
     def twice(self: Any) -> None:
         real(self)
-        self.sent += 8
+        self._sent += 8
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", twice)
     status, _, err = on_threads(
