@@ -13,6 +13,7 @@ from bench.run.corewait import noted
 from bench.run.environment import describe, place
 from bench.run.groups import Group
 from bench.run.keeping import Keeper, closing
+from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.pace import Pace, limits
@@ -23,14 +24,12 @@ from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
 from bench.run.work import SizeRow, rows
 from busbar.errors import RankFailure, Unsupported
-from busbar.host import busbar_version
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
-from reports.exports.nccl_table import Banner, footer, header, row
+from reports.exports.nccl_table import footer, header
 from reports.records.cores import Load
-from reports.records.gpus import warnings
 from reports.records.record import WORKSHARING, Result, Sample
 
 __all__ = ["Session"]
@@ -65,12 +64,7 @@ class Session:
         self._status = 0
         self._keeper = Keeper(world, self._screen, options, line)
         places = world.gather(place(world, transport))
-        self._people = [
-            (n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)
-        ]
-        self._slots = [
-            (p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]
-        ]
+        self._people = People.of(places)
         self._library = library
         # Only rank 0 writes records.
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
@@ -147,38 +141,22 @@ class Session:
             self._screen.note(f"busbar: {why}")
         return 1 if self._keeper.failed else self._status
 
-    def _banner(self, chosen: Auto | Chosen) -> Banner:
-        options = self._options
-        factor = options.step is None
-        return Banner(
-            program=f"{self._spec.name} {chosen.label} ({self._through(chosen)})",
-            version=f"busbar version {busbar_version()} {self._library}",
-            minimum=min(options.sizes),
-            maximum=max(options.sizes),
-            step=int(options.factor or 2) if options.step is None else options.step,
-            factor=factor,
-            warmup=options.warmup,
-            iterations=options.iterations,
-            check=options.check,
-            devices=self._people,
-            slots=self._slots,
-            group=0 if self._group is None else self._group.number,
-        )
-
     def _through(self, chosen: Auto | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
-        banner = self._banner(chosen)
-        self._keeper.say([f"# {remark}" for remark in self._remarks()])
-        self._keeper.say(header(banner, options.per_iteration, options.limit == "column"))
+        program = f"{self._spec.name} {chosen.label} ({self._through(chosen)})"
+        top = banner(program, options, self._library, self._people, self._group)
+        said = remarks(self._group, self._crowd, self._world.size, self._transport)
+        self._keeper.say([f"# {remark}" for remark in said])
+        self._keeper.say(header(top, options.per_iteration, options.limit == "column"))
         first = len(self._keeper.results)
         for result in self._rows(chosen):
-            self._keeper.row(result, self._shown(result))
+            self._keeper.row(result, shown(result, options))
         lines = self._keeper.results[first:]
-        self._keeper.say(footer(lines, banner.program, options.statistic))
+        self._keeper.say(footer(lines, program, options.statistic))
 
     def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
         for line in rows(self._spec, self._options, self._world.size):
@@ -270,37 +248,6 @@ class Session:
             )
 
     # -- reporting
-
-    def _remarks(self) -> list[str]:
-        """What must be known to read a table: which group it is, who shares cores, of the transport."""
-        group, crowd = self._group, self._crowd
-        found = [] if group is None else [group.title]
-        if crowd is not None and crowd.per_core > 1:
-            found.append(crowd.remark(self._world.size if group is None else group.every))
-        return [*found, *self._transport.remarks]
-
-    def _shown(self, result: Result) -> list[str]:
-        options = self._options
-        column = options.limit == "column"
-        lines = [row(result, options.statistic, options.per_iteration, column)]
-        reasons = {
-            s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
-        }
-        for placement, sample in (("out-of-place", result.out), ("in-place", result.in_place)):
-            if sample is not None and sample.skipped in reasons:
-                both = result.out == result.in_place
-                what = "" if both else f"{placement} "
-                lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
-                reasons.pop(sample.skipped)
-        for placement, said in result.parameters.get("said", {}).items():
-            words = "  ".join(f"{name} {value}" for name, value in said.items())
-            lines.append(f"# {'in-place' if placement == 'in' else 'out-of-place'}: {words}")
-        lines += [
-            f"# {'in-place' if placement == 'in' else 'out-of-place'}: waited for a core: {noted(shares)}"
-            for placement, shares in result.core_wait.items()
-        ]
-        lines += [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
-        return lines
 
     def _closing(self) -> list[str]:
         return closing(self._keeper.results, self._options.statistic)

@@ -1,0 +1,86 @@
+"""What a table says of its rows: its heading, a row with what belongs under it, remarks above."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bench.options.options import Options
+from bench.run.corewait import noted
+from bench.run.groups import Group
+from busbar.host import busbar_version
+from collectives.execution.transport import Transport
+from reports.exports.nccl_table import Banner, row
+from reports.records.cores import Load
+from reports.records.gpus import warnings
+from reports.records.record import Result
+
+_PLACEMENTS = {"out": "out-of-place", "in": "in-place"}
+
+
+class People(NamedTuple):
+    """Who takes part, as the heading lists them: processes, and the GPUs of those that have one."""
+
+    devices: list[tuple[int, int, str, str]]
+    slots: list[tuple[int, str]]
+
+    @classmethod
+    def of(cls, places: Sequence[Mapping[str, Any]]) -> People:
+        """From `bench.run.environment.place` of every rank."""
+        return cls(
+            [(n, p["pid"], p["host"], p["device"] or p["cpu"]) for n, p in enumerate(places)],
+            [(p["index"], p["gpu"]) for p in places if p["index"] is not None and p["gpu"]],
+        )
+
+
+def banner(
+    program: str, options: Options, library: str, people: People, group: Group | None
+) -> Banner:
+    """The heading of a table; ``program`` is what its rows run."""
+    return Banner(
+        program=program,
+        version=f"busbar version {busbar_version()} {library}",
+        minimum=min(options.sizes),
+        maximum=max(options.sizes),
+        step=int(options.factor or 2) if options.step is None else options.step,
+        factor=options.step is None,
+        warmup=options.warmup,
+        iterations=options.iterations,
+        check=options.check,
+        devices=people.devices,
+        slots=people.slots,
+        group=0 if group is None else group.number,
+    )
+
+
+def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Transport) -> list[str]:
+    """What must be known to read a table: which group it is, who shares cores, of the transport."""
+    found = [] if group is None else [group.title]
+    if crowd is not None and crowd.per_core > 1:
+        found.append(crowd.remark(ranks if group is None else group.every))
+    return [*found, *transport.remarks]
+
+
+def shown(result: Result, options: Options) -> list[str]:
+    """A row and what is to be said of it, a line each."""
+    lines = [row(result, options.statistic, options.per_iteration, options.limit == "column")]
+    reasons = {
+        s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
+    }
+    for placement, sample in (
+        (_PLACEMENTS["out"], result.out),
+        (_PLACEMENTS["in"], result.in_place),
+    ):
+        if sample is not None and sample.skipped in reasons:
+            both = result.out == result.in_place
+            what = "" if both else f"{placement} "
+            lines.append(f"# skipped {what}at {result.size} B: {sample.skipped}")
+            reasons.pop(sample.skipped)
+    for placement, said in result.parameters.get("said", {}).items():
+        words = "  ".join(f"{name} {value}" for name, value in said.items())
+        lines.append(f"# {_PLACEMENTS[placement]}: {words}")
+    lines += [
+        f"# {_PLACEMENTS[placement]}: waited for a core: {noted(shares)}"
+        for placement, shares in result.core_wait.items()
+    ]
+    return lines + [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
