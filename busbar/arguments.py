@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from busbar.errors import Unsupported
-from busbar.host import busbar_version
+from busbar.installation import busbar_version
 from busbar.launchers import speaks
 
 __all__ = ["Parser", "number", "program", "unknown", "whole"]

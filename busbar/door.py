@@ -20,15 +20,23 @@ def leave(name: str, target: str, *words: str) -> NoReturn:
     here and not earlier, so that whatever goes wrong meanwhile ends in good order.
     """
     try:
-        from busbar.process import load, serve
+        from busbar.process import serve
 
-        status = serve(name, lambda: int(load(target)([*words, *sys.argv[1:]])))
+        status = serve(name, lambda: _opened(target, [*words, *sys.argv[1:]]))
     except KeyboardInterrupt:  # before `serve` could see to it, or after
         status = INTERRUPTED
     from signal import SIG_DFL, SIGINT, signal
 
     signal(SIGINT, SIG_DFL)  # the interpreter's own end has only tracebacks for an interrupt
     sys.exit(status)
+
+
+def _opened(target: str, words: list[str]) -> int:
+    from busbar.process import load
+    from busbar.rooms import check_rooms
+
+    check_rooms()
+    return int(load(target)(words))
 
 
 def busbar() -> NoReturn:

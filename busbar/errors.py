@@ -5,6 +5,7 @@ Whoever runs a command (`busbar.process`) says the message and ends with the sta
 
 from __future__ import annotations
 
+from busbar.installation import extra
 from busbar.status import BAD, MISSING, RANK_LOST
 
 __all__ = [
@@ -58,7 +59,7 @@ class MissingLibrary(Unavailable, ReportError):
 
     def __init__(self, name: str, place: str = "") -> None:
         where = f"{place}: " if place else ""
-        super().__init__(f"{where}{name} is not installed; pip install 'busbar[reports]'")
+        super().__init__(f"{where}{name} is not installed; {extra('reports')}")
 
 
 class StoreError(ReportError):

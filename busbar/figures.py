@@ -8,6 +8,7 @@ from typing import Any
 
 from busbar.errors import Unavailable, Unsupported
 from busbar.files import check, write
+from busbar.installation import extra
 
 __all__ = ["checked", "save"]
 
@@ -25,7 +26,7 @@ def checked(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise Unavailable("drawing needs matplotlib: pip install 'busbar[reports]'") from None
+        raise Unavailable(f"drawing needs matplotlib: {extra('reports')}") from None
 
 
 def save(figure: Any, path: Path, dpi: int) -> None:

@@ -1,22 +1,17 @@
-"""What this host and this installation are: names, cores, NUMA nodes, our version."""
+"""What this host is: its name, cores, NUMA nodes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import platform
-import re
 import socket
-import subprocess
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from busbar.cpulist import members
 
-__all__ = ["busbar_version", "cores", "cpu_model", "hostname", "numa_nodes", "revision"]
-
-_ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["cores", "cpu_model", "hostname", "numa_nodes"]
 
 
 def hostname() -> str:
@@ -49,38 +44,3 @@ def numa_nodes(root: Path = Path("/sys/devices/system/node")) -> dict[int, list[
             if inside := members(path.read_text()):
                 found[int(path.parent.name[4:])] = inside
     return found
-
-
-@cache
-def busbar_version() -> str:
-    """Our version: what the checkout that this file is in declares, else that of the installation.
-
-    Run from files that were never installed there is no other; ``unknown`` without either.
-    """
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        text = (_ROOT / "pyproject.toml").read_text()
-        project = text.partition("[project]")[2].partition("\n[")[0]
-        found = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
-        if found.get("name") == "busbar" and "version" in found:
-            return str(found["version"])
-    try:
-        return version("busbar")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-def revision() -> str | None:
-    """The git revision of the checkout that this file is in, if it is in one."""
-    if not (_ROOT / ".git").exists():
-        return None
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(_ROOT), "rev-parse", "HEAD"],  # noqa: S607
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from busbar.errors import Unavailable
+from busbar.installation import extra
 
 __all__ = ["library_version", "load_mpi"]
 
@@ -26,12 +27,12 @@ def load_mpi(*, initialize: bool = True) -> Any:
             from mpi4py import MPI
     except ImportError as error:
         raise Unavailable(
-            f"mpi4py cannot be used ({error}); install it with an MPI: pip install 'busbar[mpi]'"
+            f"mpi4py cannot be used ({error}); install it with an MPI: {extra('mpi')}"
         ) from None
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise Unavailable(
-            f"mpi4py finds no MPI library ({reason}); pip install mpich, or load an MPI module"
+            f"mpi4py finds no MPI library ({reason}); {extra('mpi')}, or load an MPI module"
         ) from None
     if initialize and not MPI.Is_initialized():
         # Loaded for its version only before: then starting and ending it is ours.

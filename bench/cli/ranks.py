@@ -15,8 +15,10 @@ from bench.options.options import Options
 from bench.run.keeping import closing
 from bench.run.screen import Screen
 from busbar.errors import Unavailable
+from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
+from busbar.rooms import safely
 from busbar.status import RANK_LOST
 from reports.readers.own import results
 
@@ -34,10 +36,10 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
     mpirun = mpirun_beside()
     if mpirun is None:
         raise Unavailable(
-            "no mpirun beside this Python or on PATH; pip install mpich, or use --transport inproc"
+            f"no mpirun beside this Python or on PATH; {extra('mpi')}, or use --transport inproc"
         )
     room(ranks, library)
-    command, env = launcher(ranks, library, mpirun, os.environ)
+    command, env = launcher(ranks, library, mpirun, {**os.environ, **safely()})
     command += [sys.executable, "-m", *module, *argv]
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.cluster.commands import ENTER, HOSTFILE
 from busbar.errors import Unavailable
+from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 
@@ -70,5 +71,5 @@ def launching(command: list[str], ranks: int) -> list[str]:
     library_version(load_mpi(initialize=False))
     mpirun = mpirun_beside()
     if mpirun is None:
-        raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
+        raise Unavailable(f"no mpirun beside this Python or on PATH; {extra('mpi')}")
     return [mpirun, "-n", str(ranks), *command]

@@ -17,6 +17,7 @@ from typing import Any
 from bench.launch import child
 from busbar.errors import Unavailable, Unsupported
 from busbar.launchers import launched, wrong_library, wrong_size
+from busbar.rooms import safely
 
 __all__ = [
     "check_library",
@@ -88,7 +89,7 @@ def run_of_its_own(
         given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
         words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
-        return child.run(words, {**os.environ, **(variables or {})}, told, **streams)
+        return child.run(words, {**os.environ, **safely(), **(variables or {})}, told, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 

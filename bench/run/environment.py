@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from busbar.cpulist import listed, members
-from busbar.host import busbar_version, cores, cpu_model, hostname, revision
+from busbar.host import cores, cpu_model, hostname
+from busbar.installation import busbar_version, revision
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.cores import Load, busiest

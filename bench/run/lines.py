@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from bench.options.options import Options
 from bench.run.corewait import noted
 from bench.run.groups import Group
-from busbar.host import busbar_version
+from busbar.installation import busbar_version
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner, row
 from reports.records.cores import Load

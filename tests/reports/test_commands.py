@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.installation import extra
 from reports.cli import main
 from reports.commands import COMMANDS
 from reports.exports.formats import to_jsonl
@@ -58,7 +59,7 @@ def test_a_missing_library_is_a_sentence(
     Path("RUN").write_bytes(to_jsonl(records(["ring"], [4], [1024])))
     assert main(command) == 3
     said = capsys.readouterr().err.splitlines()
-    assert f"{library} is not installed; pip install 'busbar[reports]'" in said[-1]
+    assert f"{library} is not installed; {extra('reports')}" in said[-1]
     assert [p.name for p in tmp_path.iterdir()] == ["RUN"]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from busbar.installation import extra
 from topology import cli
 from topology.exports import EXPORTS
 from topology.sources import own_json
@@ -168,7 +169,7 @@ def test_a_missing_library_is_a_sentence(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
     assert cli.main([option, "-", "--from", report]) == 3
-    assert "pip install 'busbar[reports]'" in capsys.readouterr().err
+    assert extra("reports") in capsys.readouterr().err
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from busbar.errors import ProbeError
+from busbar.installation import extra
 from topology.diagnostics.findings import check
 from topology.model.topology import Kind, LinkKind
 from topology.sources import nvml
@@ -123,7 +124,7 @@ def test_no_driver_is_a_sentence(nvml_library: Path, tmp_path: Path) -> None:
 def test_no_pynvml_is_a_sentence(tmp_path: Path) -> None:
     """Rule: without nvidia-ml-py the message names the package to install."""
     (tmp_path / "pynvml.py").write_text("raise ImportError\n")
-    assert "pip install nvidia-ml-py" in _try({"PYTHONPATH": f"{tmp_path}:{mock_nvml.ROOT}"})
+    assert extra("nvml") in _try({"PYTHONPATH": f"{tmp_path}:{mock_nvml.ROOT}"})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from busbar.errors import ProbeError
+from busbar.installation import extra
 
 NAME = "nvml"
 MAX_LINKS = 36
@@ -91,7 +92,7 @@ def opened() -> Any:
     try:
         import pynvml
     except ImportError:
-        raise ProbeError(NAME, "nvidia-ml-py is not installed: pip install nvidia-ml-py") from None
+        raise ProbeError(NAME, f"nvidia-ml-py is not installed: {extra('nvml')}") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from busbar.errors import Unavailable
+from busbar.installation import extra
 
-_EXTRAS = "pip install 'busbar[cuda13]' (or [cuda12] for an older driver)"
+
+def _extras() -> str:
+    return f"{extra('cuda13')} (or [cuda12] for an older driver)"
 
 
 def load_cupy() -> Any:
@@ -15,7 +18,7 @@ def load_cupy() -> Any:
         import cupy
     except ImportError as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Unavailable(f"CuPy cannot be used ({reason}); {_EXTRAS}") from None
+        raise Unavailable(f"CuPy cannot be used ({reason}); {_extras()}") from None
     return cupy
 
 
@@ -36,9 +39,9 @@ def load_nccl() -> Any:
     try:
         from cupy.cuda import nccl
     except ImportError as error:
-        raise Unavailable(f"CuPy finds no NCCL ({error}); {_EXTRAS}") from None
+        raise Unavailable(f"CuPy finds no NCCL ({error}); {_extras()}") from None
     if not nccl.available:
-        raise Unavailable(f"CuPy finds no NCCL (nvidia-nccl-cu12 or -cu13); {_EXTRAS}")
+        raise Unavailable(f"CuPy finds no NCCL (nvidia-nccl-cu12 or -cu13); {_extras()}")
     return nccl
 
 

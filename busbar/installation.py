@@ -1,0 +1,108 @@
+"""This copy of Busbar: version, revision, and what adds an extra to it.
+
+The distribution is `busbw`, since the index has a stranger's `busbar`; what is imported is
+`busbar` and the rooms. Knows no module of ours, for the errors name its commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+__all__ = ["DISTRIBUTION", "HOME", "busbar_version", "checkout", "extra", "revision"]
+
+DISTRIBUTION = "busbw"
+#: The folder that our rooms are in.
+HOME = Path(__file__).resolve().parent.parent
+
+
+@cache
+def busbar_version() -> str:
+    """Our version: what the checkout that this file is in declares, else that of the installation.
+
+    Run from files that were never installed there is no other; ``unknown`` without either.
+    """
+    if (declared := _declared()) is not None:
+        return declared
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _declared() -> str | None:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        text = (HOME / "pyproject.toml").read_text()
+        project = text.partition("[project]")[2].partition("\n[")[0]
+        found = dict(re.findall(r'^(name|version) = "([^"]+)"$', project, re.MULTILINE))
+        if found.get("name") == DISTRIBUTION:
+            return found.get("version")
+    return None
+
+
+def checkout() -> Path | None:
+    """The checkout, or the unpacked sources, that this file is in; None for an installed copy."""
+    return None if _declared() is None else HOME
+
+
+def revision() -> str | None:
+    """The git revision of this copy: of the checkout, or of that which its wheel was built from."""
+    if not (HOME / ".git").exists():
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (HOME / "busbar" / "REVISION").read_text().strip() or None
+        return None
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(HOME), "rev-parse", "HEAD"],  # noqa: S607
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+# -- what is missing
+
+
+def extra(name: str) -> str:
+    """The command that adds an extra, such as ``reports``, to this copy."""
+    return f"{_pip()} install {_source(name)}"
+
+
+def _pip() -> str:
+    """``pip`` where the shell's is this environment's, else the whole command."""
+    from shutil import which
+
+    found = which("pip")
+    own = found is not None and Path(found).parent == Path(sys.prefix) / "bin"
+    return "pip" if own else f"{_quoted(sys.executable)} -m pip"
+
+
+def _source(name: str) -> str:
+    """Where pip has this copy from: the checkout, or else the distribution that is installed.
+
+    Of what is installed pip reads the extras where it is; it looks for no other.
+    """
+    home = checkout()
+    if home is None:
+        return f"'{DISTRIBUTION}[{name}]'"
+    with contextlib.suppress(OSError):
+        if Path.cwd() == home:
+            home = Path()
+    return f"-e {_quoted(f'{home}[{name}]')}"
+
+
+def _quoted(text: str) -> str:
+    """A word for a shell; shlex leaves alone what zsh would take for a pattern."""
+    plain = re.fullmatch(r"[\w./+-]+", text) is not None
+    return text if plain else "'" + text.replace("'", "'\"'\"'") + "'"

@@ -1,0 +1,90 @@
+"""Whether our rooms are ours in this process: their names are as common as `bench` and `reports`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from busbar.errors import Unavailable
+from busbar.installation import DISTRIBUTION, HOME
+
+__all__ = ["ROOMS", "check_rooms", "owners", "safely"]
+
+#: The top-level names beside `busbar`.
+ROOMS = ("bench", "collectives", "native", "reports", "topology")
+
+
+def check_rooms() -> None:
+    """Raise Unavailable where one of our rooms is somebody else's for this process.
+
+    A ``bench.py`` in the working directory, or another distribution's ``reports``, would be loaded
+    in its place.
+    """
+    for name in ROOMS:
+        where = _elsewhere(name)
+        if where is not None:
+            raise Unavailable(_in_the_way(name, where))
+
+
+def _elsewhere(name: str) -> Path | None:
+    """Where a room would be loaded from if that is not beside this file."""
+    spec = _spec(name)
+    if spec is None:
+        return None
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
+    for place in places:
+        path = Path(place).resolve()
+        if path != HOME / name and HOME / name not in path.parents:
+            return path
+    return None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """What an import of a top-level name would find; nothing is loaded."""
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec: ModuleSpec | None = None if find is None else find(name, None, None)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _in_the_way(name: str, where: Path) -> str:
+    folder = where.parent.parent if where.name == "__init__.py" else where.parent
+    said = f"{name} is loaded from {where} and not from {HOME}"
+    who = owners(name, folder)
+    if who:
+        return (
+            f"{said}: the distribution {who[0]} put it there; pip uninstall {who[0]}, or install"
+            f" {DISTRIBUTION} in an environment without it"
+        )
+    return f"{said}: rename it, or work in another folder than {folder}"
+
+
+def owners(name: str, folder: Path) -> list[str]:
+    """The distributions in a folder that have a file of this top-level name; reads all of them."""
+    from importlib.metadata import distributions
+
+    return sorted(
+        {
+            str(one.metadata["Name"])
+            for one in distributions(path=[str(folder)])
+            if any(file.parts[0] in (name, f"{name}.py") for file in one.files or ())
+        }
+    )
+
+
+def safely() -> dict[str, str]:
+    """What the environment of an interpreter that we start needs to find the rooms that we found.
+
+    ``python -m`` puts the working directory before all others. Where this process does not look
+    there, which the command ``busbar`` does not, neither shall those that it starts. Python 3.10
+    has no such switch; there `check_rooms` says what it met.
+    """
+    first = sys.path[:1]
+    with contextlib.suppress(OSError):
+        if first == [""] or first == [str(Path.cwd())]:
+            return {}
+    return {"PYTHONSAFEPATH": "1"}
