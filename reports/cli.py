@@ -10,6 +10,7 @@ from busbar.arguments import Parser, program
 from busbar.errors import ReportError
 from busbar.process import serve
 from reports.commands import COMMANDS
+from reports.commands.compare import AGAINST
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,7 +28,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _options(argv: Sequence[str]) -> argparse.Namespace:
-    options, rest = _parser().parse_known_args(argv)
+    comparing = list(argv[:1]) == ["compare"]
+    words = [AGAINST if comparing and word == "--" else word for word in argv]
+    options, rest = _parser().parse_known_args(words)
+    if comparing and not any(word.startswith("-") for word in rest):
+        options.files, rest = [*options.files, *rest], []  # those behind an option
     if rest:
         name = options.command
         raise ReportError(f"{name}: no argument {rest[0]}; see {program('reports')} {name} --help")

@@ -1,4 +1,8 @@
-"""Two runs, row by row: faster, slower or indistinguishable, and whether they may be compared."""
+"""Two states, row by row: faster, slower or indistinguishable, and whether they may be compared.
+
+Launches are the units: what differs from launch to launch (placement, clocks, neighbours) is in no
+iteration of one, so of one launch a side nothing is told.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from busbar.errors import ReportError
 from reports.records.cores import per_core_text
 from reports.records.rows import Row
-from reports.statistics.inference import Samples, holm, likeness, rank_test, ratio_interval
+from reports.statistics.inference import (
+    Samples,
+    between_runs,
+    cliffs_delta,
+    holm,
+    launch_center,
+    launch_test,
+    ratio_interval,
+)
 
 Key = tuple[object, ...]
 _KINDS = {
@@ -19,13 +29,16 @@ _KINDS = {
     "mapping": ("ranks_per_node", "mapping", "binding", "order"),
     "hosts": ("hosts",),
 }
-_OF_ONE_RUN = ("SLURM_JOB_ID", "started")  # differs by its nature and explains nothing
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch")  # differs by its nature and explains nothing
 _SIGNIFICANT = 0.05
+CANNOT_TELL, UNTESTED = "cannot tell", "untested"
+#: The words of a comparison; the last two are no verdicts.
+WORDS = ("faster", "slower", "indistinguishable", CANNOT_TELL, UNTESTED)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """A row of both sides, with a sample for each run that measured it."""
+    """A row of both sides, with a sample for each launch that measured it."""
 
     base: Row
     new: Row
@@ -42,13 +55,29 @@ class Joined:
         """All values of new together."""
         return [t for run in self.new_runs for t in run]
 
+    @property
+    def base_s(self) -> float | None:
+        """The time of base over its launches."""
+        return _seconds(self.base, self.base_runs)
+
+    @property
+    def new_s(self) -> float | None:
+        """The time of new over its launches."""
+        return _seconds(self.new, self.new_runs)
+
+    @property
+    def one_launch_a_side(self) -> bool:
+        """Whether nothing is known of what differs from launch to launch."""
+        return len(self.base_runs) == len(self.new_runs) == 1
+
 
 @dataclass(frozen=True)
 class Comparison:
     """What came out. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
 
-    ``word``: ``faster``, ``slower``, ``indistinguishable``, or ``untested`` where a side has single
-    figures only and nothing can be tested; then ``low``, ``high``, ``p`` and ``effect`` are None.
+    ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
+    ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low`` and
+    ``high`` are of its iterations alone.
     """
 
     row: Joined
@@ -83,6 +112,11 @@ class Difference:
     def __str__(self) -> str:
         """One line."""
         return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
+
+
+def _seconds(row: Row, runs: Samples) -> float | None:
+    """Of several launches their middle; of one its own figure, None where it has rates only."""
+    return launch_center(runs) if len(runs) > 1 and row.time_s else row.time_s
 
 
 def _short(text: str) -> str:
@@ -123,10 +157,18 @@ def by_key(rows: Sequence[Row]) -> dict[Key, list[Row]]:
 
 
 def samples(rows: Sequence[Row]) -> Samples:
-    """The raw iterations of each row; one sample of the rows' own figures where some have none."""
-    if all(len(r.times_s) > 1 for r in rows):
-        return [r.times_s for r in rows]
-    return [[c for r in rows if (c := cost(r)) is not None]]
+    """A sample a launch: its raw iterations, or the rows' own figures where some have none.
+
+    A launch is what has an environment, or a table of a log, of its own; what one launch measured
+    several times (``-N``) is one sample.
+    """
+    raw = all(len(r.times_s) > 1 for r in rows)
+    found: dict[int, list[float]] = {}
+    for r in rows:
+        figure = cost(r)
+        values = r.times_s if raw else () if figure is None else (figure,)
+        found.setdefault(id(r.run), []).extend(values)
+    return list(found.values())
 
 
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
@@ -240,31 +282,25 @@ def single_word(ratio: float, low: float, high: float, p: float, noise: float) -
 def compare(joined: Sequence[Joined], noise: float = 0.01) -> list[Comparison]:
     """Every row's word, with p corrected (Holm) for the number of rows that can be tested.
 
-    ``noise`` is the least relative difference that counts: runs of one machine differ by that much
-    for reasons that no iteration of one run shows.
+    ``noise`` is the least relative difference that counts. Where each side is one launch nothing
+    can be told.
     """
-    tested = [j for j in joined if min(len(j.base_times), len(j.new_times)) >= 6]
-    tests = {
-        id(j): rank_test(
-            j.base_times, j.new_times, [likeness(side) for side in (j.base_runs, j.new_runs)]
-        )
-        for j in tested
-    }
-    corrected = dict(zip(tests, holm([t.p for t in tests.values()]), strict=True))
-    found = []
-    for j in joined:
-        ratio = _ratio(j)
-        bounds = ratio_interval(j.base_runs, j.new_runs) if id(j) in tests else None
-        if bounds is None:
-            found.append(Comparison(j, ratio, None, None, None, None, "untested"))
-            continue
-        p = corrected[id(j)]
-        word = single_word(ratio, *bounds, p, noise)
-        found.append(Comparison(j, ratio, *bounds, p, tests[id(j)].effect, word))
-    return found
+    found = ((n, launch_test(j.base_runs, j.new_runs)) for n, j in enumerate(joined))
+    tests = {n: p for n, p in found if p is not None}
+    corrected = dict(zip(tests, holm(list(tests.values())), strict=True))
+    return [_compared(j, corrected.get(n), noise) for n, j in enumerate(joined)]
+
+
+def _compared(j: Joined, p: float | None, noise: float) -> Comparison:
+    ratio = _ratio(j)
+    bounds = ratio_interval(j.base_runs, j.new_runs) or between_runs(j.base_runs, j.new_runs)
+    if bounds is None or (p is None and not j.one_launch_a_side):
+        return Comparison(j, ratio, None, None, None, None, UNTESTED)
+    word = CANNOT_TELL if p is None else single_word(ratio, *bounds, p, noise)
+    return Comparison(j, ratio, *bounds, p, cliffs_delta(j.base_times, j.new_times), word)
 
 
 def _ratio(j: Joined) -> float:
     if len(j.base_times) > 1 and len(j.new_times) > 1:
-        return float(np.median(j.new_times) / np.median(j.base_times))
+        return launch_center(j.new_runs) / launch_center(j.base_runs)
     return (cost(j.new) or 0.0) / (cost(j.base) or 1.0)

@@ -186,10 +186,10 @@ def _normality(f: _Facts) -> Verdict:
 
 def _tested(f: _Facts) -> Verdict:
     if f.words:
-        bare = sum(w == "untested" for w in f.words)
+        bare = sum(w in ("untested", "cannot tell") for w in f.words)
         if bare:
             return _BROKEN, _count(bare, len(f.words), "no test")
-        return _KEPT, "by ranks, corrected for the number of rows"
+        return _KEPT, "launch by launch, corrected for the number of rows"
     groups = [
         g
         for g in f.settings("algorithm", "transport")

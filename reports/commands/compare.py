@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from reports.analysis.quality import Rule
     from reports.records.rows import Row
 
+#: What the word ``--`` is to `sides`: argparse would drop it, and no name of a file holds it.
+AGAINST = "\0--"
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
-    parser.add_argument("base", type=Path, metavar="BASE")
-    parser.add_argument("new", type=Path, metavar="NEW")
+    parser.usage = f"{parser.prog} BASE NEW [options]\n       {parser.prog} BASE… -- NEW… [options]"
+    text = "a run or a folder of records a side; several launches a side with -- between"
+    parser.add_argument("files", nargs="+", metavar="RUN", help=text)
     text = "exit 1 when a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     parser.add_argument("--format", choices=("table", "md"), default="table")
@@ -67,6 +71,30 @@ def compared(
     return compare(joined, noise), found
 
 
+def sides(words: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The files of BASE and of NEW: two, or those on either side of ``--`` (`AGAINST`).
+
+    Raises ReportError for anything else, and for a file that is given twice on a side: as launches
+    of its own it would count for more than it is.
+    """
+    parts: list[list[Path]] = [[]]
+    for word in words:
+        if word == AGAINST:
+            parts.append([])
+        else:
+            parts[-1].append(Path(word))
+    found = parts if len(parts) > 1 else [[path] for path in parts[0]]
+    if len(found) != 2 or not all(found):
+        raise ReportError(
+            "give BASE and NEW, or several files a side: compare a*.jsonl -- b*.jsonl"
+        )
+    for side in found:
+        for n, path in enumerate(side):
+            if path.resolve() in [one.resolve() for one in side[:n]]:
+                raise ReportError(f"{path} is given twice on one side")
+    return found[0], found[1]
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the comparison; 1 past ``--fail-slower`` or when an expectation is not kept by NEW."""
     from reports.analysis.cautions import warnings_of
@@ -74,7 +102,10 @@ def run(options: argparse.Namespace) -> int:
 
     asked = wanted(options)
     fail = None if options.fail_slower is None else parse_share(options.fail_slower)
-    base, new = (read_noting(path, options.ranks).rows for path in (options.base, options.new))
+    base, new = (
+        [row for path in side for row in read_noting(path, options.ranks).rows]
+        for side in sides(options.files)
+    )
     comparisons, differing = compared(base, new, options)
     rules = rules_of(base, new, comparisons, asked.limit)
     if options.format == "md":
@@ -83,11 +114,6 @@ def run(options: argparse.Namespace) -> int:
         sys.stdout.write(comparison_markdown(comparisons, differing, rules))
     else:
         _print(comparisons, rules, options)
-    if any(c.word != "untested" and _single(c) for c in comparisons):
-        note(
-            "one run a side: its iterations do not show what changes from run to run (placement, clocks,"
-            " neighbours); measure several times and give folders of records"
-        )
     if any(c.word == "untested" for c in comparisons):
         note("untested: single figures have no interval; keep raw times to have a test")
     for name, rows in (("BASE", base), ("NEW", new)):
@@ -112,18 +138,21 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
 ) -> None:
-    from reports.tables.show import comparison_tables, counts_of
+    from reports.tables.show import comparison_tables, counts_of, remedy
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
         print_table(terminal, shown)
     print(counts_of(comparisons))
+    if told := remedy(comparisons):
+        terminal.print(told, markup=False)
     print_rules(terminal, rules, options)
 
 
-def _single(c: Comparison) -> bool:
-    """Whether both sides are the iterations of one run."""
-    return len(c.row.base_runs) == len(c.row.new_runs) == 1 and bool(c.row.new.times_s)
+def _may_be_slower(c: Comparison) -> bool:
+    """Whether it is, or may be for all that is known: what was not tested has not been passed."""
+    of_one_launch = c.word == "cannot tell" and c.low is not None and c.low > 1
+    return c.word in ("slower", "untested") or of_one_launch
 
 
 def _missing(base: Sequence[Row], new: Sequence[Row]) -> int:
@@ -140,7 +169,7 @@ def _gate(comparisons: Sequence[Comparison], fail: float | None) -> int:
     """1 when a row is past ``--fail-slower`` or has wrong elements; without the option, 0."""
     if fail is None:
         return 0
-    slow = [c for c in comparisons if c.word in ("slower", "untested") and c.ratio > 1 + fail]
+    slow = [c for c in comparisons if c.ratio > 1 + fail and _may_be_slower(c)]
     wrong = [c for c in comparisons if c.row.new.wrong]
     if slow:
         print(f"FAILED: {len(slow)} rows are slower by more than {100 * fail:g}%")

@@ -1,9 +1,9 @@
-"""Two samples against each other: ratio with an interval, rank test, correction, effect size.
+"""Two samples against each other: ratio with an interval, test, correction, effect size.
 
 Pure functions on seconds. Of iterations within a run nothing is assumed but that they are alike at
-most as an autoregression of first order makes them; what differs from run to run is not in one
-run's iterations, which is why ``reports.analysis.compare`` also asks for a least difference and
-takes several runs a side.
+most as an autoregression of first order makes them. What differs from launch to launch is in no
+launch's iterations: launches are the units (`launch_test`, `between_runs`), and
+``reports.analysis.compare`` tells nothing of one launch a side.
 """
 
 from __future__ import annotations
@@ -19,13 +19,6 @@ Samples = Sequence[Sequence[float]]
 _DRAWS = 2000
 _LIKE = 0.1  # below this, likeness is not told from chance and blocks are of one
 _MOST = 4_000_000  # drawn values at once, which bounds time and memory
-
-
-class RankTest(NamedTuple):
-    """``p``: two-sided. ``effect``: Cliff's delta, −1 … 1, positive when new is the larger."""
-
-    p: float
-    effect: float
 
 
 def ratio_interval(
@@ -52,21 +45,63 @@ def ratio_interval(
     return float(min(low, wider[0])), float(max(high, wider[1]))
 
 
-def between_runs(base: Samples, new: Samples, level: float = 0.95) -> tuple[float, float] | None:
-    """The interval of the ratio by Student's t on the logarithms of the runs' medians.
+class _Between(NamedTuple):
+    """The logarithm of the ratio of two sides, its standard error, and degrees of freedom."""
 
-    Runs of both sides are held to scatter alike, so that one run can be held against several. None
-    where no side has several, or a median is not positive.
-    """
+    middle: float
+    error: float
+    freedom: int
+
+
+def _between(base: Samples, new: Samples) -> _Between | None:
+    """From the logarithms of the runs' medians; see `between_runs`."""
     medians = [np.array([np.median(run) for run in side]) for side in (base, new)]
     freedom = sum(map(len, medians)) - 2
     if freedom < 1 or min(m.min() for m in medians) <= 0:
         return None
     logs = [np.log(m) for m in medians]
     scatter = sum(float(((one - one.mean()) ** 2).sum()) for one in logs) / freedom
-    middle = float(logs[1].mean() - logs[0].mean())
-    off = student_quantile((1 - level) / 2, freedom) * sqrt(scatter * sum(1 / len(m) for m in logs))
-    return exp(middle - off), exp(middle + off)
+    error = sqrt(scatter * sum(1 / len(m) for m in logs))
+    return _Between(float(logs[1].mean() - logs[0].mean()), error, freedom)
+
+
+def between_runs(base: Samples, new: Samples, level: float = 0.95) -> tuple[float, float] | None:
+    """The interval of the ratio by Student's t on the logarithms of the runs' medians.
+
+    Runs of both sides are held to scatter alike, so that one run can be held against several. None
+    where no side has several, or a median is not positive.
+    """
+    found = _between(base, new)
+    if found is None:
+        return None
+    off = student_quantile((1 - level) / 2, found.freedom) * found.error
+    return exp(found.middle - off), exp(found.middle + off)
+
+
+def launch_test(base: Samples, new: Samples) -> float | None:
+    """The two-sided p of `between_runs`: launches are the units, their medians the values.
+
+    None where that gives no interval.
+    """
+    found = _between(base, new)
+    if found is None:
+        return None
+    if not found.error:
+        return float(not found.middle)
+    return 2 * student_p(abs(found.middle) / found.error, found.freedom)
+
+
+def launch_center(runs: Samples) -> float:
+    """The time of several launches: the geometric mean of their medians; of one its median.
+
+    What `between_runs` compares. Raises ValueError without a value.
+    """
+    medians = [float(np.median(run)) for run in runs if len(run)]
+    if not medians:
+        raise ValueError("no values to take the middle of")
+    if len(medians) == 1 or min(medians) <= 0:
+        return float(np.median(medians))
+    return exp(float(np.mean(np.log(medians))))
 
 
 def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
@@ -119,31 +154,17 @@ def midranks(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[place]), counts
 
 
-def rank_test(
-    base: Sequence[float], new: Sequence[float], like: Sequence[float] = (0, 0)
-) -> RankTest:
-    """Wilcoxon, Mann and Whitney's rank-sum test, normal approximation with ties and continuity.
+def cliffs_delta(base: Sequence[float], new: Sequence[float]) -> float:
+    """How much oftener a value of new is the larger of two than the smaller: −1 … 1 (Cliff 1993).
 
-    Mann, Whitney 1947; variance with ties as in Hollander, Wolfe, "Nonparametric Statistical
-    Methods", 4.1. ``like``: the `likeness` r of either side, which makes its mean rank as uncertain
-    as that of (1 − r) / (1 + r) as many independent values. An empty side gives p = 1.
+    An effect size that assumes no distribution; 0 for an empty side.
     """
     n, m = len(base), len(new)
     if not n or not m:
-        return RankTest(1.0, 0.0)
+        return 0.0
     values = np.concatenate([np.asarray(base, dtype=float), np.asarray(new, dtype=float)])
-    ranks, counts = midranks(values)
-    u = float(ranks[n:].sum()) - m * (m + 1) / 2
-    total = n + m
-    ties = float((counts.astype(float) ** 3 - counts).sum())
-    variance = n * m / 12 * (total + 1 - ties / (total * (total - 1))) if total > 1 else 0.0
-    wider = [(1 + r) / (1 - r) for r in like]
-    variance *= (wider[0] * m + wider[1] * n) / total
-    effect = 2 * u / (n * m) - 1
-    if variance <= 0:
-        return RankTest(1.0, effect)
-    z = max(0.0, abs(u - n * m / 2) - 0.5) / sqrt(variance)
-    return RankTest(min(1.0, erfc(z / sqrt(2))), effect)
+    u = float(midranks(values)[0][n:].sum()) - m * (m + 1) / 2
+    return 2 * u / (n * m) - 1
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -11,7 +11,15 @@ from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.records.cores import SHARED, marked
 from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, rate, seconds, size_text
-from reports.tables.show import bounds_text, counts_of, grouped, heading, setting, share_of_limit
+from reports.tables.show import (
+    bounds_text,
+    counts_of,
+    grouped,
+    heading,
+    remedy,
+    setting,
+    share_of_limit,
+)
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
@@ -99,6 +107,7 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (time of NEW against BASE)", ""]
+    lines += [_cell(told), ""] if (told := remedy(comparisons)) else []
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
     if changed:
@@ -121,8 +130,8 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
             setting(c.row.base),
             size_text(c.row.base.size if c.row.base.size is not None else c.row.base.message),
             c.row.base.algorithm,
-            seconds(c.row.base.time_s),
-            seconds(c.row.new.time_s),
+            seconds(c.row.base_s),
+            seconds(c.row.new_s),
             f"{100 * (c.ratio - 1):+.1f}%",
             bounds_text(c),
             c.word + (f", {c.row.new.wrong} wrong" if c.row.new.wrong else ""),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from reports.analysis.compare import Comparison
+from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.rows import Expected, Row
 from reports.records.shown import interval_text, percent, rate, seconds, size_text, sparkline
@@ -241,11 +241,11 @@ def comparison_tables(
 def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_only: bool) -> Shown:
     wide = width >= _WIDE
     rows = [c.row.base for c in comparisons]
-    new = [seconds(c.row.new.time_s) if wide else "" for c in comparisons]
+    new = [seconds(c.row.new_s) if wide else "" for c in comparisons]
     columns: list[tuple[str, str, list[str]]] = [
         ("size", "right", [size_text(r.size if r.size is not None else r.message) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
-        ("base", "right", [seconds(r.time_s) for r in rows]),
+        ("base", "right", [seconds(c.row.base_s) for c in comparisons]),
         ("new", "right", new),
         ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
         ("95 %", "right", [bounds_text(c) for c in comparisons]),
@@ -259,8 +259,22 @@ def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_on
 def counts_of(comparisons: Sequence[Comparison]) -> str:
     """How many rows got which word: ``2 slower, 30 indistinguishable``."""
     words = [c.word for c in comparisons]
-    kinds = ("faster", "slower", "indistinguishable", "untested")
-    return ", ".join(f"{words.count(k)} {k}" for k in kinds if k in words)
+    counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
+    return counts + ": one launch a side" * (CANNOT_TELL in words)
+
+
+def remedy(comparisons: Sequence[Comparison]) -> str:
+    """The commands that can tell what one launch a side cannot; empty where that is not so."""
+    row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
+    if row is None:
+        return ""
+    ours = row.run.format.startswith("busbar") and row.collective
+    once = f"python -m bench.{row.collective} --ranks {row.ranks} --launches 5" if ours else ""
+    several = f"launch both several times ({once})" if once else "launch both several times"
+    return (
+        f"What differs from launch to launch is in no iteration of one: {several} and compare"
+        " a*.jsonl -- b*.jsonl, or have them take turns: python -m bench.ab -- A -- B"
+    )
 
 
 def _known(value: float | None, form: str) -> str:

@@ -89,3 +89,9 @@ def _sample(middle: float, random: np.random.Generator) -> Sample:
 def rows(results: Sequence[Result], source: str = "run.jsonl") -> list[Row]:
     """Records as rows."""
     return list(parse(to_jsonl(results).decode(), source).rows)
+
+
+def launches(seed: int, n: int = 5, **more: Any) -> list[Row]:
+    """The rows of several launches of `noisy`."""
+    seeds = range(1000 * seed, 1000 * seed + n)
+    return [row for one in seeds for row in rows(noisy(one, **more), f"run-{one}.jsonl")]

@@ -10,14 +10,14 @@ from reports.analysis.compare import compare, differences, join
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse as read_text
-from tests.reports.runs import noisy, rows
+from tests.reports.runs import launches, noisy, rows
 
 # -- the words
 
 
 def test_words_follow_an_injected_slowness() -> None:
     """Rule: what was made 8 % slower is called slower, the other way round faster, the rest neither."""
-    base, new = rows(noisy(1)), rows(noisy(2, slow=1.08))
+    base, new = launches(1), launches(2, slow=1.08)
     for left, right, word in ((base, new, "slower"), (new, base, "faster")):
         got = {(c.row.base.algorithm, c.word) for c in compare(join(left, right)[0])}
         assert got == {("ring", word), ("tree", "indistinguishable")}
@@ -28,15 +28,15 @@ def test_the_same_machine_is_indistinguishable() -> None:
     words = [
         c.word
         for seed in range(20)
-        for c in compare(join(rows(noisy(seed)), rows(noisy(seed + 100)))[0])
+        for c in compare(join(launches(seed, 3), launches(seed + 100, 3))[0])
     ]
     assert words.count("indistinguishable") >= len(words) - 2
 
 
 def test_a_difference_below_the_noise_is_none() -> None:
     """Rule: significant but smaller than --noise is still indistinguishable."""
-    base = rows(noisy(1, n=2000))
-    new = rows(noisy(2, slow=1.02, n=2000))
+    base = launches(1, n=5)
+    new = launches(2, slow=1.02, n=5)
     joined = [j for j in join(base, new)[0] if j.base.algorithm == "ring"]
     assert {c.word for c in compare(joined, noise=0.01)} == {"slower"}
     assert {c.word for c in compare(joined, noise=0.05)} == {"indistinguishable"}
@@ -138,7 +138,7 @@ def test_tables_fit_and_cut_nothing(
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if str(runs) not in line]
     assert max(map(len, table)) <= width and "…" not in out
-    assert "slower" in out and "▁" in out and "64M" in out
+    assert "cannot tell" in out and "▁" in out and "64M" in out
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "jsonl"])
@@ -176,13 +176,40 @@ def test_unstable_rows_of_both_sides_are_said(
     assert "NEW: 6 of 6 rows have fewer than 6 iterations" in err and "BASE:" not in err
 
 
-def test_one_run_a_side_is_said(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: iterations of one run do not show what changes from run to run, and the reader is told."""
-    assert main(["compare", str(runs / "base.jsonl"), str(runs / "same.jsonl")]) == 0
-    assert "one run a side" in capsys.readouterr().err
-    folder = runs / "several"
-    folder.mkdir()
-    for name in ("base", "same"):
-        (folder / f"{name}.jsonl").write_bytes((runs / f"{name}.jsonl").read_bytes())
-    assert main(["compare", str(folder), str(runs / "same.jsonl")]) == 0
-    assert "one run a side" not in capsys.readouterr().err
+def test_one_launch_a_side_cannot_tell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: iterations of one launch do not show what changes from launch to launch: no verdict of
+    them, but the command that can tell; what one launch measured twice is no second launch.
+    """  # noqa: D205
+    twice = runs / "twice.jsonl"
+    twice.write_bytes(to_jsonl([*noisy(3, slow=1.5), *noisy(4, slow=1.5)]))
+    for new in (runs / "slow.jsonl", twice):
+        assert main(["compare", str(runs / "base.jsonl"), str(new)]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "6 cannot tell: one launch a side" in out and "slower" not in out
+        assert "--launches 5" in out and "bench.ab -- A -- B" in out
+
+
+def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a*.jsonl -- b*.jsonl, as a folder of records, are the launches of a side, with options
+    anywhere; an end of the line without files, or a file given twice, is refused.
+    """  # noqa: D205
+    sides: list[list[str]] = []
+    for side, slow in (("a", 1.0), ("b", 1.08)):
+        for k in range(4):
+            path = runs / f"{side}{k}.jsonl"
+            path.write_bytes(to_jsonl(noisy(ord(side) + 50 * k, slow=slow)))
+        sides.append([str(runs / f"{side}{k}.jsonl") for k in range(4)])
+    words = ["compare", *sides[0], "--", sides[1][0], "--noise", "2%", *sides[1][1:]]
+    assert main(words) == 0
+    assert "3 slower, 3 indistinguishable" in capsys.readouterr().out
+    assert main([*words, "--fail-slower", "5%"]) == 1
+    capsys.readouterr()
+    for bad, said in (
+        (sides[0][:1], "several files a side"),
+        (sides[0][:3], "several files a side"),
+        ([*sides[0], "--"], "several files a side"),
+        ([sides[0][0], sides[0][0], "--", sides[1][0]], "is given twice"),
+        ([*sides[0], "--", sides[1][0], "--frob"], "no argument"),
+    ):
+        assert main(["compare", *bad]) == 2, bad
+        assert said in capsys.readouterr().err, bad

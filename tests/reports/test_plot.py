@@ -19,7 +19,7 @@ from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
 from reports.figures.series import fitted
 from reports.records.rows import Row
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
-from tests.reports.runs import MEASURED, noisy, records, rows
+from tests.reports.runs import MEASURED, launches, noisy, records, rows
 
 pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
@@ -206,7 +206,7 @@ def test_a_measured_matrix_becomes_a_file(
 
 def test_a_comparison_lists_what_changed_first() -> None:
     """Rule: words counted, changed rows in sight, the others folded; every row once."""
-    base, new = rows(noisy(1)), rows(noisy(2, slow=1.2, kernel="6.1"))
+    base, new = launches(1, 3), launches(2, 3, slow=1.2, kernel="6.1")
     text = comparison_markdown(compare(join(base, new)[0]), differences(base, new))
     seen, folded = text.split("<details>", 1)
     assert text.startswith("**3 slower, 3 indistinguishable**") and "kernel" in seen
@@ -217,9 +217,12 @@ def test_a_comparison_lists_what_changed_first() -> None:
 
 def test_md_takes_one_run_or_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: ``md BASE NEW`` and ``compare --format md`` print the same; the gate still holds."""
-    base, new = tmp_path / "base.jsonl", tmp_path / "new.jsonl"
-    base.write_bytes(to_jsonl(noisy(1)))
-    new.write_bytes(to_jsonl(noisy(2, slow=1.2)))
+    base, new = tmp_path / "base", tmp_path / "new"
+    for side, slow in ((base, 1.0), (new, 1.2)):
+        side.mkdir()
+        for k in range(3):
+            seed = ord(side.name[0]) + 100 * k
+            (side / f"{k}.jsonl").write_bytes(to_jsonl(noisy(seed, slow=slow)))
     assert main(["md", str(base)]) == 0 and "| ring |" in capsys.readouterr().out
     assert main(["md", str(base), str(new)]) == 0
     text = capsys.readouterr().out
