@@ -30,6 +30,7 @@ DOORS: Mapping[str, Door] = {
     "cluster": Door(
         "busbar", "bench.cluster.main:main", "run a command over emulated hosts and links"
     ),
+    "step": Door("busbar", "bench.launch.rank:step", "measure training steps of a model"),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
 }
 

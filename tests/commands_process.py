@@ -28,6 +28,7 @@ _LOADED = (
     "bench.cli.start",
     "bench.launch.rank",
     "bench.run.session",
+    "bench.steps.main",
 )
 
 

@@ -107,6 +107,18 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar collectives.schedule collectives.formats collectives.model reports.*"
         " bench.launch bench.options bench.run bench.cli",
     ),
+    ("bench.steps.workloads", "busbar"),
+    (
+        "bench.steps",
+        "busbar collectives.schedule collectives.formats collectives.execution*"
+        " collectives.model reports.* bench.launch bench.options bench.run bench.cli"
+        " bench.steps.workloads",
+    ),
+    (
+        "bench.steps.updates",
+        "busbar collectives.schedule collectives.formats collectives.execution*"
+        " collectives.model reports.* bench.options bench.run bench.steps*",
+    ),
     ("bench", "busbar bench.*"),
 )
 ROOMS = tuple(room for room, _ in FLOORS)

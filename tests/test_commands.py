@@ -25,6 +25,7 @@ from tests.reports.runs import records
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 SWEEP = "allreduce --transport inproc --ranks 2 -b 1K -e 1K -n 9 -A ring"
 TUNE = "tune --from RUN --out FOLDER/rules.json"
+STEP = "step --threads 2 --model toy --scale 64 --update ring -n 2"
 #: The commands, and how their errors begin. RUN is a file of records, MAP a matrix of GPUs.
 COMMANDS: dict[str, str] = {
     "": "busbar",
@@ -34,6 +35,9 @@ COMMANDS: dict[str, str] = {
     "allreduce --ranks 4 --dry-run -A all": "busbar",
     TUNE: "busbar",
     "tune --help": "busbar",
+    STEP: "busbar",
+    "step --help": "busbar",
+    "step --model list": "busbar",
     "cluster --dry-run --hosts 2": "busbar",
     "topology --from MAP": "topology",
     "topology --json --from MAP": "topology",
@@ -51,7 +55,7 @@ COMMANDS: dict[str, str] = {
 }
 DRY = "allreduce --ranks 4 --dry-run -A all"
 #: Times, and the memory that is free, are as long as they are.
-TIMED = (SWEEP, TUNE, DRY)
+TIMED = (SWEEP, TUNE, STEP, DRY)
 #: A benchmark without an end, which must have one when nobody reads it.
 ENDLESS = f"{SWEEP} -N 0"
 #: Commands that wait at a pipe: interrupted there.
@@ -68,6 +72,10 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
+    (["step", "--frob"], "--frob; see python -m bench.step --help"),
+    (["step", "--model", "resnet5"], "no model 'resnet5'"),
+    (["step", "--compute", "exp:-1"], "milliseconds from 0"),
+    (["step", "--model", "toy", "--update", "rign"], "did you mean ring?"),
     (["cluster", "--hosts", "2"], "no command; write it after --"),
     (["topology", "pck"], "did you mean pick?"),
     (["topology", "--frob"], "--frob; see python -m topology --help"),
@@ -253,6 +261,7 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("collectives", "collectives/__main__.py"),
         ("reports", "reports/__main__.py"),
         ("tune", "bench/tune.py"),
+        ("step", "bench/step.py"),
         ("cluster", "bench/cluster/__main__.py"),
     ):
         door = DOORS[name]

@@ -12,6 +12,8 @@ import pytest
 
 from bench.cli.main import main as bench_main
 from bench.cluster.main import main as cluster_main
+from bench.launch.line import Hotline
+from bench.steps.main import main as step_main
 from bench.tuning.cli import main as tune_main
 from collectives.cli import main as collectives_main
 from reports.cli import main as reports_main
@@ -34,6 +36,8 @@ def _help(program: str, command: str) -> str:
         elif program == "bench" and command == "cluster":
             for words in ([], ["law"]):
                 cluster_main([*words, "--help"])
+        elif program == "bench" and command == "step":
+            step_main(["--help"], Hotline())
         elif program == "bench":
             bench_main(command, ["--help"])
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from functools import partial
 
 from bench.launch import launch
 from bench.launch.line import Hotline
@@ -80,12 +81,12 @@ def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
             )
         if first.threads is not None and first.ranks not in (None, first.threads):
             raise Unsupported("--ranks and --threads exclude each other; give one of them")
-        return start.threads(wanted)
+        return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
         return start_ranks(module, argv, first.ranks, first)
-    return start.mpi(wanted, line)
+    return start.mpi(first, line, partial(start.sweep, wanted))
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bench.gpu import devices
 from bench.launch import launch
@@ -35,6 +35,26 @@ if TYPE_CHECKING:
     Remake = Callable[[World], tuple[Transport, Transport]]
 
 
+class Opened(NamedTuple):
+    """What a run finds open on its rank.
+
+    ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the
+    same; ``library``: that one's name and version. ``line``: to whoever started this rank.
+    ``again`` makes both transports for the ranks of a group.
+    """
+
+    world: World
+    transport: Transport
+    baseline: Transport
+    library: str
+    line: Hotline
+    again: Remake
+
+
+Body = Callable[[Opened], int]
+"""What all ranks run alike once everything is open; gives the exit status."""
+
+
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
     """The transports of a group: split from the whole's where it can be, else made again."""
     one = whole.split(inner)
@@ -47,7 +67,7 @@ def _gpu_memory(options: Options) -> bool:
     return entry is not None and entry.on_gpu
 
 
-def threads(wanted: Sequence[Options]) -> int:
+def threads(first: Options, run_it: Body) -> int:
     """Ranks as threads of this process, over GPUs or on the host; gives the exit status.
 
     Without a transport that was asked for, GPUs are taken where ``--threads`` was given and there
@@ -55,7 +75,6 @@ def threads(wanted: Sequence[Options]) -> int:
     """
     from collectives.execution.inproc.world import InprocWorld, run
 
-    first = wanted[0]
     joining = [name for name, entry in transports().items() if "inproc" in entry.worlds]
     if first.transport not in ("auto", *joining):
         raise Unsupported(
@@ -73,13 +92,13 @@ def threads(wanted: Sequence[Options]) -> int:
             if made is not None:
                 library = f"{made[1].library_version}, {name}"
                 again = partial(_of_group, made[0], first)
-                return _run(world, made, library, wanted, Hotline(), again)
+                return _run(Opened(world, *made, library, Hotline(), again), run_it)
 
             def on_host(world: World) -> tuple[Transport, Transport]:
                 transport = InprocTransport(cast("InprocWorld", world))
                 return transport, transport
 
-            return _run(world, on_host(world), name, wanted, Hotline(), on_host)
+            return _run(Opened(world, *on_host(world), name, Hotline(), on_host), run_it)
         except (Unsupported, devices.NoGpu) as error:
             return _said(world, error)
 
@@ -113,14 +132,13 @@ def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Tran
         return None
 
 
-def mpi(wanted: Sequence[Options], line: Hotline) -> int:
+def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
     ``line``: to whoever started this rank.
     """
     from collectives.execution.mpi.world import MpiWorld
 
-    first = wanted[0]
     if _gpu_memory(first) and launch.launched() is None:
         devices.visible()  # what is missing is said before MPI is looked for
     try:
@@ -135,7 +153,7 @@ def mpi(wanted: Sequence[Options], line: Hotline) -> int:
                 "busbar: no MPI here, so ranks are threads of this process (--threads)",
                 file=sys.stderr,
             )
-            return threads(wanted)
+            return threads(first, run_it)
         raise
     launch.check_world(world.size, world.library())
     if first.ranks is not None and first.ranks != world.size:
@@ -145,7 +163,7 @@ def mpi(wanted: Sequence[Options], line: Hotline) -> int:
         library = both[1].library_version
         library = f"{library}, {world.library()}" if library else world.library()
         again = partial(_of_group, both[0], first)
-        return _run(world, both, library, wanted, line, again)
+        return _run(Opened(world, *both, library, line, again), run_it)
     except (Unsupported, devices.NoGpu) as error:
         return _said(world, error)
     except BaseException as error:
@@ -215,27 +233,25 @@ def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:
     end_all(world, line, status)
 
 
-def _run(
-    world: World,
-    both: tuple[Transport, Transport],
-    library: str,
-    wanted: Sequence[Options],
-    line: Hotline,
-    again: Remake,
-) -> int:
-    """The sweep on all ranks, or with ``--split`` in every group at once.
+def _run(opened: Opened, run_it: Body) -> int:
+    """What all ranks run, and the end of what is open.
 
-    ``both``: the transport and the baseline; ``again`` makes those of a group. What fails on one
-    rank must not leave another waiting inside its library: a transport that can give up does so
-    before the error goes on.
+    What fails on one rank must not leave another waiting inside its library: a transport that can
+    give up does so before the error goes on.
     """
-    rule = wanted[0].split
     with ExitStack() as ends:
-        for one in {id(one): one for one in both}.values():
-            ends.enter_context(_let_go(world, one))
-        if rule is None:
-            return _session(world, both, library, wanted, line, load(world, both[0]))
-        return _groups(world, library, wanted, line, split(world, rule), again)
+        for one in {id(one): one for one in (opened.transport, opened.baseline)}.values():
+            ends.enter_context(_let_go(opened.world, one))
+        return run_it(opened)
+
+
+def sweep(wanted: Sequence[Options], opened: Opened) -> int:
+    """The sweep on all ranks, or with ``--split`` in every group at once; gives the exit status."""
+    world, both = opened.world, (opened.transport, opened.baseline)
+    rule = wanted[0].split
+    if rule is None:
+        return _session(world, both, opened.library, wanted, opened.line, load(world, both[0]))
+    return _groups(world, opened.library, wanted, opened.line, split(world, rule), opened.again)
 
 
 @contextmanager

@@ -15,13 +15,23 @@ __all__ = ["command"]
 
 def command(argv: Sequence[str]) -> int:
     """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a line."""
+    return joined("bench.cli.main:command", argv)
+
+
+def step(argv: Sequence[str]) -> int:
+    """Measure training steps, see `bench.steps.main.main`."""
+    return joined("bench.steps.main:main", argv)
+
+
+def joined(target: str, argv: Sequence[str]) -> int:
+    """Call ``module:function`` with these words and this rank's line; gives the exit status."""
     sign = launched()
     line = Hotline.open(None if sign is None else sign.rank)
     if line.here:  # told after MPI's own end, which is registered later: till then it can be lost
         atexit.register(line.leave)
     line.status = RANK_LOST  # of what nobody handles
     try:
-        line.status = int(load("bench.cli.main:command")(argv, line))
+        line.status = int(load(target)(argv, line))
     except KeyboardInterrupt:
         line.status = INTERRUPTED
         raise

@@ -57,6 +57,7 @@ class Result:
     been carried out by another process, so that the row does not time the algorithm that it names.
     Of new rows only the contender ``worksharing`` is so; of formats 1 and 2 all that ran a schedule
     over ``shm``, whose executor gave ranks' work to whoever had a core and fused it across steps.
+    ``step``: of a training step what `bench.steps.record` says of it; empty for a collective.
     ``core_wait``: for a placement (``out``, ``in``) each rank's share of the time in which it was
     ready but had no core, where that is large although there is a core a rank (docs/measuring.md).
     """
@@ -81,6 +82,7 @@ class Result:
     core_wait: Mapping[str, Any] = field(default_factory=dict)
     ranks_per_core: float = 0.0
     worksharing: bool = False
+    step: Mapping[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 
     def sample(self, placement: str) -> Sample | None:

@@ -1,0 +1,92 @@
+"""The command line's grammar of ``bench.step``: names, defaults and help; see `options` for the rest."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bench.options.argument_types import at_least, patience, ranks, seconds
+from bench.options.arguments import BINDINGS, Add
+from busbar.arguments import Parser, number, program
+from busbar.sizes import MOST_RANKS
+from collectives.execution.registry import transports
+
+PRECISIONS = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}
+SPENDING = ("sleep", "burn")
+#: Milliseconds of a step at most: an hour.
+MOST_MS = 3.6e6
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser; it raises Unsupported instead of leaving."""
+    p = Parser(
+        prog=program("bench.step"),
+        description="Measure training steps: a model's gradients exchanged as training exchanges"
+        " them, beside the formulas.",
+        epilog="Run under mpirun, or with --ranks N to have the launcher started for you. See"
+        " docs/steps.md.",
+    )
+    _work(p.add_argument_group("the model").add_argument)
+    _update(p.add_argument_group("the update").add_argument)
+    _ranks(p.add_argument_group("where it runs").add_argument)
+    _time(p.add_argument_group("how long").add_argument)
+    _output(p.add_argument_group("what is kept").add_argument)
+    return p
+
+
+def _work(add: Add) -> None:
+    add("--model", default="resnet50", metavar="NAME|FILE",
+        help="a model by its name (--model list), or a .csv or .json file (default resnet50)")  # fmt: skip
+    add("--scale", type=number(1, 1e9, "as scale"), default=1.0, metavar="F",
+        help="exchange a part in F of every tensor, as on links F times as fast (default 1)")  # fmt: skip
+    add("--precision", choices=tuple(PRECISIONS), default="fp32",
+        help="the gradients' type (default fp32)")  # fmt: skip
+    add("--batch", type=at_least(1, "samples"), default=32, metavar="N",
+        help="samples of a rank's step, for samples/s (default 32)")  # fmt: skip
+    add("--compute", default="none", metavar="LAW",
+        help="a rank's step without exchange: none (default), fixed:MS, exp:MS, exp:MS,SHIFT or a"
+        " .csv file of milliseconds, a row a step and a column a rank")  # fmt: skip
+    add("--compute-by", choices=SPENDING, default="sleep",
+        help="sleep (default): as where an accelerator computes; burn: the rank's core is busy")  # fmt: skip
+    add("--straggler", action="append", default=[], metavar="RANK:F",
+        help="a rank whose compute takes F times as long; repeatable")  # fmt: skip
+    add("--seed", type=at_least(0, "as seed"), default=0, metavar="N",
+        help="of everything that is drawn (default 0)")  # fmt: skip
+
+
+def _update(add: Add) -> None:
+    add("--update", default="ring,library", metavar="NAMES",
+        help="names joined by commas (--update list), such as ring, sharded_ps, library, auto"
+        " (default ring,library)")  # fmt: skip
+
+
+def _ranks(add: Add) -> None:
+    add("--transport", choices=("auto", *transports()), default="auto",
+        help="as of the benchmarks (default auto)")  # fmt: skip
+    add("--ranks", type=ranks(1), default=(), metavar="P[,P…]",
+        help="start this many ranks ourselves; several counts one after the other")  # fmt: skip
+    add("--threads", type=at_least(1, "threads", MOST_RANKS), metavar="N",
+        help="N ranks as threads of this process")  # fmt: skip
+    add("--bind", choices=BINDINGS, default="none", help="pin ranks to cores (default none)")
+
+
+def _time(add: Add) -> None:
+    add("-n", "--iters", type=at_least(1, "steps"), metavar="N",
+        help="steps (default: until the median is within 2 %% or the budget is spent)")  # fmt: skip
+    add("-w", "--warmup_iters", type=at_least(0, "warm-ups"), default=1, metavar="N",
+        help="steps before the first that counts (default 1)")  # fmt: skip
+    add("--budget", type=seconds, default=5.0, metavar="SECONDS",
+        help="time for an update, without -n (default 5)")  # fmt: skip
+    add("-T", "--timeout", type=patience, metavar="SECONDS",
+        help="end an update that is stuck so long (default 0: never)")  # fmt: skip
+
+
+def _output(add: Add) -> None:
+    add("--out", action="append", default=[], metavar="FILE",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory (DIR/)")  # fmt: skip
+    add("--json", action="store_true", help="print the records as JSON lines instead of a table")
+    add("--trace", type=Path, metavar="FILE.json",
+        help="write when what happened, for Perfetto or chrome://tracing; of one --update")  # fmt: skip
+    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
+    # Between us and the launches that --ranks 2,4 starts: the rows of those before.
+    add("--after", type=Path, help=argparse.SUPPRESS)

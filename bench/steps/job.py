@@ -1,0 +1,79 @@
+"""What an update is given to run with on its rank, and what it gives back: the room's waist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.run.watchdog import Watchdog
+from bench.steps.compute import Compute
+from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.trace import Trace
+from bench.steps.workloads.workload import Workload
+from collectives.execution.transport import Transport
+from collectives.execution.world import World
+from reports.records.record import Sample
+
+__all__ = ["StepJob", "StepOutcome", "Update"]
+
+
+@dataclass(frozen=True)
+class StepJob:
+    """One choice's run on one rank. All ranks are given the same, but for their world.
+
+    ``baseline``: the transport whose library there is. ``choice``: the update, and its text after
+    the colon. ``watch``: told of every row and iteration, so that what hangs can be explained.
+    ``trace``: what ``--trace`` draws; it takes nothing unless asked for. ``note``: something that is
+    no result, said on rank 0.
+    """
+
+    world: World
+    transport: Transport
+    baseline: Transport
+    workload: Workload
+    compute: Compute
+    options: StepOptions
+    choice: UpdateChoice
+    watch: Watchdog
+    trace: Trace
+    note: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a choice's steps gave, the same on every rank.
+
+    ``sample``: raw seconds of each step (of each update, where the server's pace is what counts),
+    and bytes of one. ``compute``: seconds that the same steps take without any exchange, measured;
+    empty where there is no such thing. ``kind``: synchronous, or the protocol's name. ``messages``: of
+    one step, over all ranks. ``predicted``:
+    the model's or the formula's seconds of a step, None where none was asked for; ``model`` says by
+    what.
+    ``gradients``: how many ranks' gradients a step of `sample` takes in, for samples/s. ``facts``: what else there is to
+    keep, as JSON values, under names of the update's own. ``lines``: what is shown below the row.
+    """
+
+    sample: Sample
+    kind: str
+    compute: tuple[float, ...] = ()
+    messages: int | None = None
+    predicted: float | None = None
+    model: str = ""
+    gradients: float = 1.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Update:
+    """A way to make ranks' gradients one update.
+
+    ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it is
+    chosen. ``check``: ``module:function`` that is given the choice and the number of ranks
+    before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
+    """
+
+    target: str
+    about: str
+    check: str = ""

@@ -1,0 +1,89 @@
+"""``bench.step``: from a command line to an exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bench.launch import launch
+from bench.launch.line import Hotline
+from bench.steps.options import StepOptions, parse
+from bench.steps.table import UPDATES, update
+from bench.steps.workloads.models import MODELS, model
+from bench.steps.workloads.workload import Workload
+from busbar.errors import Unsupported
+from busbar.launchers import speaks
+from busbar.process import load, serve
+
+if TYPE_CHECKING:
+    from bench.cli.start import Opened
+
+__all__ = ["main"]
+
+_MODULE = ("bench.step",)
+
+
+def main(argv: Sequence[str], line: Hotline) -> int:
+    """Measure; gives the exit status. ``line``: to whoever started this rank."""
+    return serve("busbar", lambda: _run(argv, line))
+
+
+def _run(argv: Sequence[str], line: Hotline) -> int:
+    options = parse(argv)
+    if "list" in (options.model, options.updates[0].name):
+        return _list(models=options.model == "list")
+    run, sign = options.run, launch.launched()
+    workload = model(options.model).scaled(options.scale)
+    for nranks in run.launches or (_ranks(options),):
+        check(options, nranks)
+    if run.launches:
+        from bench.cli.several import several
+
+        return several(_MODULE, argv, run.launches)
+    from bench.cli import start
+
+    if run.transport == "inproc" or run.threads is not None:
+        if sign is not None:
+            raise Unsupported("--threads makes its own ranks; run it without mpirun")
+        return start.threads(run, partial(_measure, options, workload))
+    if run.ranks is not None and sign is None:
+        from bench.cli.ranks import start as start_ranks
+
+        return start_ranks(_MODULE, argv, run.ranks, run)
+    return start.mpi(run, line, partial(_measure, options, workload))
+
+
+def _measure(options: StepOptions, workload: Workload, opened: Opened) -> int:
+    from bench.steps.session import measure
+
+    return measure(options, workload, opened)
+
+
+def _ranks(options: StepOptions) -> int:
+    """How many ranks there will be, as far as can be told before they start."""
+    sign, run = launch.launched(), options.run
+    return sign.size if sign is not None else run.threads or run.ranks or 1
+
+
+def check(options: StepOptions, nranks: int) -> None:
+    """Raise Unsupported for what cannot be on so many ranks, before anything starts."""
+    for rank in options.compute.slow:
+        if rank >= nranks:
+            raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
+    for choice in options.updates:
+        found = update(choice.name)
+        if found.check:
+            load(found.check)(choice, nranks)
+
+
+def _list(models: bool) -> int:
+    if speaks():
+        if models:
+            lines = [f"{name:<14}{model(name).elements:>14,} parameters" for name in MODELS]
+        else:
+            lines = [f"{name:<22}{one.about}" for name, one in UPDATES.items()]
+            lines += [f"{'NAME':<22}{update('').about}"]
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0

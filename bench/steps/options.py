@@ -1,0 +1,163 @@
+"""What was asked of ``bench.step``, checked as far as it can be without knowing the ranks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.options.options import Options
+from bench.steps.arguments import MOST_MS, PRECISIONS, parser
+from bench.steps.compute import Compute, Exponential, Fixed, Replay
+from bench.steps.text import text_of
+from busbar.errors import Unsupported
+
+__all__ = ["StepOptions", "UpdateChoice", "parse"]
+
+_MOST_ROWS = 100_000
+_MOST_RANKS = 1024
+
+
+class UpdateChoice(NamedTuple):
+    """An update that was asked for: its name, and what stands behind the colon."""
+
+    name: str
+    value: str = ""
+
+    @property
+    def label(self) -> str:
+        """As it was asked for: ``k-sync:4``."""
+        return f"{self.name}:{self.value}" if self.value else self.name
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """The options. ``run``: those that every benchmark has (ranks, transport, time, files)."""
+
+    run: Options
+    model: str
+    updates: tuple[UpdateChoice, ...]
+    compute: Compute
+    scale: float = 1.0
+    dtype: str = "float"
+    batch: int = 32
+    burn: bool = False
+    seed: int = 0
+    json: bool = False
+    trace: Path | None = None
+
+
+def parse(argv: Sequence[str]) -> StepOptions:
+    """Options from a command line. Raises Unsupported with one line for whatever is wrong."""
+    given = parser().parse_args(argv)
+    if "" in given.out:
+        raise Unsupported("--out '' names no file; ./ is this folder")
+    run = Options(
+        sizes=(0,),
+        factor=None,
+        step=None,
+        algorithms=(),
+        collective="allreduce",
+        iterations=given.iters,
+        warmup=given.warmup_iters,
+        budget=given.budget,
+        timeout=given.timeout,
+        transport=given.transport,
+        bind=given.bind,
+        threads=given.threads,
+        per_rank=given.per_rank,
+        ranks=given.ranks[0] if len(given.ranks) == 1 else None,
+        launches=given.ranks if len(given.ranks) > 1 else (),
+        after=given.after,
+        out=tuple(given.out),
+    )
+    updates = tuple(_choice(text) for text in given.update.split(","))
+    if given.trace is not None and (len(updates) > 1 or run.launches):
+        raise Unsupported("--trace has room for one run; name one --update and one rank count")
+    return StepOptions(
+        run=run,
+        model=given.model,
+        updates=updates,
+        compute=compute(given.compute, given.seed, given.straggler),
+        scale=given.scale,
+        dtype=PRECISIONS[given.precision],
+        batch=given.batch,
+        burn=given.compute_by == "burn",
+        seed=given.seed,
+        json=given.json,
+        trace=given.trace,
+    )
+
+
+def _choice(text: str) -> UpdateChoice:
+    name, _, value = text.strip().partition(":")
+    if not name:
+        raise Unsupported("--update: a name is missing; --update list has them")
+    return UpdateChoice(name, value)
+
+
+def compute(text: str, seed: int = 0, stragglers: Sequence[str] = ()) -> Compute:
+    """The law that ``--compute`` names. Raises Unsupported."""
+    slow = dict(map(_straggler, stragglers))
+    kind, _, rest = text.partition(":")
+    if text == "none":
+        return Fixed(text, 0.0, slow)
+    if kind == "fixed":
+        return Fixed(text, _ms(text, rest), slow)
+    if kind == "exp":
+        mean, comma, shift = rest.partition(",")
+        moved = _ms(text, shift) if comma else 0.0
+        return Exponential(text, _ms(text, mean), moved, seed, slow)
+    if text.endswith(".csv"):
+        return Replay(Path(text).name, _table(Path(text)), slow)
+    raise Unsupported(f"--compute {text[:40]!r}: write none, fixed:MS, exp:MS[,SHIFT] or FILE.csv")
+
+
+def _ms(text: str, number: str) -> float:
+    """Seconds of milliseconds in a law."""
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= MOST_MS:
+        raise Unsupported(f"--compute {text[:40]!r}: milliseconds from 0 to {MOST_MS:g}")
+    return value / 1e3
+
+
+def _straggler(text: str) -> tuple[int, float]:
+    found = re.fullmatch(r"([0-9]{1,4}):([0-9]*\.?[0-9]+)", text, re.ASCII)
+    if found is None or not 0 < float(found[2]) <= 1e6:
+        raise Unsupported(f"--straggler {text[:40]!r}: write RANK:FACTOR, such as 3:2.5")
+    return int(found[1]), float(found[2])
+
+
+def _table(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Seconds from a file of milliseconds: a row a step, a column a rank."""
+    rows: list[list[float]] = []
+    for number, cells in enumerate(csv.reader(io.StringIO(text_of(path))), 1):
+        if not cells or (number == 1 and not _number(cells[0])):
+            continue
+        if not all(map(_number, cells)) or not all(0 <= float(c) <= MOST_MS for c in cells):
+            raise Unsupported(f"{path}:{number}: milliseconds from 0 to {MOST_MS:g} are needed")
+        rows.append([float(c) / 1e3 for c in cells])
+        if len(cells) != len(rows[0]) or len(cells) > _MOST_RANKS:
+            raise Unsupported(f"{path}:{number}: {len(cells)} columns, but {len(rows[0])} before")
+        if len(rows) > _MOST_ROWS:
+            raise Unsupported(f"{path}: more than {_MOST_ROWS} steps")
+    if not rows:
+        raise Unsupported(f"{path}: no times; a row a step and a column a rank are needed")
+    return np.array(rows)
+
+
+def _number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

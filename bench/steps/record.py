@@ -1,0 +1,60 @@
+"""A run of steps as the common record, so that show, compare and history know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench.steps.job import StepJob, StepOutcome
+from collectives.schedule.dtypes import dtype
+from reports.records.cores import Load
+from reports.records.record import Result
+
+__all__ = ["record"]
+
+
+def record(
+    job: StepJob, outcome: StepOutcome, environment: Mapping[str, Any], crowd: Load | None
+) -> Result:
+    """The record of one update.
+
+    ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and how
+    it was fused: rows are alike where both are. ``size``: the gradients' bytes.
+    """
+    options, workload = job.options, job.workload
+    named = f"step:{workload.name}" + (
+        "" if options.compute.label == "none" else f"/{options.compute.label}"
+    )
+    step = {
+        "kind": outcome.kind,
+        "model": workload.name,
+        "tensors": len(workload.tensors),
+        "update": job.choice.label,
+        "compute": options.compute.label,
+        "compute_by": "burn" if options.burn else "sleep",
+        "batch": options.batch,
+        "seed": options.seed,
+        "gradients": outcome.gradients,
+        "compute_s": list(outcome.compute),
+        "messages": outcome.messages,
+        "predicted_s": outcome.predicted,
+        "predicted_by": outcome.model,
+        **outcome.facts,
+    }
+    kind = dtype(options.dtype)
+    return Result(
+        collective=named,
+        algorithm=job.choice.label,
+        transport=(job.baseline if job.choice.name == "library" else job.transport).name,
+        ranks=job.world.size,
+        size=workload.elements * kind.itemsize,
+        count=workload.elements,
+        dtype=options.dtype,
+        op="sum",
+        root=-1,
+        bus_factor=1.0,
+        out=outcome.sample,
+        environment=environment,
+        ranks_per_core=0.0 if crowd is None else crowd.per_core,
+        step={name: value for name, value in step.items() if value not in (None, "", [])},
+    )

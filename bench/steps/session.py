@@ -1,0 +1,120 @@
+"""One run of steps on one rank: every update in turn, its record, its row. All ranks run the same."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from bench.cli.start import Opened
+from bench.run.environment import describe, load, place
+from bench.run.keeping import Keeper
+from bench.run.pace import Pace
+from bench.run.screen import Screen
+from bench.run.watchdog import Watchdog
+from bench.steps.job import StepJob
+from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.record import record
+from bench.steps.rows import header, row
+from bench.steps.table import update
+from bench.steps.trace import Trace, TraceSpan, chrome
+from bench.steps.workloads.workload import Workload
+from busbar.errors import RankFailure
+from busbar.files import check, write
+from busbar.process import load as loaded
+from collectives.execution.world import World
+from reports.records.record import Result
+
+__all__ = ["measure"]
+
+
+def measure(options: StepOptions, workload: Workload, opened: Opened) -> int:
+    """Run every update that was asked for; gives the exit status. All ranks call this together."""
+    return _StepSession(options, workload, opened).run()
+
+
+class _StepSession:
+    """What one run needs on one rank."""
+
+    def __init__(self, options: StepOptions, workload: Workload, opened: Opened) -> None:
+        self._options, self._workload, self._opened = options, workload, opened
+        world, transport = opened.world, opened.transport
+        self._world = world
+        self._screen = Screen(world.rank)
+        self._trace = Trace(on=options.trace is not None)
+        if options.trace is not None and world.rank == 0:
+            check(options.trace)
+        places = world.gather(place(world, transport))
+        self._crowd = load(world, transport)
+        self._environment = (
+            describe(opened.library, world, transport, places) if world.rank == 0 else {}
+        )
+        self._keeper = Keeper(world, self._screen, options.run, opened.line)
+        self._watch = Watchdog(
+            world, options.run.timeout, self._stop, opened.line, self._screen.tick
+        )
+
+    def run(self) -> int:
+        """All updates, one after the other."""
+        options = self._options
+        budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
+        self._screen.start(len(options.updates), Pace([budget] * len(options.updates)))
+        try:
+            if not options.json:
+                self._keeper.say(header(options, self._workload, self._world.size, self._crowd))
+            for choice in options.updates:
+                self._screen.advance(choice.label)
+                self._watch.row()
+                self._one(choice)
+        except RankFailure as error:
+            reason = str(error)
+            self._keeper.end(lambda: [f"# ended early: {reason}"])
+            raise
+        finally:
+            self._screen.close()
+            self._watch.close()
+        self._keeper.end(list)
+        self._draw()
+        return 1 if self._keeper.failed else 0
+
+    def _one(self, choice: UpdateChoice) -> None:
+        job = StepJob(
+            world=self._world,
+            transport=self._opened.transport,
+            baseline=self._opened.baseline,
+            workload=self._workload,
+            compute=self._options.compute,
+            options=self._options,
+            choice=choice,
+            watch=self._watch,
+            trace=self._trace,
+            note=lambda text: self._screen.note(f"busbar: {text}"),
+        )
+        outcome = loaded(update(choice.name).target)(job)
+        result = record(job, outcome, self._environment, self._crowd)
+        lines = _as_json(result) if self._options.json else [*row(result), *outcome.lines]
+        self._keeper.row(result, lines)
+
+    def _draw(self) -> None:
+        """Write the trace of all ranks, whose clocks are held together by a barrier."""
+        path = self._options.trace
+        if path is None:
+            return
+        self._world.barrier()
+        zero = time.perf_counter()
+        everyone = _gathered(self._world, self._trace, zero)
+        if self._world.rank == 0:
+            write(path, chrome(everyone, f"{self._workload.name} {self._options.updates[0].label}"))
+            self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev")
+
+    def _stop(self, reason: str, aloud: bool) -> None:
+        """What there is, when the run is ended from outside. Called by the watching thread."""
+        self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
+
+
+def _as_json(result: Result) -> list[str]:
+    return [json.dumps(result.as_dict())]
+
+
+def _gathered(world: World, trace: Trace, zero: float) -> list[tuple[float, list[TraceSpan]]]:
+    everyone = world.gather([zero, trace.spans])
+    return [(one[0], [TraceSpan(*span) for span in one[1]]) for one in everyone]

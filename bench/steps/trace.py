@@ -1,0 +1,89 @@
+"""What happened when, for ``--trace``: a span a thing, in the trace format of Chrome and Perfetto."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Trace", "TraceSpan", "chrome"]
+
+#: A rank keeps so many spans at most; a trace of more opens in no browser.
+MOST = 200_000
+
+
+class TraceSpan(NamedTuple):
+    """From ``start`` for ``seconds``, by ``time.perf_counter``; ``lane`` is a line of the rank's."""
+
+    name: str
+    lane: str
+    start: float
+    seconds: float
+    more: Mapping[str, Any]
+
+
+class Trace:
+    """The spans of one rank; any thread may add. Without ``on`` it keeps nothing."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+        self.spans: list[TraceSpan] = []
+        self.lost = 0
+
+    def add(self, name: str, lane: str, start: float, end: float, **more: Any) -> None:
+        """Something that took from ``start`` to ``end``.
+
+        ``lane``: the line that it is drawn on, such as compute, exchange or server.
+        """
+        if not self.on:
+            return
+        if len(self.spans) >= MOST:
+            self.lost += 1
+            return
+        self.spans.append(TraceSpan(name, lane, start, end - start, more))
+
+    @contextmanager
+    def span(self, name: str, lane: str, **more: Any) -> Iterator[None]:
+        """Something that takes as long as what is inside."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, lane, start, time.perf_counter(), **more)
+
+
+def chrome(ranks: Sequence[tuple[float, Sequence[TraceSpan]]], title: str) -> bytes:
+    """Every rank's spans as a file for chrome://tracing or Perfetto: a process a rank.
+
+    ``ranks``: of each its clock at a moment that all shared, and its spans. Times in the file are
+    microseconds from that moment.
+    """
+    events: list[dict[str, Any]] = []
+    for rank, (zero, spans) in enumerate(ranks):
+        events.append(_named("process_name", rank, 0, f"rank {rank}"))
+        lanes = {name: n for n, name in enumerate(dict.fromkeys(span.lane for span in spans))}
+        events += [_named("thread_name", rank, n, name) for name, n in lanes.items()]
+        for span in spans:
+            events.append(
+                {
+                    "name": span.name,
+                    "cat": span.lane,
+                    "ph": "X",
+                    "pid": rank,
+                    "tid": lanes[span.lane],
+                    "ts": round((span.start - zero) * 1e6, 3),
+                    "dur": round(max(0.0, span.seconds) * 1e6, 3),
+                    "args": dict(span.more),
+                }
+            )
+    whole = {"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": events}
+    return json.dumps(whole, separators=(",", ":")).encode() + b"\n"
+
+
+def _named(what: str, rank: int, lane: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": rank, "tid": lane, "args": {"name": name}}
