@@ -1,4 +1,4 @@
-"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one, ``all`` every one."""
+"""``python -m bench`` lists the benchmarks, ``python -m bench NAME`` runs one, ``all`` each."""
 
 from busbar.door import leave
 

@@ -1,4 +1,4 @@
-"""gpu_one.py on a bare machine with a driver: wheels of a folder, a checkout, nothing from a network.
+"""gpu_one.py on a bare machine with a driver: a folder of wheels, a checkout, no network.
 
     python benchmarks/gpu_bare.py WHEELS [options of gpu_one.py]
 

@@ -1,4 +1,4 @@
-"""What a section of gpu_one.py says as it goes: Markdown for people, rows of JSON for what comes after."""
+"""What a section of gpu_one.py says as it goes: Markdown for people, rows of JSON for programs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ KINDS = sections.KINDS
 
 
 class SocketWorld:
-    """See `collectives.execution.world.World`: what every rank says goes to rank 0 and from there to all."""
+    """A `collectives.execution.world.World`: what ranks say goes to rank 0, then to all."""
 
     name = "sockets"
 

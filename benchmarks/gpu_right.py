@@ -206,7 +206,7 @@ def right(
 def right_over_nccl(
     page: Page, cupy: Any, nccl: Any, sizes: Sequence[int], ranks: Sequence[int]
 ) -> None:
-    """Every all-reduce over nccl, ranks as threads that share the GPU, where this NCCL takes that."""
+    """Every all-reduce over nccl, ranks as threads on one GPU, where this NCCL takes that."""
     from collectives.execution.nccl.transport import NcclTransport
 
     page.table("Right over `nccl`, ranks as threads on one GPU", TOLD, COLUMNS)

@@ -25,7 +25,7 @@ from collectives.schedule.moves import Buffer
 
 
 def source_of(transport: Any, size: int) -> Any:
-    """A rank's input of so many bytes: floats that are not all alike, since zeros may run faster."""
+    """A rank's input of so many bytes: floats that differ, since zeros may run faster."""
     source = transport.allocate(size).view(np.float32)
     fill(transport.device, transport.lane.stream, source, inputs(transport.world.rank, "float"))
     return source
@@ -72,7 +72,8 @@ def two_shot(
     rates = {size: copy_rate(cupy, size) for size in sizes}
     page.table(
         "Two-shot over peer memory, ranks as threads",
-        "`sharded_ps`, each rank doing its own moves, and `worksharing`, which moves no more than must"
+        "`sharded_ps`, each rank doing its own moves, and `worksharing`, which moves no more "
+        "than must"
         " move; float sum, 20 firings back to back as graphs, the slowest rank, median of"
         f" {repeats} (and range), against a copy of as many bytes inside the GPU, read and written"
         " both counted (median of 10).",

@@ -104,7 +104,8 @@ def _all(text: str) -> None:
     print(
         f"| `{text}` | {len(taken)} | {statistics.median(t.seconds for t in taken.values()):.2f} s"
         f" | {taken[slow[0]].seconds:.1f} s ({slow[0]}) | {', '.join(above) or 'none'}"
-        f" | {max(t.peak for t in taken.values()) / 2**20:.0f} MiB | {', '.join(slack) or 'none'} |",
+        f" | {max(t.peak for t in taken.values()) / 2**20:.0f} MiB | "
+        f"{', '.join(slack) or 'none'} |",
         flush=True,
     )
 

@@ -26,7 +26,7 @@ _SHOWN = 40
 
 
 def program(module: str) -> str:
-    """How this process was told to run a module: ``busbar allreduce``, or ``python -m bench.allreduce``."""
+    """How this process was started: ``busbar allreduce``, or ``python -m bench.allreduce``."""
     ours = Path(sys.argv[0]).name == "busbar" or Path(sys.argv[0]).parent.name == "busbar"
     return f"busbar {module.removeprefix('bench.')}" if ours else f"python -m {module}"
 

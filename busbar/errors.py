@@ -1,4 +1,4 @@
-"""The errors that this project raises on purpose: a message is one line, a class has an exit status.
+"""The errors that this project raises on purpose: a one-line message, a status a class.
 
 Whoever runs a command (`busbar.process`) says the message and ends with the status.
 """

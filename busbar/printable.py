@@ -8,7 +8,7 @@ __all__ = ["printable", "printable_lines"]
 
 
 def printable(text: str) -> str:
-    """A word or a line: a question mark for all that is no character to be seen, and line breaks."""
+    """A word or a line: a question mark for line breaks and all that cannot be seen."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or category(c) == "Zs" else "?" for c in text)

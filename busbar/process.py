@@ -1,4 +1,4 @@
-"""How a command begins and ends as a process: its streams, an interrupt, its errors, its exit status.
+"""How a command begins and ends as a process: streams, an interrupt, errors, exit status.
 
 Standard output may be a terminal without UTF-8, a pipe whose reader leaves, a full disk, or closed.
 None of these is worth a traceback.

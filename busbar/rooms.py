@@ -1,4 +1,4 @@
-"""Whether our rooms are ours in this process: their names are as common as `bench` and `reports`."""
+"""Whether our rooms are ours in this process: names like `bench` and `reports` are common."""
 
 from __future__ import annotations
 

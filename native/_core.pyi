@@ -1,4 +1,4 @@
-"""What the extension offers to Python (`native/src/module.cpp`); a test holds it against the real one.
+"""What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
 
 Addresses are integers. ``numbers`` describe a plan; `collectives.execution.shm.fast` writes them.
 """
@@ -18,7 +18,7 @@ class PeerFailure(Exception):
     """Another rank is lost; its arguments are the rank and the reason's number."""
 
 class Mapping:
-    """A shared mapping of a file, in huge pages where they are granted; ``fresh``: touch its pages."""
+    """A shared mapping of a file, in huge pages where granted; ``fresh``: touch its pages."""
 
     def __init__(self, fd: int, nbytes: int, fresh: bool) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...

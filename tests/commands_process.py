@@ -1,4 +1,4 @@
-"""Carries out commands for `test_commands`, each in a fork of this process: one start serves them all.
+"""Carries out commands for `test_commands`, each in a fork: one start serves them all.
 
 For each line of standard input, a JSON list of cases, prints one: how they ended.
 """

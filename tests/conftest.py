@@ -107,7 +107,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def interruptible() -> None:
-    """For ``preexec_fn``: what a shell runs in the background has interrupts ignored, as its children."""
+    """For ``preexec_fn``: a shell's background jobs ignore interrupts, as do their children."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: D102
-"""A machine with GPUs that are not there: device memory in host memory, streams, what waits for what.
+"""A machine with stand-in GPUs: device memory in host memory, streams, what waits for what.
 
 Streams are queues that run in order when somebody waits or asks, never earlier, so that whoever
 forgets to wait sees old bytes. What may wait for a whole device does (`Machine.settle`), and nobody

@@ -1,5 +1,5 @@
 # ruff: noqa: D102, N802, N803, N815 -- the names are CuPy's
-"""CuPy's runtime, driver and compiler modules over `tests.gpu_machine`, as strict as the real ones."""
+"""CuPy's runtime, driver and compiler modules over `tests.gpu_machine`, as strict as CuPy's."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def _circle(arrows: Mapping[str, set[str]]) -> tuple[str, ...] | None:
 
 
 def test_the_walk_sees_what_is_forbidden() -> None:
-    """The walk finds imports inside functions and for types, and the table refuses what it should."""
+    """The walk finds imports inside functions and for types; the table refuses as it should."""
     modules = _modules()
     text = (
         "def f():\n    from bench.cli import main\nif TYPE_CHECKING:\n    import topology.sources\n"

@@ -122,7 +122,7 @@ class Cases:
         )  # fmt: skip
 
     def run(self, *cases: dict[str, Any]) -> list[Ended]:
-        """Each case's end: ``argv``, ``stdout`` (file, left, full, closed), ``interrupt``, ``lacking``."""
+        """Each case's end: ``argv``, ``stdout`` (file, left, full or closed), ``interrupt``."""
         text = json.dumps([{"stdout": "file", "interrupt": "", "lacking": [], **c} for c in cases])
         for name, path in self._names.items():
             text = re.sub(rf'(?<=["]){name}\b|(?<= ){name}\b', path, text)
@@ -162,7 +162,7 @@ def test_a_full_disk_is_one_line(cases: Cases) -> None:
 
 
 def test_a_reader_who_leaves_is_no_error_to_tell_of(cases: Cases) -> None:
-    """Rule: `| head` ends a command without a word about it, with the status that a shell has for it."""
+    """Rule: `| head` ends a command without a word, with the status that a shell has for it."""
     endless = {"argv": ENDLESS.split(), "stdout": "left"}
     ended = [*cases.all("left"), *cases.run(endless)]
     for line, done in zip([*COMMANDS, ENDLESS], ended, strict=True):
@@ -176,7 +176,7 @@ def test_closed_streams_are_no_matter(cases: Cases) -> None:
 
 
 def test_a_terminal_without_utf_8_gets_plain_characters(cases: Cases, plain: Cases) -> None:
-    """Rule: what an encoding lacks is shown by what it has, column for column, never a traceback."""
+    """Rule: what an encoding lacks is shown by what it has, column for column."""
     for line, rich, poor in zip(COMMANDS, cases.all("file"), plain.all("file"), strict=True):
         assert rich.status == poor.status == status.GOOD, (line, rich, poor)
         assert poor.out.isascii() and poor.err.isascii() and "Traceback" not in poor.err
@@ -236,7 +236,7 @@ def test_findings_are_status_1(cases: Cases) -> None:
 
 
 def test_a_process_of_its_own(tmp_path: Path) -> None:
-    """Rule: python -m and the console script lead to the same doors, without UTF-8 and to a full disk.
+    """Rule: python -m and the console script lead to the same doors, whatever the stream.
 
     What `commands_process` makes of streams is what an interpreter makes of them.
     """

@@ -155,7 +155,7 @@ def _archs() -> tuple[int, ...]:
 
 
 def test_kernels_compile() -> None:
-    """Rule: every type and operation compiles by NVRTC alone, for the oldest and newest it knows."""
+    """Rule: every type and operation compiles by NVRTC alone, for its oldest and newest GPU."""
     from collectives.execution.gpu.compile import Compiler
     from collectives.execution.gpu.kernels import options, source
     from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype

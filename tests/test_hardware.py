@@ -127,7 +127,7 @@ def test_a_gate_holds_a_stream_and_a_graph_replays(gpu: GpuDevice) -> None:
 
 @pytest.mark.parametrize("kind", ["float", "bfloat16", "half", "double"])
 def test_subnormals_stay(gpu: GpuDevice, kind: str) -> None:
-    """Rule: the smallest numbers of a type add up, in the kernels between messages and in the executor."""
+    """Rule: a type's smallest numbers add up, in the kernels between messages and the executor."""
     of = dtype(kind)
     tiny = np.arange(1, 1001).astype(np.uint16 if of.itemsize == 2 else f"u{of.itemsize}").view(of)
 
@@ -152,7 +152,7 @@ def test_subnormals_stay(gpu: GpuDevice, kind: str) -> None:
 
 
 def test_all_blocks_of_the_executor_are_resident(gpu: GpuDevice) -> None:
-    """Rule: the driver holds as many blocks of every type at once as the host sizes its grids by."""
+    """Rule: the driver holds as many blocks of each type at once as the host sizes grids by."""
     gpu.use()
     for kind in DTYPES:
         made = compile_kernels(gpu, dtype(kind), op("sum"))

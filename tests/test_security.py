@@ -1,4 +1,4 @@
-"""What others wrote is data: it is bounded, never carried out, and what we keep is by allow-list."""
+"""What others wrote is data: bounded, never carried out, kept by allow-list."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ def several(module: Sequence[str], argv: Sequence[str], counts: Sequence[int]) -
     """
     if launched() is not None:
         raise Unsupported(
-            f"--ranks {','.join(map(str, counts))} starts launches of its own; run it without mpirun"
+            f"--ranks {','.join(map(str, counts))} starts launches of its own; run it without "
+            f"mpirun"
         )
     worst = 0
     with TemporaryDirectory(prefix="busbar-") as folder:

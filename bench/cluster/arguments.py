@@ -91,8 +91,13 @@ def network_options(parser: argparse.ArgumentParser) -> None:
         help="share of packets lost, as 0.1%%; needs the kernel's netem")  # fmt: skip
     add("--mtu", type=whole(1280, "bytes a packet", 65535), default=9000, metavar="BYTES",
         help="largest packet (default 9000)")  # fmt: skip
-    add("--buffer", type=whole(16, "KiB", 1 << 20), default=1 << 16, metavar="KIB",
-        help="what a port holds before it drops (default 65536 KiB, a fabric without loss)")  # fmt: skip
+    add(
+        "--buffer",
+        type=whole(16, "KiB", 1 << 20),
+        default=1 << 16,
+        metavar="KIB",
+        help="what a port holds before it drops (default 65536 KiB, a fabric without loss)",
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,8 +116,14 @@ def _parser() -> argparse.ArgumentParser:
     add("--ranks-per-host", type=whole(1, "ranks", MOST_RANKS), default=1, metavar="R",
         help="ranks that launchers put on a host (default 1)")  # fmt: skip
     network_options(parser)
-    add("--down", type=text.down, action="append", default=[], metavar="HOST@TIME[+TIME]",
-        help="take a host's link away so long after the start, and bring it back; repeatable")  # fmt: skip
+    add(
+        "--down",
+        type=text.down,
+        action="append",
+        default=[],
+        metavar="HOST@TIME[+TIME]",
+        help="take a host's link away so long after the start, and bring it back; repeatable",
+    )
     add("--once", action="store_true",
         help="start COMMAND once, beside the hosts: it starts its ranks itself")  # fmt: skip
     add("--dry-run", action="store_true",

@@ -38,7 +38,10 @@ def judged(network: Network, moved: float, cores: int) -> str:
     what = (
         "links are what is measured"
         if share <= _CROWDED
-        else f"the CPU is measured, no longer the links (above {rate_text(_CROWDED * moved * cores)})"
+        else (
+            f"the CPU is measured, no longer the links (above "
+            f"{rate_text(_CROWDED * moved * cores)})"
+        )
     )
     return (
         f"CPU: a core moves {rate_text(moved)} between hosts; all links at once ask for"

@@ -22,7 +22,7 @@ _SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 
 
 
 def picture(network: Network, uses: Sequence[Use] = ()) -> str:
-    """The network; every link is two lines, up and down, by the share of its rate that it carried."""
+    """The network: two lines a link, up and down, coloured by the share of its rate it carried."""
     busy = {use.cable.device: use for use in uses}
     place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
     leaves = [

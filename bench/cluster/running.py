@@ -71,7 +71,8 @@ class Cluster:
                 break
         else:
             raise Unavailable(
-                "hosts are network namespaces, which need root with CAP_SYS_ADMIN or user namespaces"
+                "hosts are network namespaces, which need root with CAP_SYS_ADMIN or user "
+                "namespaces"
                 f" (unshare -Urnm): {refused}"
             )
         try:

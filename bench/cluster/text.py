@@ -88,7 +88,8 @@ def racks(text: str) -> Racks:
     found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})(?::taper=" + _NUMBER + ")?", text)
     if found is None or not (int(found[1]) > 1 and int(found[2])):
         raise argparse.ArgumentTypeError(
-            f"{_shown(text)}: write RACKSxHOSTS[:taper=T] with two racks or more, such as 4x4:taper=2"
+            f"{_shown(text)}: write RACKSxHOSTS[:taper=T] with two racks or more, such as "
+            f"4x4:taper=2"
         )
     taper = float(found[3]) if found[3] else 1.0
     if not 1 / 64 <= taper <= 64:

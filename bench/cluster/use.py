@@ -18,7 +18,7 @@ COUNTERS = ("ip", "-s", "-j", "link", "show")
 
 
 class Use(NamedTuple):
-    """The shares of its rate that a link carried, from 0 to 1: away from its lower end, and towards it."""
+    """Shares of its rate (0 to 1) that a link carried: away from its lower end, and towards it."""
 
     cable: Cable
     up: float

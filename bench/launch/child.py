@@ -1,4 +1,4 @@
-"""A run that we started and wait for: told to end when we are, and not left behind when we are gone.
+"""A run that we started and wait for: told to end when we are, not left behind.
 
 A scheduler, ``timeout`` or another program ends the process that it started, and knows nothing of
 the launcher below it.

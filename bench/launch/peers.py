@@ -1,4 +1,4 @@
-"""The starter's ends of the lines to its ranks (`bench.launch.line`): who they are and what they have told."""
+"""The starter's ends of the lines to its ranks (`bench.launch.line`), and what ranks have told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's process, which may be a rank of a run: its line to the starter, from first to last."""
+"""A benchmark's process, perhaps a rank of a run: its line to the starter, from first to last."""
 
 from __future__ import annotations
 

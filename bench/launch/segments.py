@@ -38,7 +38,8 @@ def room(ranks: int, library: str, shm: Path = _SHM) -> None:
     if free < need:
         raise Unavailable(
             f"{shm} has {free / 1e6:.0f} MB free, and MPI takes about {need / 1e6:.0f} MB there for"
-            f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what others"
+            f" {ranks} ranks; give the container more (docker run --shm-size=1g), remove what "
+            f"others"
             f" left in {shm}, start fewer ranks, or use --transport inproc"
         )
 

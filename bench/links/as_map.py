@@ -18,10 +18,10 @@ SOURCE = "measured"
 def as_topology(
     measured: Measured, settings: Settings, samples: Samples = MappingProxyType({})
 ) -> Topology:
-    """Return ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
+    """Ranks as devices RANK0, …, below their NUMA node or host, and the matrices between them.
 
-    With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map of
-    the host merges with it. ``samples``: what `bench.links.sweep` found, if anything.
+    With one host its id is HOST and its NUMA nodes are NUMA0, …, as sysfs has them, so that a map
+    of the host merges with it. ``samples``: what `bench.links.sweep` found, if anything.
     """
     hosts = list(dict.fromkeys(place.host for place in measured.places))
     only = len(hosts) == 1

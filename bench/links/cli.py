@@ -147,7 +147,8 @@ def run(
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(found.places):
             sys.stderr.write(
-                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took turns"
+                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took "
+                f"turns"
             )
             sys.stderr.write(" on them, and what was measured is the scheduler as well\n")
         _report(args, whole, write)
@@ -185,7 +186,7 @@ class _Elsewhere(Exception):
 
 
 def _together(world: World, action: Callable[[], T]) -> T:
-    """Do it on all ranks: where any fails, the first of them raises its error, others _Elsewhere."""
+    """Do it on all ranks: where any fails, the first raises its error, others _Elsewhere."""
     trouble = None
     try:
         result = action()

@@ -1,4 +1,4 @@
-"""Bytes between disjoint pairs of ranks, moved by our own plans on our own transports, and timed."""
+"""Bytes between disjoint pairs of ranks, moved by our own plans on our own transports, timed."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ def opener(name: str) -> Callable[[MpiWorld], Transport]:
 def exchange(
     quantity: str, pairs: Sequence[Pair], nranks: int, trips: int = TRIPS
 ) -> tuple[Schedule, Collective]:
-    """The placed schedule in which disjoint pairs exchange at once, and the collective that it does.
+    """The placed schedule in which disjoint pairs exchange at once, and its collective.
 
-    Rank r has part r. ``bandwidth``: a pair's second rank wants the first's. ``bandwidth_both``: each
-    wants the other's. ``latency``: the first's part goes there and back ``trips`` times, and each
-    way sends on what has just arrived, so that none can begin early. Raises KeyError for others.
+    Rank r has part r. ``bandwidth``: a pair's second rank wants the first's. ``bandwidth_both``:
+    each wants the other's. ``latency``: the first's part goes there and back ``trips`` times, and
+    each way sends on what has just arrived, so that none can begin early. Raises KeyError for
+    others.
     """
     mine, got = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0)
     steps: dict[str, list[list[Move]]] = {

@@ -40,7 +40,7 @@ def first_ranks(places: Sequence[RankPlace]) -> list[int]:
 
 
 def orders(ranks: Sequence[int]) -> list[list[Pair]]:
-    """Rounds in which these ranks meet in pairs, every pair several times, each time with others."""
+    """Rounds in which these ranks meet in pairs, pairs several times, each time beside others."""
     chance = random.Random(_SEED)
     found = []
     for _ in range(_ORDERS):

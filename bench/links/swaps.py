@@ -1,4 +1,4 @@
-"""Schedules that time messages of one size between disjoint pairs, for `topology measure --sweep`."""
+"""Schedules that time messages of one size between disjoint pairs, for `measure --sweep`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def messages(quantity: str) -> int:
 def swaps(
     quantity: str, pairs: Sequence[tuple[int, int]], nranks: int, times: int
 ) -> tuple[Schedule, Collective]:
-    """The placed schedule in which disjoint pairs swap messages ``times`` in a row, and its collective.
+    """The placed schedule where disjoint pairs swap messages ``times`` in a row, its collective.
 
     Each swap sends on what has just arrived, so that none can begin before the one before has
     ended; ``times`` is even, or 1. A rank has ``messages(quantity)`` parts and ends with its own

@@ -48,7 +48,8 @@ FLAGS = (
         "S",
         "report_timestamps",
         ("0",),
-        "rows bear no time of day; pipe them through ts, or see when a run started in --out's records",
+        "rows bear no time of day; pipe them through ts, or see when a run started in --out's "
+        "records",
     ),
     Flag(
         "R",
@@ -95,5 +96,5 @@ def add_flags(add: Callable[..., object]) -> None:
 
 
 def unread(env: Mapping[str, str]) -> list[str]:
-    """A note for each of nccl-tests' variables that is set: none is read, for not all launchers pass them on."""
+    """A note for each of nccl-tests' variables that is set: not all launchers pass them on."""
     return [f"{name} is set but not read; use {use}" for name, use in SET.items() if name in env]

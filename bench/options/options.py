@@ -135,7 +135,8 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         listed = choice.name in (*BESIDE, "auto") or choice.name in known
         if not (listed or "+" in choice.name or from_file(choice.name)):
             raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: {', '.join([*known, *BESIDE, 'auto', 'all'])}"
+                f"no algorithm {choice.name!r}; there are: "
+                f"{', '.join([*known, *BESIDE, 'auto', 'all'])}"
             )
     return chosen
 

@@ -138,7 +138,7 @@ def host(array: Any) -> Array:
 
 
 def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
-    """Which elements are wrong; with ``ulps``, units in the last place that floats may be off by."""
+    """Which elements are wrong; floats may be off by ``ulps`` units in the last place."""
     if not ulps or got.dtype.kind in "iu":
         bits = f"u{got.itemsize}"
         return np.asarray(got.view(bits) != wanted.view(bits))
@@ -151,7 +151,7 @@ def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
 
 
 def _blocks(first: int, length: int) -> list[tuple[int, int, int]]:
-    """(offset, length, start in the table) of the runs that elements first … first+length follow."""
+    """(offset, length, start in the table) of the runs that elements first … first+length have."""
     found = []
     at = first
     while at < first + length:
@@ -203,7 +203,7 @@ def _by_rank(values: Array) -> Array:
 
 
 def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int) -> Array:
-    """1 to ``top``; where ranks are many, so few are near an end that it is seldom reached twice."""
+    """1 to ``top``; with many ranks so few are near an end that it is seldom reached twice."""
     if op is None:
         return random.integers(1, top, _M, endpoint=True)
     values = np.ceil(top * random.random(_M) ** max(1.0, nranks / top)).clip(1, top)
@@ -211,7 +211,7 @@ def _extremes(random: np.random.Generator, top: int, op: Op | None, nranks: int)
 
 
 def _about_whole(random: np.random.Generator, share: int, nranks: int) -> Array:
-    """Shares whose averages lie closely about a whole number, so that they are rounded both ways."""
+    """Shares whose averages lie close to a whole number, so that they are rounded both ways."""
     if share > 1:
         return random.integers(0, share // 2 * 2, _M, endpoint=True)
     # Ones, but now and then one more and one less in turn: no sum is off by more than 1.

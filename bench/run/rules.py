@@ -196,9 +196,14 @@ def lookup(
             return fitting[0]
         unlike = unlike or bool(mine)
     if unlike:
-        theirs, here = ("shared cores", "each have one") if not oversubscribed else ("each had a core", "share cores")  # fmt: skip
+        theirs, here = (
+            ("shared cores", "each have one")
+            if not oversubscribed
+            else ("each had a core", "share cores")
+        )
         raise Unsupported(
-            f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they {here}, so"
+            f"{path} has rules for {collective} on {ranks} ranks that {theirs}; here they "
+            f"{here}, so"
             " it does not apply; python -m bench.tune measures here"
         )
     has = sorted({(r.collective, r.ranks, r.transport) for r in known})

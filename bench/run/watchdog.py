@@ -83,14 +83,14 @@ def end_all(world: MpiWorld, line: Hotline, status: int) -> None:
 
 
 def _forget_segments() -> None:
-    """Unlink those that this rank has mapped: whoever ends all ranks may be ended before it is done."""
+    """Unlink what this rank has mapped: whoever ends all ranks may be ended before it is done."""
     mine = Segments()
     mine.look(os.getpid())
     mine.remove(used=True)
 
 
 class Watchdog:
-    """One a rank. ``end(reason, aloud)`` reports on rank 0, from the watching thread, before all end."""
+    """One a rank. ``end(reason, aloud)`` reports on rank 0, from the watching thread."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""Which algorithm to take at which size: decided from measurements or a model, written for others."""
+"""Which algorithm to take at which size, from measurements or a model; written for others."""

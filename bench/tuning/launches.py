@@ -42,7 +42,7 @@ class Launch:
 
 
 def algorithms(collective: str, ranks: int, segments: Sequence[int] = SEGMENTS) -> list[str]:
-    """Everything of ours that serves so many ranks, and with some segment counts what has segments."""
+    """All our algorithms for so many ranks; those with segments in some segment counts."""
     found: list[str] = []
     for name in catalogue.algorithms(collective):
         known = catalogue.parameters(collective, name)

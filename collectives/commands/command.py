@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Subcommand(NamedTuple):
-    """A line of help, what adds the options to a parser, and what runs and gives the exit status."""
+    """A line of help, what adds options to a parser, and what runs and gives the exit status."""
 
     text: str
     options: Callable[[argparse.ArgumentParser], None]
@@ -91,7 +91,7 @@ def asked(options: argparse.Namespace) -> tuple[str, dict[str, object]]:
 
 
 def pairs(options: argparse.Namespace, name: str) -> Iterator[tuple[str, str]]:
-    """(collective, algorithm) of everything that was asked for: all, or names with commas between."""
+    """(collective, algorithm) of all that was asked for: all, or names with commas between."""
     wanted = collectives() if options.collective is None else [spec(options.collective).name]
     names = [name] if from_file(name) else name.split(",")
     found = [

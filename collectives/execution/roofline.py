@@ -42,7 +42,7 @@ class Roofline:
     update: float
 
     def seconds(self, bytes_: Least) -> float:
-        """The least time for so many bytes: as much as possible copied, the rest read or written."""
+        """The least time for so many bytes: as much as possible copied, the rest read or stored."""
         both = min(bytes_.reads, bytes_.writes)
         paired = both / (self.update if bytes_.together else self.copy)
         return paired + (bytes_.reads - both) / self.read + (bytes_.writes - both) / self.write

@@ -154,7 +154,7 @@ class Transport(ABC):
         """The library's own collective, the baseline. Raises Unsupported where there is none."""
 
     def worksharing(self, call: LibraryCall) -> Action:
-        """The collective with its work shared among all ranks' processes, whatever rank it belongs to.
+        """The collective with its work shared among all processes, whatever rank it belongs to.
 
         No schedule is carried out: this is the best that the ranks' common memory allows. Raises
         Unsupported where ranks have no memory in common.

@@ -55,7 +55,7 @@ class World(Protocol):
         ...
 
     def combine(self, values: NDArray[np.float64], how: How) -> NDArray[np.float64]:
-        """Element by element rank 0's value, or the avg, min or max of all ranks', on every rank."""
+        """Elementwise rank 0's value, or the avg, min or max of all ranks', on every rank."""
         ...
 
     def barrier(self) -> None:

@@ -152,7 +152,7 @@ def _unnumbered(algorithm: Algorithm) -> tuple[str, ...]:
 
 
 def _bounded(algorithm: Algorithm, where: Layout) -> None:
-    """Raise Unsupported for a short text that stands for more chunks than a proof can go through."""
+    """Raise Unsupported for a short text that stands for more chunks than a proof can take."""
     steps = [step.cnt for _, _, step in algorithm.steps()]
     moved = sum(max(1, count) for count in steps)
     if moved > max(_MOST_MOVED, len(steps)):

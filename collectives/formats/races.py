@@ -72,7 +72,7 @@ def _blocks(graph: OrderGraph, ngpus: int) -> Iterator[tuple[range, int, int]]:
 
 
 def _clocks(graph: OrderGraph, low: int, high: int) -> NDArray[np.int32]:
-    """For every node how many nodes of each threadblock ``low`` … ``high`` have run, itself included."""
+    """For every node: nodes of threadblocks ``low`` … ``high`` that have run, itself included."""
     clocks = np.zeros((len(graph.nodes), high - low), np.int32)
     for v in graph.order:
         clock = clocks[v]
@@ -97,7 +97,7 @@ def _check_block(
     low: int,
     clocks: NDArray[np.int32],
 ) -> None:
-    """In an order of the graph: the last write of a slot, and the reads since it, precede a write."""
+    """In graph order: the last write of a slot, and the reads since it, precede a write."""
     written: dict[int, int] = {}
     reading: dict[int, list[int]] = {}
 

@@ -1,4 +1,4 @@
-"""A placed schedule as messages with bytes, rank by rank: what formats for simulators are made of."""
+"""A placed schedule as messages with bytes, rank by rank: the source of simulators' formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule should cost in seconds: link costs fitted on point-to-point times, and prediction.
+"""What a schedule should cost in seconds: fitted link costs, and prediction.
 
 `costs` holds the parameters, `fitting` finds them, `measured` reads what `topology measure --sweep`
 saved, `machine` says which link two ranks have between them, `predict` walks a schedule, `nccl` is

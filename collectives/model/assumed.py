@@ -1,4 +1,4 @@
-"""What links are taken to cost where nothing was measured: rates of the topology, published latencies.
+"""What unmeasured links are taken to cost: rates of the topology, published latencies.
 
 Latencies are the hop latencies of NCCL 2.30's tuner for a ring with the Simple protocol; rates of
 NVLink and PCIe are what `topology.model.rates` plans with. Everything taken from here says so.
@@ -69,7 +69,8 @@ def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> LinkCosts:
     return LinkCosts.assumed(
         alpha,
         1 / rate,
-        f"latency {alpha * 1e6:g} us ({latency}), {rate / 1e9:.4g} GB/s ({bandwidth}), additions free",
+        f"latency {alpha * 1e6:g} us ({latency}), {rate / 1e9:.4g} GB/s ({bandwidth}), "
+        f"additions free",
     )
 
 

@@ -25,7 +25,7 @@ _BATCH = 1 << 20
 
 
 def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
-    """(alpha, beta) in seconds and seconds per byte of time = alpha + beta x size, neither negative.
+    """(alpha, beta), s and s per byte, of time = alpha + beta x size, neither negative.
 
     None for fewer than two sizes, or times that are not positive.
     """

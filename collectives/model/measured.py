@@ -1,4 +1,4 @@
-"""From what `topology measure` saved to `Costs`: a curve for each class of link and kind of exchange."""
+"""From what `topology measure` saved to `Costs`: a curve for each link class and exchange."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def costs_of(topology: Topology, source: str = "", *again: Topology) -> Costs:
     else:
         links = two_points(topology)
         notes.append(
-            "no sweep of sizes: lines through one latency and one bandwidth, additions taken as free"
+            "no sweep of sizes: lines through one latency and one bandwidth, additions taken "
+            "as free"
             " (measure again with --sweep 16M)"
         )
     if not links:

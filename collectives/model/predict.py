@@ -182,7 +182,7 @@ def _costs(
     fresh: Flags,
     shared: Flags,
 ) -> tuple[Numbers, Numbers, Numbers]:
-    """Seconds of messages alone, as further ones, and of their additions: each (sizes, messages)."""
+    """Seconds of messages alone, as further ones, of their additions: each (sizes, messages)."""
     kinds = priced.machine.links(src, dst)
     found = np.zeros((3, *nbytes.shape))
     for kind in np.unique(kinds):
@@ -196,7 +196,7 @@ def _costs(
 
 
 def _queue(end: Index, begin: Numbers, lead: Numbers, cost: Numbers, done: Numbers) -> None:
-    """Ports with several messages: each is served when it can begin and those before it are done."""
+    """Ports with several messages: each is served when it can begin and those before are done."""
     order = np.argsort(end, kind="stable")
     ranks = end[order]
     first = np.flatnonzero(np.diff(ranks, prepend=-1))

@@ -1,4 +1,4 @@
-"""Algorithms side by side: counts, predicted times at many sizes, the best, and where that changes."""
+"""Algorithms side by side: counts, predicted times by size, the best, and the crossovers."""
 
 from __future__ import annotations
 

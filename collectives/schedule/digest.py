@@ -12,7 +12,7 @@ _LENGTH = 16
 
 
 def digest(schedule: Schedule) -> str:
-    """Sixteen hex digits of the SHA-256 over what a schedule does: shape, columns of moves, scratch.
+    """16 hex digits of the SHA-256 over what a schedule does: shape, moves, scratch.
 
     Its name and parameters do not count, so that two ways to write one algorithm have one digest.
     """

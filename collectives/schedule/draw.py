@@ -109,7 +109,7 @@ def picture(schedule: Schedule, title: str, path: Path) -> None:
 
 
 def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:
-    """From the sender at the step's start to the receiver at its end, with the chunks it carries."""
+    """From the sender at the step's start to the receiver at its end, with its chunks."""
     color = REDUCE if move.reduce else COPY
     start, end = (number, move.src), (number + 0.8, move.dst)
     style = {"arrowstyle": "-|>", "color": color, "linewidth": 1.1, "shrinkA": 1, "shrinkB": 1}

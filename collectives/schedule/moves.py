@@ -51,7 +51,7 @@ _COLUMNS = ("src", "dst", "src_buffer", "src_chunk", "dst_buffer", "dst_chunk", 
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """The moves of one step; ``table`` is int32 of shape (8, number of moves), a row a column name."""
+    """The moves of a step; ``table`` is int32 of shape (8, moves), a row a column name."""
 
     table: NDArray[np.int32]
 

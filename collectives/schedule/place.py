@@ -217,7 +217,7 @@ def _copies(
     own: Numbers,
     slot: Numbers,
 ) -> Moves:
-    """Copies inside ranks between places of one's own buffer and slots of other buffers, in runs."""
+    """Copies inside ranks between places of one buffer and slots of other buffers, in runs."""
     order = np.lexsort((own, buffer, rank))
     rank, buffer, own, slot = (column[order] for column in (rank, buffer, own, slot))
     same = (np.diff(rank) == 0) & (np.diff(buffer) == 0)

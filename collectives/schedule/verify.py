@@ -196,7 +196,7 @@ class _Contributions:
         self.count = np.array([len(ranks) for ranks in self.holders], np.int64)
 
     def begin(self, memory: _Memory, low: int, width: int) -> Words:
-        """Every slot's contributions before the first step: words ``low`` … of the holders' bits."""
+        """Each slot's contributions before the first step: words ``low`` … of the holders' bits."""
         bits = np.zeros((len(memory.slots), width), np.uint64)
         at = memory.at[memory.slots.of(Buffer.IN)]
         parts = memory.slots.stands[at] // max(1, self.layout.split)

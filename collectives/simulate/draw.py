@@ -77,7 +77,7 @@ def _grid(sides: tuple[int, ...]) -> Points:
 
 
 def _lines(machine: Machine, found: Outcome) -> tuple[Points, NDArray[np.float64]]:
-    """Every cable as a line, shape (cables, 2, 2), and the share of the time its busier way is busy."""
+    """Every cable as a line, shape (cables, 2, 2), and its busier way's share of busy time."""
     links = machine.links
     busy = found.link_bytes / links.rate / (found.seconds or 1.0)
     low, high = np.minimum(links.tail, links.head), np.maximum(links.tail, links.head)

@@ -178,7 +178,7 @@ class Fluid:
         self.next = float((self._state[4] + self._state[5]).min(initial=np.inf))
 
     def _reached(self) -> Numbers:
-        """Rows that have begun or are on a dirty link, on a full link with such a row, and so on."""
+        """Rows that have begun, are on a dirty link, on a full link with such a row, and so on."""
         dirty, width = self._dirty, self._links.shape[1]
         hit = np.zeros(len(self._links), bool)
         hit[self._begun] = True

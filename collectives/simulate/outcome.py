@@ -149,7 +149,7 @@ def simulate(schedule: Schedule, spec: Collective, machine: Machine, nbytes: flo
 
 
 class Busy(NamedTuple):
-    """Links that carry as much at one rate: the first of them, how many, bytes, share of the time."""
+    """Links that carry as much at one rate: the first, how many, bytes, share of the time."""
 
     link: int
     alike: int

@@ -1,4 +1,4 @@
-"""All-to-all with a count of its own for every pair of ranks (see `collectives.schedule.counts`)."""
+"""All-to-all with a count for every pair of ranks (see `collectives.schedule.counts`)."""
 
 from dataclasses import replace
 

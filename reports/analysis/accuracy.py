@@ -1,4 +1,4 @@
-"""How far predictions are from measurements that the fit has not seen, by algorithm and size decade."""
+"""How far predictions are from measurements unseen by the fit, by algorithm and size decade."""
 
 from __future__ import annotations
 

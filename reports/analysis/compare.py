@@ -271,7 +271,7 @@ def _kind(name: str) -> str:
 
 
 def single_word(ratio: float, low: float, high: float, p: float, noise: float) -> str:
-    """The word for one row: all of test, interval and least difference must agree on a direction."""
+    """The word for one row: test, interval and least difference must agree on a direction."""
     if p < _SIGNIFICANT and low > 1 and ratio > 1 + noise:
         return "slower"
     if p < _SIGNIFICANT and high < 1 and ratio < 1 / (1 + noise):

@@ -127,7 +127,8 @@ def _selectors(part: str) -> Iterator[Selector]:
         yield _of_field(part, "collective", "==", part)
     else:
         raise ValueError(
-            f"{part!r} selects nothing; use a collective, a size such as >=64M or 1K..64M, in-place,"
+            f"{part!r} selects nothing; use a collective, a size such as >=64M or 1K..64M, "
+            f"in-place,"
             f" or {', '.join(FIELDS)} with ="
         )
 
@@ -202,7 +203,7 @@ def _place(path: Path, node: Node | None) -> str:
 
 
 def _read(path: Path, node: Node, reader: Callable[[str], T]) -> T:
-    """What a reader makes of a text in YAML, or of a rule whose colon made a key of its first part."""
+    """What a text becomes in YAML, or a rule whose colon made a key of its first part."""
     text = node.value
     if isinstance(text, list) and len(text) == 1 and isinstance(text[0], tuple):
         key, value = text[0]

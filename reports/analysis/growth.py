@@ -143,7 +143,10 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Row]) -> Verdict:
         )
     if False in follow:
         return Verdict("The law does not hold here", f"{found} The records do not say why.")
-    wide = "The intervals are too wide to tell one law from the other; take more iterations, or more rank counts."
+    wide = (
+        "The intervals are too wide to tell one law from the other; take more iterations, "
+        "or more rank counts."
+    )
     return Verdict("No verdict on the law", f"{found} {wide}")
 
 
@@ -173,7 +176,10 @@ def _seen(growths: Sequence[Growth]) -> str:
     seen = (
         "as they do" if all(goes) else "or more" if False in goes else "which nothing here denies"
     )
-    return f"so that all times should go with the bytes of all links together, as P^{links:.2f}, {seen}"
+    return (
+        f"so that all times should go with the bytes of all links together, as "
+        f"P^{links:.2f}, {seen}"
+    )
 
 
 def _nodes(row: Row) -> int:

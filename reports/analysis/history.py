@@ -76,7 +76,7 @@ def in_order(
 
 
 def history(runs: Sequence[tuple[str, Sequence[Row]]], noise: float = 0.01) -> History:
-    """The series of runs (name, rows) given in their order, see `reports.statistics.change_points` for the method.
+    """The series of runs (name, rows) in their order, by `reports.statistics.change_points`.
 
     Raises ReportError for fewer than two runs, or when no two of them measured the same.
     """

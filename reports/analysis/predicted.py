@@ -114,10 +114,10 @@ def _hashable(value: object) -> object:
 
 
 def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
-    """What to show beside each of these rows: its prediction, and the bound on any algorithm's time.
+    """What to show beside each row: its prediction, and the bound on any algorithm's time.
 
-    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound at
-    most.
+    Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound
+    at most.
     """
     transports = {costs.transport for costs in fit.costs}
     mine = [row for row in rows if row.transport in transports or row.algorithm == "library"]

@@ -127,7 +127,7 @@ def units(pairs: Pairs) -> dict[frozenset[Pair], SlowUnit]:
 
 
 def worse(pairs: Pairs, margin: float = MARGIN) -> list[Worse]:
-    """The units that are worse than their likes by more than ``margin`` and than chance explains."""
+    """Units that are worse than their likes by more than ``margin`` and than chance explains."""
     left, found = dict(pairs.cells), list[Worse]()
     tried = units(pairs)
     while left and len(found) < _MOST:

@@ -138,7 +138,7 @@ def _held_up(o: Observation, suspects: set[int]) -> tuple[set[int], set[int]] | 
 
 @dataclass(frozen=True)
 class Accused:
-    """Ranks (a rank, those of a GPU or of a node), the rows that speak for it, how many spoke of it.
+    """Ranks (one, a GPU's or a node's), the rows that speak for it, how many spoke of it.
 
     ``either``: the ranks cannot be told apart, and one of them suffices to explain the rows.
     """

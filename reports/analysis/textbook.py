@@ -1,9 +1,9 @@
-"""The textbook's comparison: parameter server and ring over ranks P and size n, measured and predicted.
+"""The textbook's comparison: parameter server and ring over P and n, measured and predicted.
 
-A parameter server's port carries 2n(P−1) bytes, which grows with P; a ring rank's 2n(P−1)/P each way,
-which hardly does (Patarasuk, Yuan 2009), nor does that of a server whose vector is shared out among all
-ranks. The same is counted from the schedules; and each measured curve stands beside the textbook's
-shape at the curve's own rate.
+A parameter server's port carries 2n(P−1) bytes, which grows with P; a ring rank's 2n(P−1)/P each
+way, which hardly does (Patarasuk, Yuan 2009), nor does that of a server whose vector is shared out
+among all ranks. The same is counted from the schedules; and each measured curve stands beside the
+textbook's shape at the curve's own rate.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class LawComparison:
         )
 
     def growth(self, cell: LawTiming) -> tuple[float | None, float | None]:
-        """How many times the time of the fewest ranks at this size it takes: measured, by volume."""
+        """How many times the time of the fewest ranks at this size: measured, by volume."""
         first = self.of(cell.algorithm, size=cell.size)[0]
         by_volume = cell.volume / first.volume if first.volume else None
         if not cell.measured or not first.measured:
@@ -97,12 +97,12 @@ class LawComparison:
 def compare(
     rows: Sequence[Row], ranks: Sequence[int], sizes: Sequence[int], predict: Predict
 ) -> LawComparison:
-    """The comparison for what was measured (all-reduce by `ALGORITHMS`) and the ranks and sizes given.
+    """The comparison for what was measured (all-reduce by `ALGORITHMS`), ranks and sizes given.
 
-    ``predict(algorithm, ranks, sizes)`` gives seconds. Where rows have both placements the one out of
-    place counts, of several transports the one with the most rows, and rows whose work was shared
-    only where there are no others. Raises ReportError where there is neither a row of these nor a
-    rank count.
+    ``predict(algorithm, ranks, sizes)`` gives seconds. Where rows have both placements the one out
+    of place counts, of several transports the one with the most rows, and rows whose work was
+    shared only where there are no others. Raises ReportError where there is neither a row of these
+    nor a rank count.
     """
     measured, notes = _measured(rows)
     if rows and not measured:
@@ -175,7 +175,7 @@ _Rates = dict[tuple[str, int], float]
 
 
 def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
-    """The rate (bytes per second) of each curve: by algorithm and size over ranks, and by ranks over sizes.
+    """Bytes per second of each curve: by algorithm and size over ranks, by ranks over sizes.
 
     The median of volume over time of its points; over sizes of the larger half of them, since
     latency is no part of the textbook's volumes and small sizes would say nothing of them.

@@ -1,4 +1,4 @@
-"""Median and 95th percentile of the relative error of predictions, on runs that the fit has not seen."""
+"""Median and 95th percentile of predictions' relative error, on runs that the fit has not seen."""
 
 from __future__ import annotations
 

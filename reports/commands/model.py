@@ -1,4 +1,4 @@
-"""Parameter server and ring over ranks and sizes, measured and predicted, against the textbook's volumes."""
+"""Parameter server and ring by ranks and sizes: measured, predicted, and the textbook's volumes."""
 
 from __future__ import annotations
 

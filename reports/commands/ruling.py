@@ -1,4 +1,4 @@
-"""What reports print of the twelve rules: a line, or with ``--rules`` every verdict with its reason."""
+"""What reports print of the twelve rules: a line, or with ``--rules`` each verdict's reason."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Appended:
 
 
 class Rewritten:
-    """A file that is written anew with every row, after ``earlier`` ones: for forms that have an end."""
+    """A file written anew with every row, after ``earlier`` ones: for forms that have an end."""
 
     def __init__(
         self,
@@ -204,11 +204,11 @@ def sink(
     topology: Callable[[], str | None] = lambda: None,
     earlier: Sequence[Result] = (),
 ) -> Sink:
-    """What ``--out`` names: a file by its ending, or a run directory (``DIR/``, or one that exists).
+    """What ``--out`` names: a file by its ending, or a run directory (``DIR/``, or existing).
 
-    ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before this
-    one; a directory has a record of each launch. Raises StoreError with the endings there are, or where nothing can
-    be written.
+    ``topology``: see `Directory`. ``earlier``: rows that a file begins with, of launches before
+    this one; a directory has a record of each launch. Raises StoreError with the endings there are,
+    or where nothing can be written.
     """
     path = Path(target)
     if target.endswith("/") or path.is_dir():

@@ -202,7 +202,9 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
         return False
     if bounds:
         at = sorted(bounds)
-        axes.plot(at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2, label="bound")  # fmt: skip
+        axes.plot(
+            at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2, label="bound"
+        )
     _sizes_axis(axes, series)
     axes.set_yscale("log")
     axes.set_ylabel("time (us)")
@@ -217,7 +219,11 @@ def _with_bars(axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[int], 
     times = [(r.time_s or 0.0) * 1e6 for r in rows]
     axes.plot(xs, times, label=label, **s.style)
     _hollow(axes, s, rows, xs, times)
-    known = [(x, r.time_s or 0.0, r.low_s, r.high_s) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]  # fmt: skip
+    known = [
+        (x, r.time_s or 0.0, r.low_s, r.high_s)
+        for x, r in zip(xs, rows, strict=True)
+        if r.low_s and r.high_s
+    ]
     ends = [
         [(t - low) * 1e6 for _, t, low, _ in known],
         [(high - t) * 1e6 for _, t, _, high in known],

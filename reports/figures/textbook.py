@@ -78,7 +78,8 @@ def _lines(axes: Axes, curves: Sequence[Sequence[LawTiming]], along: _Along) -> 
         _measured(axes, cells, along)
         for style, label, points in _modelled(cells, along):
             name = cells[0].algorithm
-            axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name], linewidth=_WIDTHS[name] if style == ":" else 1.2,
+            axes.plot(*zip(*points, strict=True), style, color=_COLOURS[name],
+            linewidth=_WIDTHS[name] if style == ":" else 1.2,
                       label=f"{_NAMES[name]}, {label}")  # fmt: skip
 
 

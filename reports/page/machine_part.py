@@ -88,7 +88,8 @@ def _matrix(m: MeasuredMatrix) -> str:
         numbers = details("Numbers", table(caption, ["from / to", *m.ids], rows))
     return (
         f'<figure class="plot"><h3>{text(m.title)} ({text(m.unit)})</h3>'
-        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" aria-label="{text(said)}"></div>'
+        f'<div class="canvas square" id="matrix-{text(m.name)}" role="group" '
+        f'aria-label="{text(said)}"></div>'
         f"<figcaption>{text(said)}</figcaption>{numbers}</figure>"
     )
 
@@ -119,20 +120,26 @@ def _picture(machine: MachinePart) -> str:
         label = n.label if len(n.label) <= 14 else n.label[:13] + "…"
         boxes.append(
             f'<g class="box {_class(n.kind)}"><title>{text(chr(10).join(n.hover))}</title>'
-            f'<rect x="{x - wide / 2:.1f}" y="{y - high / 2:.1f}" width="{wide}" height="{high}" rx="6"/>'
+            f'<rect x="{x - wide / 2:.1f}" y="{y - high / 2:.1f}" width="{wide}" '
+            f'height="{high}" rx="6"/>'
             f'<text x="{x:.1f}" y="{y + 4:.1f}">{text(label)}</text></g>'
         )
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
-    said = f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by {', '.join(machine.sources)}"
+    said = (
+        f"{len(drawing.nodes)} devices and {len(drawing.edges)} links, as said by "
+        f"{', '.join(machine.sources)}"
+    )
     devices = table(
         "Devices", ["device", "facts"], ((n.id, "; ".join(n.hover[1:])) for n in drawing.nodes)
     )
     links = table("Links", ["link", "what"], (_halves(e.hover) for e in drawing.edges))
     return (
-        f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of links">{legend}</ul>'
+        f'<figure class="plot"><h3>Topology</h3><ul class="legend" aria-label="Kinds of '
+        f'links">{legend}</ul>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
-        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: {width:.0f}px; min-width: {0.6 * width:.0f}px" '
+        f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: '
+        f'{width:.0f}px; min-width: {0.6 * width:.0f}px" '
         f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(lines)}{"".join(boxes)}</svg></div>'
         f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
         f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"

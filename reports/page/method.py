@@ -19,14 +19,18 @@ _MOST_FINDINGS = 50
 _METHOD = (
     "A time is the figure of the log: for Busbar's records the median of the iterations, each the "
     "slowest rank's unless the environment says otherwise; for nccl-tests, OSU and IMB their mean.",
-    "Intervals hold the median with 95 % confidence, by order statistics (Le Boudec; Hoefler, Belli "
+    "Intervals hold the median with 95 % confidence, by order statistics (Le Boudec; Hoefler, "
+    "Belli "
     "2015); without raw times there is none.",
     "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
-    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the size as "
+    "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the "
+    "size as "
     "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
-    "Oversubscribed rows are those with more than one rank per core: their times include ranks waiting "
-    "for a core. An asterisk marks an algorithm whose work any rank may have carried out, so that the "
+    "Oversubscribed rows are those with more than one rank per core: their times include ranks "
+    "waiting "
+    "for a core. An asterisk marks an algorithm whose work any rank may have carried out, so "
+    "that the "
     "time need not be its own.",
     "A bound is the least time that the memory roofline measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
@@ -34,7 +38,7 @@ _METHOD = (
 
 
 def tiles(rows: Sequence[Row]) -> str:
-    """The answer first: for each thing measured, the best rate and the least time, with their rows."""
+    """The answer first: for each measured thing the best rate, the least time, their rows."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for r in rows:
         if r.time_s or r.busbw_bytes_per_s:
@@ -83,7 +87,8 @@ def findings_part(rows: Sequence[Row], machine: MachinePart | None, notes: Seque
     for f in machine.findings if machine else ():
         where = ", ".join(f.subjects)
         found.append(
-            f"<strong>{text(f.summary)}</strong> ({text(where)}): {text(f.evidence)}. {text(f.remedy)}."
+            f"<strong>{text(f.summary)}</strong> ({text(where)}): {text(f.evidence)}. "
+            f"{text(f.remedy)}."
         )
     shown = items(found[:_MOST_FINDINGS]) or "<p>Nothing stands out in the rows of this page.</p>"
     unread = items(text(n) for n in notes[:_MOST_FINDINGS])

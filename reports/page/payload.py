@@ -21,7 +21,8 @@ _VALUES = 300_000
 _MOST_QUANTILES = 101
 _LEAST_QUANTILES = 11
 _DIMENSIONS = (
-    "collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement", "worksharing",
+    "collective", "dtype", "op", "root", "ranks", "algorithm", "transport", "placement",
+    "worksharing",
 )  # fmt: skip
 _FIGURES = {
     "time": "time_s",
@@ -118,7 +119,7 @@ def _merged(group: Sequence[Row]) -> Row:
 
 
 def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
-    """The page's data; ``limit`` in bytes per second bounds busbw where a row has no bound itself."""
+    """The page's data; ``limit`` (bytes per second) bounds busbw where a row has no bound."""
     runs = run_names(rows)
     keys = [_key(r, runs) for r in rows]
     numbers = {key: n for n, key in enumerate(dict.fromkeys(keys))}

@@ -1,4 +1,4 @@
-"""What was measured again and again as one row, with all its iterations: for looking at long runs."""
+"""What was measured repeatedly as one row, with all its iterations: to look at long runs."""
 
 from __future__ import annotations
 

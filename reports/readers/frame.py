@@ -1,4 +1,4 @@
-"""Rows as a pandas DataFrame: the columns and types that docs/reports.md lists, from every source."""
+"""Rows as a pandas DataFrame, with the columns and types of docs/reports.md, from any source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON as runs leave it: whole, several documents one after the other, cut short, damaged inside."""
+"""JSON as runs leave it: whole, several documents in a row, cut short, damaged inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_SAID = 5
 
 
 class Found(NamedTuple):
-    """A document, or what could be saved of it (None: nothing), and what is to be said: (line, text)."""
+    """A document, or what could be saved of it (None: nothing), and remarks: (line, text)."""
 
     value: object
     said: tuple[tuple[int, str], ...] = ()

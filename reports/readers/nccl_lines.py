@@ -25,7 +25,8 @@ _START = re.compile(
     r"(?:^|[\s:>|\]])(\d{1,19})\s+(\d{1,19})\s+([A-Za-z]\w*)(?=\s|$)(.*)$", re.ASCII
 )
 _MESSAGE = re.compile(
-    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL \w+.*$"
+    r"(?:\[?\d{4}-\d\d-\d\d[ T][\d:.]+\]? )?[\w.-]+:\d+:\d+ (?:\[[-\d]+\] )?(?:\S+ ){0,2}NCCL "
+    r"\w+.*$"
 )
 # Where a build that traces itself says so: before its message, or before nccl-tests' own text.
 _TRACE = re.compile(r"(?:[A-Za-z_]\w*\(\), )[\w./-]+\.(?:cu|cc|cpp|cxx|c|h):\d+,", re.ASCII)
@@ -39,7 +40,7 @@ _OPS = ("sum", "prod", "max", "min", "avg", "mulsum", "none", "all")
 
 @dataclass(frozen=True)
 class Header:
-    """What a header line says: columns between type and the first time, of one half, and after both.
+    """What a header says: columns between type and the first time, of a half, after both.
 
     ``unit_s``: seconds of the unit of the time column.
     """
@@ -132,7 +133,7 @@ def _is_cell(token: str) -> bool:
 
 
 def _guess(tokens: Sequence[str]) -> Header:
-    """The columns of a row without a header: words are redop, an odd leading integer is the root."""
+    """Columns of a row without a header: words are redop, an odd leading integer is the root."""
     before: list[str] = []
     rest = list(tokens)
     if rest and not _is_cell(rest[0]):

@@ -12,7 +12,8 @@ from reports.readers.text import Line
 from reports.records.rows import Note, Reading, Row
 
 _DEVICE = re.compile(
-    r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ \[[^\]]*\]\s*(.*)"
+    r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ "
+    r"\[[^\]]*\]\s*(.*)"
 )
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")

@@ -19,7 +19,8 @@ _PER_NODE = re.compile(r"(?:^|\s)(?:--ntasks-per-node)\s*=?\s*(\d{1,6})\b")
 # What Intel MPI says of each rank as it starts (I_MPI_DEBUG): rank, process, host, its cores.
 _STARTED = re.compile(r"MPI startup\(\): (\d{1,7})\s+\d+\s+\S+\s+(?:\{|\d|$)")
 _COLUMN = re.compile(
-    r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: [A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
+    r"Size|Iterations|Validation|Messages/s|MB/s|[A-Za-z][\w.%]*(?: "
+    r"[A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
 _FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
 _POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectionalbandwidth"}
@@ -159,7 +160,7 @@ def _figure(cell: str) -> float | None:
 
 
 def read(source: str, lines: Iterable[Line]) -> Reading:
-    """All OSU tables in a log; rank counts come from a launcher's line above, where there is one."""
+    """All OSU tables in a log; rank counts come from a launcher's line above, if any."""
     rows: list[Row] = []
     notes: list[Note] = []
     bare: list[int] = []

@@ -1,4 +1,4 @@
-"""The runs of our own records: one an environment, which stands once in a file or in every record."""
+"""The runs of our own records: one an environment, stated once in a file or in every record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_format(document: Mapping[str, Any]) -> None:
 
 
 class Runs:
-    """The runs that records belong to: those of one environment share one, in order of appearance."""
+    """The runs of records: those of one environment share one, in order of appearance."""
 
     def __init__(self, source: str) -> None:
         self._source = source

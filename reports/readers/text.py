@@ -50,7 +50,8 @@ _SPACE = re.compile(r"\s*")
 # How a line begins that every benchmark prints before its first row: what stands before it is a
 # label.
 _BEGINS = re.compile(
-    r"# nThread \d|#\s*size\s+count|# ?OSU [A-Z]\S* .+ Test|#\s*Intel ?\(R\) MPI Bench|# Benchmarking "
+    r"# nThread \d|#\s*size\s+count|# ?OSU [A-Z]\S* .+ Test|#\s*Intel ?\(R\) MPI Bench|# "
+    r"Benchmarking "
 )
 _LONGEST_LABEL = 120
 _MOST_LABELS = 8

@@ -40,7 +40,7 @@ def energy(gpus: Gpus, placement: str) -> float | None:
 
 
 def warnings(gpus: Gpus) -> list[str]:
-    """What the clocks did that makes a row less than it seems: different GPUs, moving, throttled."""
+    """What the clocks did that lessens a row's worth: different GPUs, moving, throttled."""
     said: list[str] = []
     for placement, title in _TITLES.items():
         here = of_placement(gpus, placement)
@@ -53,7 +53,8 @@ def warnings(gpus: Gpus) -> list[str]:
                     f" {fast} {_mhz(clocks[fast])}"
                 )
             said += [
-                f"{title}: the {what} clock of {_called(gpu)} moved from {_mhz(low)} to {_mhz(high)}"
+                f"{title}: the {what} clock of {_called(gpu)} moved from {_mhz(low)} to "
+                f"{_mhz(high)}"
                 for gpu in here
                 if (low := _number(gpu.get(name), 0)) is not None
                 and (high := _number(gpu.get(name), 2)) is not None

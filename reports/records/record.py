@@ -1,4 +1,4 @@
-"""The one record of a measured row: immutable, versioned, raw times kept, statistics never stored."""
+"""The record of a measured row: immutable, versioned, raw times kept, statistics never stored."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ class Result:
 
 
 def _default(one: Any) -> Any:
-    return one.default_factory() if one.default is MISSING and callable(one.default_factory) else one.default  # fmt: skip
+    return (
+        one.default_factory()
+        if one.default is MISSING and callable(one.default_factory)
+        else one.default
+    )
 
 
 _DEFAULTS = {kind: {f.name: _default(f) for f in fields(kind)} for kind in (Sample, Result)}

@@ -57,7 +57,7 @@ def dip(values: Sequence[float]) -> float:
 
 
 def _hull(x: Floats, y: Floats, sign: float) -> tuple[Floats, NDArray[np.int64]]:
-    """The greatest convex minorant (sign 1) or least concave majorant (−1), and where it touches."""
+    """Greatest convex minorant (sign 1) or least concave majorant (−1), and where it touches."""
     kept: list[int] = []
     xs, ys = x.tolist(), (sign * y).tolist()
     for i in range(len(xs)):

@@ -122,13 +122,13 @@ def likeness(runs: Samples | Sequence[NDArray[np.float64]]) -> float:
 
 
 def _block(n: int, r: float) -> int:
-    """How many neighbours a draw takes: Politis and White's (2004) length for a correlation r, n/2 at most."""
+    """How many neighbours a draw takes: Politis and White's (2004) length for correlation r."""
     best = (6 * r**2 / (1 - r**2) ** 2 * n) ** (1 / 3)
     return max(1, min(ceil(best), n // 2)) if r > _LIKE else 1
 
 
 def drawn_medians(runs: Samples, random: np.random.Generator) -> NDArray[np.float64]:
-    """The medians of 2000 bootstrap samples: runs drawn first, and (blocks of) iterations within them."""
+    """Medians of 2000 bootstrap samples: runs drawn first, then (blocks of) their iterations."""
     values = np.concatenate([np.asarray(r, dtype=float) for r in runs])
     lengths = np.array([len(r) for r in runs])
     starts = np.cumsum(lengths) - lengths

@@ -1,4 +1,4 @@
-"""A history for the terminal and as CSV: a line a series with its course, then what changed when."""
+"""A history for the terminal and as CSV: a line a series, then what changed when."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _course(s: Series, room: int, ascii_only: bool) -> str:
 
 
 def told(h: History) -> list[str]:
-    """What changed, a paragraph an event: which run, how many rows, by how much, what else differs."""
+    """What changed, a paragraph an event: run, how many rows, by how much, what else differs."""
     return [_told(h, event) for event in events(h)]
 
 
@@ -83,7 +83,10 @@ def _told(h: History, event: HistoryEvent) -> str:
     which = ", ".join(names) + (f" and {more} more" if more else "")
     p = max(p for _, _, p in event.changes)
     head = "change with" if event.sure else "not yet confirmed, since"
-    text = f"{head} run {event.run + 1} ({h.runs[event.run]}): {'; '.join(words)}, {chance(p)}: {which}"
+    text = (
+        f"{head} run {event.run + 1} ({h.runs[event.run]}): {'; '.join(words)}, "
+        f"{chance(p)}: {which}"
+    )
     differing = h.differing.get(event.run, ())
     return text + "".join(f"\n  differs: {d}" for d in differing)
 
@@ -92,8 +95,25 @@ def _name(s: Series) -> str:
     return " ".join(w for w in (s.row.collective, s.row.algorithm, _size(s), s.row.placement) if w)
 
 
-_COLUMNS = ("collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root",
-            "placement", "run", "name", "time_s", "low_s", "high_s", "iterations", "level", "p")  # fmt: skip
+_COLUMNS = (
+    "collective",
+    "algorithm",
+    "transport",
+    "ranks",
+    "size",
+    "dtype",
+    "op",
+    "root",
+    "placement",
+    "run",
+    "name",
+    "time_s",
+    "low_s",
+    "high_s",
+    "iterations",
+    "level",
+    "p",
+)
 
 
 def history_csv(h: History) -> str:

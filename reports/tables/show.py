@@ -1,4 +1,4 @@
-"""Terminal tables of a run: one a measured thing, sizes down, intervals and distributions across."""
+"""Terminal tables of a run: one a measured thing, sizes down, statistics across."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _WIDE = 110
 _GAP = 2  # between columns
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
 #: Columns that are given up where there is no room, the first first; names wrap only after that.
-_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "links", "port in", "port out",
+_SPARE = ("stopped", "transport", "cv", "min", "algbw", "max", "p99", "links", "port in",
+    "port out",
           "J/GB", "J")  # fmt: skip
 
 

@@ -18,7 +18,7 @@ _EDGE = len("# ") + 12  # what stands left of the cells: the size
 
 
 def summary(results: Sequence[Result], statistic: str = "median", width: int = 80) -> list[str]:
-    """The closing lines for one run's results, at most ``width`` characters wide where it can be."""
+    """The closing lines for one run's results, at most ``width`` characters wide if possible."""
     lines: list[str] = []
     for group in dict.fromkeys((r.dtype, r.op, r.root) for r in results):
         for placement in ("out", "in"):

@@ -90,10 +90,11 @@ def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
 def _bounds(
     best: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
 ) -> tuple[float | None, float | None]:
-    """The interval of the ratio of medians: that of the ends of both intervals, which is wide for it.
+    """The ratio of medians' interval, from the ends of both intervals: wider than it need be.
 
     A sweep has hundreds of such ratios, too many for a bootstrap. Where sides were measured several
-    times it holds what differs from time to time, too (`reports.statistics.inference.between_runs`).
+    times it holds what differs from time to time, too
+    (`reports.statistics.inference.between_runs`).
     """
     ends = [interval([t for run in side for t in run]) for side in (best, other)]
     if ends[0] is None or ends[1] is None or not ends[0][0]:

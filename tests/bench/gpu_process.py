@@ -1,4 +1,4 @@
-"""A benchmark under mpirun on GPUs that are not there: ``gpu_process GPUS COLLECTIVE [options]``."""
+"""A benchmark under mpirun on stand-in GPUs: ``gpu_process GPUS COLLECTIVE [options]``."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:
     code = (
         "import sys, bench.cli.main, bench.cli.start, bench.run.session\n"
         f"before = {heavy} & set(sys.modules)\n"
-        "bench.cli.main.main('allreduce', '--transport inproc --ranks 2 -b 1K -e 1K -n 3 -A ring'.split())\n"
+        "bench.cli.main.main('allreduce', '--transport inproc --ranks 2 -b 1K -e 1K -n 3 -A "
+        "ring'.split())\n"
         f"print(sorted(before), sorted({heavy} & set(sys.modules)))"
     )
     done = run(sys.executable, "-c", code)

@@ -82,7 +82,10 @@ def test_a_child_by_itself_ends_as_it_ends() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
 def test_whoever_is_killed_leaves_nothing_behind() -> None:
     """Rule: a child whose parent is killed outright is told to end."""
-    middle = f"import os, sys; from bench.launch.child import run; run([sys.executable, '-c', {WAIT!r}], os.environ)"
+    middle = (
+        f"import os, sys; from bench.launch.child import run; run([sys.executable, '-c', "
+        f"{WAIT!r}], os.environ)"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", middle],
         env=environment(),
@@ -108,7 +111,7 @@ def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(("parent", "status"), [("os.getppid()", 0), ("os.getpid()", 143)])
 def test_a_child_whose_parent_is_gone_does_not_begin(parent: str, status: int) -> None:
-    """Rule: a parent that was killed before its end could be followed is noticed, whatever its number."""
+    """Rule: a parent killed before its end could be followed is noticed, whatever its number."""
     code = f"import os; from bench.launch.child import _end_with; _end_with({parent})"
     done = subprocess.run([sys.executable, "-c", code], env=environment(), cwd=REPO)
     assert done.returncode == status

@@ -101,7 +101,7 @@ FLOATS = [name for name in (*DTYPES, *FLOAT8) if dtype(name).kind not in "iu"]
 @settings(deadline=None)
 @given(st.sampled_from(FLOATS), st.integers(1, 4), st.integers(-9, 9), st.integers(0, 999))
 def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, index: int) -> None:
-    """Rule: a float that is off by up to ``ulps`` units in its last place is right, by more wrong."""
+    """Rule: a float is right if off by up to ``ulps`` units in its last place, else wrong."""
     inputs, _ = _inputs("allreduce", 2, kind, "avg", 1000)
     ranks = np.empty((2, 1000), dtype(kind))
     for rank in range(2):
@@ -110,7 +110,12 @@ def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, ind
     scale(result, 2)
     assert inputs.check(0, result).count == 0
     bits = result.view(f"u{result.itemsize}")
-    fraction = {1: {"f8e4m3": 3, "f8e5m2": 2}.get(kind, 0), 2: 7 if kind == "bfloat16" else 10, 4: 23, 8: 52}[result.itemsize]  # fmt: skip
+    fraction = {
+        1: {"f8e4m3": 3, "f8e5m2": 2}.get(kind, 0),
+        2: 7 if kind == "bfloat16" else 10,
+        4: 23,
+        8: 52,
+    }[result.itemsize]
     inside = int(bits[index]) % (1 << fraction)
     if not 0 <= inside + off < 1 << fraction:
         return  # in the next binade a unit is another
@@ -134,7 +139,7 @@ def test_integers_have_no_last_place(kind: str) -> None:
 
 @pytest.mark.parametrize("elements", [1, 65_520, 65_521, 65_522, 140_003])
 def test_parts_continue_each_other(elements: int) -> None:
-    """Rule: what all-gather yields is the ranks' inputs side by side, past any turn of the table."""
+    """Rule: all-gather yields the ranks' inputs side by side, past any turn of the table."""
     inputs, _ = _inputs("allgather", 3, "int32", "sum", elements)
     every = np.empty((3, elements), np.int32)
     for rank in range(3):

@@ -148,7 +148,7 @@ def test_compositions_run_by_name() -> None:
 
 
 def test_all_sweeps_a_set_in_one_launch() -> None:
-    """Rule: python -m bench all runs every collective that these ranks can have, and says the rest."""
+    """Rule: python -m bench all runs every collective that suits these ranks, and says the rest."""
     status, out, err = on_threads(
         "all",
         *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "all", "--placement", "out"],

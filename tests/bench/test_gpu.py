@@ -1,4 +1,4 @@
-"""Whole runs on GPUs that are not there: which GPU, what is refused, what tables and records say."""
+"""Whole runs on stand-in GPUs: which GPU, what is refused, what tables and records say."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
 
 
 def test_the_line_of_nccl_tests_runs(here: Here) -> None:
-    """Rule: -b 8 -e … -g 3 is three GPUs of one process, right where ranks have less than an element."""
+    """Rule: -b 8 -e … -g 3 is three GPUs of one process, right with less than an element a rank."""
     here(gpus=3)
     status, out, err = in_process("allreduce", *["-b", "4", "-e", "16", "-n", "2", "-g", "3"])
     rows = table_rows(out)
@@ -73,7 +73,7 @@ def test_the_line_of_nccl_tests_runs(here: Here) -> None:
 
 
 def test_collectives_through_the_whole_benchmark(here: Here) -> None:
-    """Rule: what is filled, measured and proven on a GPU is right, 16- and 8-bit floats included."""
+    """Rule: what is filled, measured and checked on a GPU is right, 16- and 8-bit floats too."""
     here(gpus=3)
     small = ["--threads", "3", "-b", "1K", "-e", "1K", "-n", "1"]
     for name in ("allreduce", "alltoallv", "reduce_scatter", "broadcast"):
@@ -108,7 +108,7 @@ def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
 def test_gpus_that_the_profiler_picks(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: --gpus pick takes the GPUs of topology pick, by PCI address, in the order of their ring."""
+    """Rule: --gpus pick takes topology pick's GPUs, by PCI address, in the order of their ring."""
     here(gpus=4)
     matrix = tmp_path / "topo.txt"
     lines = ["\tGPU0\tGPU1\tGPU2\tGPU3", "GPU0\t X \tSYS\tPIX\tSYS", "GPU1\tSYS\t X \tSYS\tPHB"]
@@ -154,7 +154,7 @@ def test_oversubscribed_the_table_says_so(here: Here, monkeypatch: pytest.Monkey
 def test_what_cuda_reads_when_it_starts_is_set_before(
     here: Here, monkeypatch: pytest.MonkeyPatch, more: list[str]
 ) -> None:
-    """Rule: queues of their own for streams, and no kernel that is loaded when it is first launched."""
+    """Rule: streams have queues of their own, and no kernel is loaded at its first launch."""
     here(gpus=1)
     for name in ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING"):
         monkeypatch.setenv(name, "")  # so that it is as before afterwards

@@ -39,7 +39,7 @@ def test_every_group_of_a_split_measures(mpich: Mpi, run: Run) -> None:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", ["alltoall", "reduce_scatter", "broadcast"])
 def test_other_collectives_among_processes(name: str, mpich: Mpi, run: Run) -> None:
-    """Rule: what the library has and what is composed of messages are right among processes, too."""
+    """Rule: library calls and what is composed of messages are right among processes, too."""
     done = run(*under(mpich, 3, *STARTED, "3", name, *SMALL, "-d", "bfloat16"))
     assert done.returncode == 0, done.stderr
     assert all(row[8] == "0" for row in table_rows(done.stdout))

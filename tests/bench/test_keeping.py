@@ -40,7 +40,8 @@ def fatal(where, name, first):
         return done
     setattr(where, name, step)
 
-fatal(*{"add": (store.Store, "add"), "print": (screen.Screen, "lines")}[sys.argv[2]], sys.argv[3] == "before")
+steps = {"add": (store.Store, "add"), "print": (screen.Screen, "lines")}
+fatal(*steps[sys.argv[2]], sys.argv[3] == "before")
 main("allreduce", ["--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "8K", "-n", "2",
                    "-A", "ring", "-N", "0", "--limit", "none", "--out", sys.argv[1]])
 """

@@ -92,7 +92,7 @@ def test_a_steady_row_ends_when_it_is_precise() -> None:
 
 
 def test_a_noisy_row_ends_with_its_budget() -> None:
-    """Rule: the budget ends what never becomes precise, and the last batch is not longer than it."""
+    """Rule: the budget ends what never becomes precise; the last batch is no longer than it."""
     timed = _measure(Timing(budget=100.0), _noisy)
     assert timed.stopped == "budget" and 100 <= sum(timed.times) <= 106
 
@@ -171,7 +171,7 @@ class _Seen(InprocWorld):
 
 
 def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
-    """What happens, in order: barriers, firings, what the watcher is told, times taken elsewhere."""
+    """What happens, in order: barriers, launches, what the watchdog is told, other times."""
     events: list[object] = []
 
     class Plan:

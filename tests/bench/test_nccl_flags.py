@@ -1,4 +1,4 @@
-"""Whoever comes from nccl-tests: each of its flags is taken, or refused with what to use instead."""
+"""For users of nccl-tests: each of its flags is taken, or refused with what to use instead."""
 
 import re
 from pathlib import Path
@@ -80,7 +80,7 @@ def test_every_flag_is_known_and_told_of() -> None:
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.letter)
 def test_what_is_not_here_names_what_is(flag) -> None:  # type: ignore[no-untyped-def]
-    """Rule: another value than the default is one line with the remedy, status 2, by either name."""
+    """Rule: a value but the default is one line with the remedy, status 2, by either name."""
     for option in (f"-{flag.letter}", f"--{flag.name}"):
         status, out, err = on_threads("allreduce", option, "7", "--ranks", "2")
         assert (status, out, err.count("\n")) == (2, "", 1)

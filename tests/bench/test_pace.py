@@ -106,7 +106,7 @@ def test_the_mission_ends_in_under_a_quarter_of_an_hour() -> None:
 
 
 def test_limits_follow_budgets_and_sizes() -> None:
-    """Rule: a row's limit grows with its buffers and by its budget, and is as long for a copy of it."""
+    """Rule: a row's limit grows with its buffers and its budget; a copy's is as long."""
     one, two = _limits("-e", "64M"), _limits("-e", "64M", "--budget", "3.5")
     assert [b - a for a, b in zip(one, two, strict=True)] == pytest.approx([1.5] * len(one))
     out = one[:14:2]
@@ -162,7 +162,7 @@ def test_short_runs_are_quiet() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_launchers_pipe_gets_progress(mpich: Mpi) -> None:
-    """Rule: under mpirun, whose pipe is rank 0's standard error, progress is seen while rows run."""
+    """Rule: under mpirun, where rank 0's standard error is a pipe, progress is seen in time."""
     argv = ["-m", "bench.allreduce", "-b", "1K", "-e", "1K", "-N", "0", "-A", "ring"]
     process = subprocess.Popen(
         under(mpich, 2, *argv), cwd=REPO, env=environment(), text=True,

@@ -1,4 +1,4 @@
-"""The limit that memory sets: probed once a size and placement, shown beside the rows, never in them."""
+"""The limit that memory sets: probed once a size and placement, shown beside the rows."""
 
 import json
 from collections.abc import Callable

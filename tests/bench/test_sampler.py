@@ -89,7 +89,7 @@ def test_figures_are_of_the_work_and_not_of_the_look_before() -> None:
 
 
 def test_the_idle_power_is_measured() -> None:
-    """Rule: what the GPU takes at rest is its counter over the time at rest, which is long enough."""
+    """Rule: a GPU's power at rest is its counter over a time at rest that is long enough."""
     waited: list[float] = []
     watching = Sampler(_Gpu(_at(0.0, IDLE_W), _at(2.5, IDLE_W)), period=None)
     watching.rest(waited.append)
@@ -197,7 +197,9 @@ def test_with_energy_a_row_goes_on_for_two_seconds(seconds: float, iterations: i
         return gauges.more(timed)
 
     [more] = _ranks(["a"], _busy, body, energy=True)
-    assert (iterations + more) * seconds >= LONG and (more == 0 or more * seconds <= 1.2 * LONG + seconds)  # fmt: skip
+    assert (iterations + more) * seconds >= LONG and (
+        more == 0 or more * seconds <= 1.2 * LONG + seconds
+    )
     assert _ranks(["a"], _busy, body, energy=False) == [0]
 
 

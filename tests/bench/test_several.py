@@ -83,7 +83,7 @@ def test_a_launch_that_fails_does_not_keep_the_others_from_running(
 
 
 def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
-    """Rule: a signal ends the launch under way, reports and all, starts no other, and shows the map."""
+    """Rule: a signal ends the launch under way with its report, starts no other, shows the map."""
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", "2,3,4", "-b", "1K", "-e", "1K", "-n", "8", "-N", "400", "-A", "ring")
     process = subprocess.Popen(

@@ -24,8 +24,10 @@ pytestmark = pytest.mark.timeout(60)
 LAUNCHER = """
 import os, signal, subprocess, sys, time
 own, *ranks = sys.argv[1:]
-head = "import os, signal, sys, time; from bench.launch.line import Hotline; rank = int(sys.argv[1]); line = Hotline.open(rank); "
-started = [subprocess.Popen([sys.executable, "-c", head + code, str(n)]) for n, code in enumerate(ranks)]
+head = "import os, signal, sys, time; from bench.launch.line import Hotline; "
+head += "rank = int(sys.argv[1]); line = Hotline.open(rank); "
+begin = [sys.executable, "-c"]
+started = [subprocess.Popen([*begin, head + code, str(n)]) for n, code in enumerate(ranks)]
 exec(own)
 status = [one.wait() for one in started]
 sys.exit(next((s for s in status if s > 0), 0))
@@ -128,7 +130,8 @@ def test_output_that_cannot_be_written_ends_the_run() -> None:
     """Rule: a launcher says nothing when it cannot hand output on; the starter knows."""
     code = (
         "import sys; from busbar.process import serve; from tests.bench.test_starter import _run; "
-        "sys.exit(serve('busbar', lambda: _run('', [\"print('x', flush=True); \" + sys.argv[1]])[0]))"
+        "sys.exit(serve('busbar', lambda: _run('', [\"print('x', flush=True); \" + "
+        "sys.argv[1]])[0]))"
     )
     for out, status in (("/dev/full", 2), ("/dev/null", 0)):
         done = subprocess.run(
@@ -141,7 +144,10 @@ def test_output_that_cannot_be_written_ends_the_run() -> None:
 
 def test_nobody_else_is_listened_to() -> None:
     """Rule: a rank without a starter tells nobody, and is not held up by that."""
-    code = "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); l.leave(); print(l.here)"
+    code = (
+        "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); "
+        "l.leave(); print(l.here)"
+    )
     for variable in ({}, {starter.VARIABLE: "gone"}):
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment(variable), cwd=REPO,

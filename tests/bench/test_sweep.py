@@ -149,7 +149,7 @@ def test_what_is_not_checked_is_not_called_right(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: the firing that is proven starts from a poisoned result: what it does not write is wrong."""
+    """Rule: the checked launch starts from a poisoned result: what is not written is wrong."""
     real, fired = inproc._InprocAction.__call__, Counter[int]()
 
     def lazy(self: Any) -> None:
@@ -220,7 +220,7 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
 
 
 def test_records_say_where_every_rank_was() -> None:
-    """Rule: a record names schedule, mapping, fingerprint and versions, and ranks' own times on request."""
+    """Rule: records name schedule, mapping, fingerprint, versions; ranks' own times on request."""
     results = _kept(
         "--per-rank", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "4", "-A", "ring,tree"
     )
@@ -279,7 +279,7 @@ def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
 
 
 def test_work_sharing_needs_memory_of_all_ranks() -> None:
-    """Rule: where ranks have no memory in common, work sharing is left out or refused in one line."""
+    """Rule: where ranks have no common memory, work sharing is left out or refused in one line."""
     status, out, err = on_threads(
         "allreduce", "--threads", "2", "-b", "8", "-e", "8", "-n", "2", "-A", "ring,worksharing"
     )

@@ -107,7 +107,7 @@ class TestShared:
     """What was measured on shared cores, or by shared work, and what was not."""
 
     def test_oversubscribed_runs_have_rules_of_their_own(self) -> None:
-        """Rows of ranks that shared cores are not weighed against rows of ranks that had one each."""
+        """Rows of ranks that shared cores are not weighed against rows with a core a rank."""
         crowded, free = (_rows("ring", 1e-3, per_core=n) for n in (2.0, 0.5))
         found = collect([*crowded, *free], "out")
         assert [key.oversubscribed for key in found] == [True, False]
@@ -130,7 +130,7 @@ class TestShared:
     def test_rules_of_the_other_kind_are_not_taken(
         self, of_file: bool | None, here: bool | None, taken: bool
     ) -> None:
-        """A file that was measured oversubscribed is refused where ranks have cores, and vice versa."""
+        """A file measured oversubscribed is refused where ranks have cores, and vice versa."""
         one = replace(rules((Range(0, A, 1e-6),)), transport="mpi", oversubscribed=of_file)
         where = ([one], Path("t.json"), "allreduce", 4, ("mpi",), here)
         if taken:

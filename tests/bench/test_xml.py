@@ -1,4 +1,4 @@
-"""MSCCL schedules from files run like our own, over every transport: results are right, bytes as told."""
+"""MSCCL schedules from files run like our own, over every transport: right results, right bytes."""
 
 from __future__ import annotations
 

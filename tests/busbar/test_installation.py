@@ -52,7 +52,7 @@ def test_the_distribution_has_the_name_that_hints_name() -> None:
 def test_a_hint_is_the_command_for_this_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: a checkout is installed again with the extra, a wheel's copy by its distribution's name.
+    """Rule: a checkout is installed again with the extra, a wheel by its distribution's name.
 
     Where the shell's pip is another environment's (`make` does not activate its own), Python says
     which.
@@ -132,7 +132,7 @@ class TestRooms:
     def test_ranks_are_as_safe_as_who_starts_them(
         self, tmp_path: Path, run: Run, mpich: Mpi
     ) -> None:
-        """Rule: the working directory is in nobody's way where `busbar` itself does not look there."""
+        """Rule: the working directory is in nobody's way where `busbar` does not look there."""
         (tmp_path / "bench.py").write_text("raise AssertionError('was loaded')")
         more = ("--ranks", "2", "-b", "8", "-e", "8", "-n", "1", "-A", "ring")
         done = run(mpich.python, "-P", "-m", "busbar", "allreduce", *more, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""The law of ports: the textbook's terms from schedules, growth, and the tables and plot of a sweep."""
+"""The law of ports: the textbook's terms from schedules, growth, a sweep's tables and plot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_terms_are_the_textbooks(hosts: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("hosts", [2, 4, 8])
 def test_the_simulator_is_never_above_the_law_without_latency(name: str, hosts: int) -> None:
-    """Steps may overlap, so a simulation takes the law's time at most, and the busiest port's at least."""
+    """Steps may overlap: a simulation takes the law's time at most, the busiest port's at least."""
     law = textbook(name, hosts) * 1e6 / 1e7
     assert 2 * (hosts - 1) / hosts * 1e6 / 1e7 * 0.999 <= law
     assert simulated(name, hosts, 10**6, Ports(1e7, 0.0)) <= law * 1.001

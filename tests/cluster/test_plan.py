@@ -175,7 +175,7 @@ def test_counters_of_something_else_are_refused() -> None:
 
 
 def test_the_check_says_when_processors_are_measured() -> None:
-    """Where moving all links' bytes takes more than half of the cores, it is not links that are measured."""
+    """Where moving all links' bytes takes over half of the cores, the CPU is measured."""
     network = Network(hosts=16, rate=12.5e6)
     assert "links are what is measured" in cpu.judged(network, 1e9, 2)
     assert "the CPU is measured" in cpu.judged(network, 1e8, 2)

@@ -1,4 +1,4 @@
-"""Small clusters that are there: both MPIs over their hosts, and nothing left of them afterwards."""
+"""Small clusters: both MPIs over their hosts, and nothing left of them afterwards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _start(mpi: Mpi, *argv: str) -> tuple[str, ...]:
 
 
 def test_ranks_are_spread_over_hosts_with_names(mpi: Mpi, run: Run, tmp_path: Path) -> None:
-    """4 hosts x 2 ranks, either MPI: our benchmark sees four hosts of two ranks, and the links carry it."""
+    """4 hosts x 2 ranks, either MPI: the benchmark sees four hosts of two; the links carry it."""
     file = tmp_path / "rows.jsonl"
     done = run(
         *_start(

@@ -1,4 +1,4 @@
-"""One process of test_ipc_processes.py: ``right|die EXECUTOR FOLDER RANK SIZE``, on the stand-in."""
+"""A process of test_ipc_processes.py: ``right|die EXECUTOR FOLDER RANK SIZE``, on stand-ins."""
 
 from __future__ import annotations
 

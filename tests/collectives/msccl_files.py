@@ -1,4 +1,4 @@
-"""Files of MSCCL schedules to test with: our own, and published ones where BUSBAR_SAMPLES names them."""
+"""MSCCL files to test with: our own, and published ones where BUSBAR_SAMPLES names them."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def counted(action: Bound) -> Pairs:
 
 
 def referenced(starts: dict[int, int]) -> set[int]:
-    """Whose mappings this process has touched since `watch`: ``starts`` has the rank of an address."""
+    """Whose mappings this process has touched since `watch`; ``starts``: the rank of an address."""
     found: set[int] = set()
     rank = None
     for line in Path("/proc/self/smaps").read_text().splitlines():

@@ -24,7 +24,7 @@ def test_every_specification_bears_its_files_name() -> None:
 
 
 def test_compositions() -> None:
-    """`halving+ring` is a reduce-scatter and an all-gather, `binomial+chain` a reduce and a broadcast."""
+    """`halving+ring`: a reduce-scatter, an all-gather; `binomial+chain`: a reduce, a broadcast."""
     assert {"halving+ring", "binomial+chain"} <= set(compositions("allreduce"))
     assert set(parameters("allreduce", "binomial+chain")) >= {"root", "segments"}
     made = build("allreduce", "torus+ring", 6, grid=(2, 3))

@@ -29,7 +29,7 @@ def _alone(body: Callable[[Lane], None]) -> None:
 
 
 def test_memory_is_freed_only_when_more_is_taken() -> None:
-    """Rule: letting go of memory frees nothing, for cudaFree waits for kernels that wait for ranks."""
+    """Rule: letting go of memory frees nothing: cudaFree waits for kernels that wait for ranks."""
     machine = Machine(1)
 
     def body(world: InprocWorld) -> None:

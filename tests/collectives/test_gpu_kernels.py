@@ -149,7 +149,7 @@ def test_any_sources_any_alignment(
     shifts: tuple[int, int, bool],
     seed: int,
 ) -> None:
-    """Rule: every element is joined once, wherever vectors begin, and nothing beside them changes."""
+    """Rule: every element is joined once, wherever vectors begin; nothing beside them changes."""
     (kind, name), random = pair, np.random.default_rng(seed)
     joined, of = op(name), dtype(kind)
     first, other, alike = shifts

@@ -1,4 +1,4 @@
-"""Streams, gates and waiting, on stand-ins as strict as CUDA is: what is timed, who waits for what."""
+"""Streams, gates and waiting, on stand-ins as strict as CUDA: what is timed, who waits for what."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_no_firing_begins_before_the_last_gate_is_open(
 
 
 def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
-    """Rule: behind a gate no more is enqueued than a stream takes, graphs counted by their content."""
+    """Rule: behind a gate no more is enqueued than a stream takes; graphs count by content."""
     machine = Machine(1)
 
     def body(world: InprocWorld) -> None:

@@ -1,4 +1,4 @@
-"""benchmarks/gpu_one.py on the stand-in: sections run, judge rightly, end one by one, go on later."""
+"""benchmarks/gpu_one.py on the stand-in: sections run, judge rightly, end singly, resume."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_nccl_has_its_sections(module, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_nccl_that_refuses_is_said_before_anything_starts(module) -> None:
-    """Rule: before 2.30 no two ranks of a process share a GPU: a row says so, and nothing is tried."""
+    """Rule: before 2.30 no two ranks of a process share a GPU: a row says so, nothing is tried."""
     machine, page = Machine(1, nccl=22907), _page(module)
     nccl = Nccl(machine)
     module("gpu_right").right_over_nccl(page, Cupy(machine), nccl, (4,), (2,))
@@ -285,7 +285,7 @@ def test_without_a_gpu_it_says_so_in_one_line(run: Run, tmp_path: Path) -> None:
 def test_a_bare_machine_needs_a_checkout_and_wheels(
     module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: wheels of a folder are installed from there alone, once, into an environment beside them."""
+    """Rule: wheels of a folder are installed from there alone, once, into an environment there."""
     bare, commands = module("gpu_bare"), list[list[str]]()
     with pytest.raises(SystemExit, match="no wheels in"):
         bare.environment(tmp_path)

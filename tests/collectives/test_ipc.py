@@ -1,4 +1,4 @@
-"""The ipc transport on a stand-in for GPUs: every schedule, through the CUDA executor's own source."""
+"""The ipc transport on stand-in GPUs: every schedule, through the CUDA executor's own source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _filled(size: int, kind: np.dtype[Any], value: int) -> NDArray[Any]:
 
 
 def play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
-    """One rank's part of every case, fired three times (also from a graph) and compared each time."""
+    """One rank's part of each case, launched three times (also as a graph) and compared."""
     rank = world.rank
     for one in judged:
         case, kind = one.case, dtype(one.case.dtype)
@@ -169,7 +169,7 @@ def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
 @pytest.mark.parametrize("loop", [False, True])
 @pytest.mark.parametrize("graph", [False, True])
 def test_timing_fires_and_counts(loop: bool, graph: bool) -> None:
-    """Rule: times() fires n times behind a gate, a time each (or one), and counts what was moved."""
+    """Rule: times() launches n times behind a gate, a time each (or one), and counts bytes."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
         plan = _plan(world, transport, 5000)

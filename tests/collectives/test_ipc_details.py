@@ -139,7 +139,7 @@ def test_trimming_gives_memory_back() -> None:
 
 
 def test_allocations_may_go_while_one_is_looked_for() -> None:
-    """Rule: another rank's thread lets go of this rank's memory at any time, in the middle of a look."""
+    """Rule: another rank's thread may let go of this rank's memory at any time, even mid-lookup."""
     device = GpuDevice(IpcCupy(IpcMachine(1)), 0)
     memory = PeerMemory(device)
     held = [memory.allocate(8) for _ in range(3)]

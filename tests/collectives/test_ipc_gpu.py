@@ -29,7 +29,7 @@ def right(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("nranks", [1, 2, 3, 4, 8])
 def test_every_algorithm_on_threads(cupy: Any, right: ModuleType, nranks: int) -> None:
-    """Rule: what the stand-in shows holds on a GPU: every byte, four types, eager and as a graph."""
+    """Rule: what the stand-in shows holds on a GPU: every byte, four types, eager and graph."""
     sizes = (4, 12_344, 1 << 20, 48 << 20)
     found = right.on_threads(cupy, nranks, lambda t: right.judge(t, sizes, right.KINDS))
     assert len(found) > 5 and not any(found.values()), found

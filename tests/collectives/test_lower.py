@@ -89,7 +89,7 @@ def _schedule(drawn: list[list[tuple[Any, ...]]], in_place: bool) -> tuple[Sched
 def test_programs_compute_what_the_schedule_says(
     drawn: list[list[tuple[Any, ...]]], in_place: bool
 ) -> None:
-    """Whatever the mix of copies, additions and messages, outputs are those of the naive reading."""
+    """Whatever the mix of copies, additions and messages, outputs are the naive reading's."""
     schedule, before, after = _schedule(drawn, in_place)
     layout = Layout.of(schedule, OVERLAP)
 

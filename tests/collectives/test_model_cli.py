@@ -54,7 +54,7 @@ def test_several_names_stand_in_one_table(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.filterwarnings("error")
 def test_sizes_that_move_nothing_have_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: where no rank has a whole element there is neither a time nor a best, and no infinity."""
+    """Rule: where no rank has a whole element there is no time, no best and no infinity."""
     asked = ("cost", "-c", "alltoall", "-n", "3", "-b", "1")
     status, out, err = collectives_cli(capsys, *asked, "-e", "32")
     assert (status, err) == (0, "")

@@ -1,4 +1,4 @@
-"""Fits of link costs: what goes in comes out, nothing is negative, and files are believed or refused."""
+"""Fits of link costs: what goes in comes out, nothing is negative, files are taken or refused."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_change_of_protocol_is_found_where_it_is(edges: int) -> None:
 @CALM
 @given(TIMES, st.integers(1, 4))
 def test_curves_never_fall_and_nothing_is_negative(times: list[float], blocks: int) -> None:
-    """Rule: whatever the times, α, β >= 0, at most four cuts, and more bytes never take less time."""
+    """Rule: whatever the times: α, β >= 0, at most four cuts, more bytes never take less time."""
     m = SIZES[: len(times)] if len(times) <= len(SIZES) else [8 << i for i in range(len(times))]
     curve = fit(m, [times] * blocks)
     assert min(*curve.alpha, *curve.beta) >= 0
@@ -67,7 +67,7 @@ def test_curves_never_fall_and_nothing_is_negative(times: list[float], blocks: i
 @CALM
 @given(TIMES, st.floats(1e-3, 1e3))
 def test_the_error_is_relative(times: list[float], unit: float) -> None:
-    """Rule: times in another unit give the same curve in that unit: no size weighs more than others."""
+    """Rule: times in another unit give the same curve in that unit: sizes weigh the same."""
     m = [8 << i for i in range(len(times))]
     one, other = fit(m, [times]), fit(m, [[unit * t for t in times]])
     assert other(m) == pytest.approx(unit * one(m), rel=1e-6, abs=0)
@@ -90,7 +90,7 @@ def test_no_line_is_better(times: list[float]) -> None:
 
 
 def test_intervals_hold_the_figures_and_are_seeded() -> None:
-    """Rule: bootstrap intervals enclose what was fitted, widen with the noise, and repeat exactly."""
+    """Rule: bootstrap intervals enclose the fit, widen with the noise, and repeat exactly."""
     noise = np.random.default_rng(3)
     truth = np.array([1e-6 + 1e-10 * m for m in SIZES])
     calm, wild = (truth * noise.uniform(1 - w, 1 + w, (9, len(SIZES))) for w in (0.01, 0.2))

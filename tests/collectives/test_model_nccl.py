@@ -132,7 +132,7 @@ def test_what_is_not_available() -> None:
     ],
 )
 def test_where_ll128_runs(sm: int, within: str, between: str, runs: bool) -> None:
-    """Rule: LL128 wants NVLink inside and switches to the NIC, from Hopper on C2C and other GPUs too."""
+    """Rule: LL128 wants NVLink inside, switches to the NIC; from Hopper on C2C and others too."""
     system = System(sm, 8, {"ring": NcclGraph(4, 20.0, 20.0, within=within, between=between)})
     assert (("ring", "LL128") in _of(system, "allreduce")) == runs
 

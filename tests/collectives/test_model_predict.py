@@ -1,4 +1,4 @@
-"""Predicted times: closed forms where there are any, hand-made cases, and a naive reading of the rule."""
+"""Predicted times: closed forms, hand-made cases, and a naive reading of the rule."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ CURVED = LinkCosts(
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10**6), st.integers(1, 1 << 16))
 def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None:
-    """Rule: several messages of a port go in order, the first at its whole cost, others as bursts."""
+    """Rule: messages of a port go in order, the first at its whole cost, others as bursts."""
     draw = random.Random(seed)
     steps = []
     for _ in range(draw.randint(1, 4)):

@@ -1,4 +1,4 @@
-"""Predictions over shared memory: worked out by hand, and held against naive readings of the rules."""
+"""Predictions over shared memory, by hand and against naive readings of the rules."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_letters_by_hand(n: int) -> None:
 
 @pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather"])
 def test_the_way_through_mailboxes_ends_where_the_executor_ends_it(collective: str) -> None:
-    """Rule: what no rank sends more of than the limit goes by letters, everything else by passes."""
+    """Rule: up to the limit a rank's bytes go as eager messages, everything else in passes."""
     name = {"allreduce": "one_shot", "broadcast": "flat", "allgather": "direct"}[collective]
     at = EAGER_BYTES * (2 if collective == "allgather" else 1)
     slow = replace(LINK, shared=replace(CURVES, pull=line(1.0, 1e-10), mail_join=CURVES.mail))
@@ -148,7 +148,7 @@ PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barr
 def test_lines_are_where_the_last_firing_left_them(
     pair: tuple[str, str], ranks: int, in_place: bool, crowd: int
 ) -> None:
-    """Rule: followed element by element through many firings, every pass finds what `touched` says."""
+    """Rule: followed element by element through many runs, a pass finds what `touched` says."""
     drafts = _drafts(*pair, ranks, in_place)
     if drafts is None:
         return
@@ -197,7 +197,7 @@ def test_one_core_has_everything() -> None:
 def test_one_draft_serves_all_sizes(
     pair: tuple[str, str], ranks: int, times: int, in_place: bool
 ) -> None:
-    """Rule: where chunks are equal, chunks of one element stand for chunks of any number of them."""
+    """Rule: where chunks are equal, chunks of one element stand for chunks of any size."""
     drafts, exact = (_drafts(*pair, ranks, in_place) for _ in range(2))
     if drafts is None or exact is None:
         return

@@ -1,4 +1,4 @@
-"""Files in and out: what is no MSCCL XML is refused in one line, what we write is whole and read."""
+"""Files in and out: what is no MSCCL XML is refused in one line; what we write reads back."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_dtd_and_so_no_entities() -> None:
 
 
 def test_what_the_runtime_ignores() -> None:
-    """Unknown elements, with anything inside, unknown attributes, comments and text are passed over."""
+    """Unknown elements with their content, unknown attributes, comments and text are skipped."""
     odd = TEXT.replace("<gpu ", '<!-- x --><note><gpu id="0"/></note><gpu colour="red" ')
     odd = odd.replace("<step ", "<tb/>text<step ")
     assert parse(odd.encode()) == parse(TEXT.encode())

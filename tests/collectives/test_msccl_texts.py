@@ -1,4 +1,4 @@
-"""MSCCL XML as people hand it on: headers, comments, blanks, attributes that are missing or miswritten."""
+"""MSCCL XML as people hand it on: headers, comments, blanks, missing or miswritten attributes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ELEMENTS = ["algo", "gpu", "tb", "step"]
 @settings(deadline=None)
 @given(st.data())
 def test_an_attribute_that_is_missing_or_not_its_own(data: st.DataObject) -> None:
-    """Rule: an attribute may be left out where the runtime has a default, else the element is named.
+    """Rule: an attribute with a default in the runtime may be missing, else the element is named.
 
     A name in capitals is another name, as for the runtime.
     """

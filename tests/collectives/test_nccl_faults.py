@@ -1,4 +1,4 @@
-"""What goes wrong on GPUs: everyone ends, the failing rank is named, and nothing is left running."""
+"""What goes wrong on GPUs: all end, the failing rank is named, and nothing is left running."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_who_does_not_arrive_is_named_by_those_who_wait(monkeypatch: pytest.Monk
 def test_a_group_that_is_no_group_deadlocks_and_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Rule: sends and receives outside of a group hang, here as in NCCL, and the deadline ends it."""
+    """Rule: sends and receives outside a group hang, here as in NCCL; the deadline ends it."""
     monkeypatch.setattr(lanes, "GRACE_S", 20.0)  # over as soon as both have spoken
 
     def body(transport: NcclTransport, machine: Machine) -> None:
@@ -141,7 +141,7 @@ def test_messages_of_unequal_sizes_are_found_out() -> None:
 
 
 def test_a_group_is_ended_also_when_a_call_in_it_fails() -> None:
-    """Rule: groupStart has its groupEnd whatever happens, and the first error is the one reported."""
+    """Rule: groupStart has its groupEnd whatever happens; the first error is reported."""
     nccl = Nccl(Machine(1))
     with pytest.raises(ValueError, match="first"), grouped(nccl):
         raise ValueError("first")
@@ -169,7 +169,7 @@ def test_two_ranks_on_one_gpu_have_no_communicator(monkeypatch: pytest.MonkeyPat
 def test_nobody_fires_while_another_rank_still_prepares(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: ranks on one GPU take memory and load code before any of them has a kernel that waits."""
+    """Rule: ranks on one GPU take memory and load code before any has a kernel that waits."""
     monkeypatch.setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1")
     machine, fired = Machine(1), threading.Event()
 

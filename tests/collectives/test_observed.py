@@ -44,10 +44,10 @@ EXECUTORS = [
 def test_on_shared_memory_a_process_touches_its_partners_alone(
     mpi: Mpi, run: Run, executor: str
 ) -> None:
-    """Rule: of 4 ranks, whatever the cores, each touches memory of ranks that it has moves with, no more.
+    """Rule: of 4 ranks, whatever the cores, each touches only memory of ranks it has moves with.
 
-    And the bytes from rank to rank are the schedule's. Work sharing, which is what rings were carried
-    out by before, is told from a ring by both observers.
+    And the bytes from rank to rank are the schedule's. Work sharing, which is what rings were
+    carried out by before, is told from a ring by both observers.
     """
     done = run(*under(mpi, 4, SCRIPT, executor))
     assert done.returncode == 0, done.stderr
@@ -64,7 +64,7 @@ def test_over_mpi_messages_go_where_the_schedule_says(mpi: Mpi, run: Run) -> Non
 
 @pytest.mark.parametrize("name", ["ring", "ps", "sharded_ps", "tree"])
 def test_among_threads_each_sends_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: what a rank sends is put in the mailbox by its own thread, and taken out by the receiver's."""
+    """Rule: a rank's thread puts what it sends in the mailbox; the receiver's takes it out."""
     schedule, what, n = build("allreduce", name, 4), spec("allreduce"), 400
     put: Counter[tuple[int, int, int]] = Counter()
     owner: dict[int, int] = {}

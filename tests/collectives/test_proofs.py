@@ -35,7 +35,7 @@ def _serves(collective: str, name: str, n: int) -> bool:
 
 @pytest.mark.parametrize(("collective", "name"), PAIRS)
 def test_every_case_is_proven(collective: str, name: str) -> None:
-    """Every rank count an algorithm should serve it serves, provenly, for both roots and placements."""
+    """An algorithm serves each rank count it should, proven, for both roots and placements."""
     what = spec(collective)
     for n in RANKS:
         for root in roots(what, n):

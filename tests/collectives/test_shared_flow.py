@@ -155,7 +155,7 @@ def test_two_shot_is_a_sum_and_a_put(nranks: int, in_place: bool) -> None:
 def test_each_rank_does_its_own_moves(
     pair: tuple[str, str], nranks: int, elements: int, in_place: bool
 ) -> None:
-    """Rule: a pass has a message's sender or receiver as its rank, and pairs move the schedule's bytes."""
+    """Rule: a pass belongs to a message's sender or receiver; pairs move the schedule's bytes."""
     in_place = in_place and pair[0] == "allreduce"
     found = _flow(*pair, nranks, elements, in_place)
     if found is None:
@@ -270,7 +270,7 @@ def test_the_waits_are_few(pair: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_stages_lie_above_what_they_wait_for(pair: tuple[str, str]) -> None:
-    """Rule: in rounds (window + stage) each wait is for an earlier round, unless staging forbids it."""
+    """Rule: in rounds (window + stage) waits are for earlier rounds, unless staging forbids it."""
     found = _flow(*pair, 8, 64, False)
     assert found is not None
     for works in found.works:

@@ -93,7 +93,7 @@ def test_least_bytes(collective: str, in_place: bool, reads: int, writes: int) -
 
 
 def test_the_limit_copies_what_it_can() -> None:
-    """Rule: pairs of a read and a write at the copy's rate (in place the update's), the rest apart."""
+    """Rule: pairs of read and write at the copy's rate (in place the update's), the rest apart."""
     roofline = Roofline(read=10, write=5, copy=4, update=8)
     assert roofline.seconds(Least(40, 40, False)) == 10
     assert roofline.seconds(Least(40, 40, True)) == 5

@@ -1,4 +1,4 @@
-"""Which stores a plan gets: those that took least time, the same on every rank, and nothing is lost."""
+"""A plan's stores are those that took least time, the same on every rank; nothing is lost."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_the_slowest_rank_decides_for_all(
 
 
 def test_of_a_large_plan_a_part_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: what is carried out to choose is bounded, and the plan is the whole one all the same."""
+    """Rule: what is carried out to choose is bounded; the plan is the whole one all the same."""
     most = 32 << 20  # of memory that a test may take
     monkeypatch.setattr(stores, "MOST_BYTES_PER_CORE", most)
     size = most // ITEM
@@ -138,7 +138,7 @@ def test_of_a_large_plan_a_part_is_tried(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_cannot_differ_is_not_tried_nor_anything_twice() -> None:
-    """Rule: no trial where no target may be stored non-temporally, and one for all plans of one kind."""
+    """Rule: no trial where no target may be stored non-temporally; one for all plans of a kind."""
     size = LEAST_BYTES_PER_CORE
     found, again, other = (_flow(1, n, OWN) for n in (size, size, size + 1))
 

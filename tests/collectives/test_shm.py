@@ -258,7 +258,7 @@ def test_without_anonymous_files_mpi_is_named(
 def test_a_plan_that_was_tried_leaves_memory_as_it_was(
     executor: str, name: str, elements: int
 ) -> None:
-    """Rule: choosing the stores works on the ranks' own memory, whole or in part, and puts it back."""
+    """Rule: choosing stores works on the ranks' own memory, whole or in part, and restores it."""
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
         buffers = [transport.allocate(4 * elements).view(np.float32) for _ in range(2)]
@@ -279,7 +279,7 @@ def test_a_plan_that_was_tried_leaves_memory_as_it_was(
 
 @needs_native
 def test_the_roofline_of_ranks_with_unequal_buffers() -> None:
-    """Rule: where only the root has a source, all ranks still sweep alike and agree on the rates."""
+    """Rule: where only the root has a source, all ranks sweep alike and agree on the rates."""
     found: dict[int, object] = {}
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
@@ -310,7 +310,7 @@ def test_an_unknown_executor_is_refused() -> None:
 
 
 def test_buffers_of_a_node_begin_apart() -> None:
-    """Rule: no two buffers of 16 ranks begin at one place of their huge pages, all on a whole line."""
+    """Rule: buffers of 16 ranks begin at different places of their huge pages, on whole lines."""
 
     def body(world: InprocWorld) -> list[int]:
         transport = ShmTransport(world, executor="numpy")

@@ -32,7 +32,7 @@ def test_processes_share_their_buffers(mpi: Mpi, run: Run, executor: str, ranks:
 
 @pytest.mark.parametrize("executor", [*thorough("numpy"), *EXECUTORS[1:]])
 def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str) -> None:
-    """Rule: MPI-3 shared windows carry the same plans, asked for or where /proc hides the others."""
+    """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others."""
     # What hides /proc stays, so that it comes last.
     memories = ("windows", "hidden")
     for done in together(run, mpi, 3, *([SCRIPT, "right", executor, m] for m in memories)):

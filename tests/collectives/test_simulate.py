@@ -72,7 +72,7 @@ def times(schedule: Schedule, made: Machine, chunk: float, **how: bool) -> Outco
 def test_any_schedule_takes_what_a_slow_reading_of_the_rules_says(
     data: Any, text: str, seed: int, alike: bool
 ) -> None:
-    """Whatever the schedule and machine: every rank ends when the slow simulator says, in both engines."""
+    """Whatever the schedule and machine, every rank ends when the slow simulator says."""
     made = machine(text, 4)
     made = replace(made, overhead=0.3e-6, gamma=GAMMA) if alike else uneven(made, seed)
     schedule = data.draw(schedules(min(made.nranks, 6)))

@@ -1,4 +1,4 @@
-"""``python -m collectives simulate``: what it prints and draws, files in the place of algorithms."""
+"""``python -m collectives simulate``: what it prints and draws, files as algorithms."""
 
 from __future__ import annotations
 

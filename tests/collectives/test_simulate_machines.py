@@ -28,7 +28,7 @@ TREES = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 
 def every_way(made: Machine) -> np.ndarray[Any, Any]:
-    """The ways between all pairs, after checking that each leads from its sender to its receiver."""
+    """The routes of all pairs, after checking that each leads from sender to receiver."""
     n = made.nranks
     src, dst = np.divmod(np.arange(n * n), n)
     ways = made.routes(src, dst)
@@ -76,7 +76,7 @@ def cut(made: Machine, half: Iterable[int]) -> float:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=3))
 def test_tori(grid: list[int]) -> None:
-    """X·Y·… places, Σ⌊side/2⌋ hops at most, and 2·n/X links each way across the longest even side."""
+    """X·Y·… places, at most Σ⌊side/2⌋ hops, 2·n/X links each way across the longest even side."""
     made = torus(grid)
     hops = sound(made, prod(grid))
     assert hops.max() == sum(side // 2 for side in grid)
@@ -211,7 +211,7 @@ def test_rail_pods(gpus: int, nodes: int, taper: int, pxn: int) -> None:
 
 
 def test_a_dgx1() -> None:
-    """Six NVLinks a GPU, a way over them for 16 pairs, PCIe and the sockets' link for the others."""
+    """Six NVLinks a GPU, a route over them for 16 pairs, PCIe and the sockets' link for others."""
     made = dgx1()
     hops = sound(made, 14)
     wires = (made.links.tail < 8) & (made.links.head < 8)
@@ -226,7 +226,7 @@ def test_a_dgx1() -> None:
 @settings(max_examples=20, deadline=None)
 @given(shapes(6), st.sampled_from([0, 6]))
 def test_any_map_of_gpus_is_a_machine(shape: list[list[int]], nvlinks: int) -> None:
-    """Messages take the map's routes, at its bandwidths, and each direction is a link of its own."""
+    """Messages take the map's routes, at its bandwidths; each direction is a link of its own."""
     found = switched(shape, nvlinks)
     made = from_map(found)
     every_way(made)

@@ -28,7 +28,7 @@ from .test_simulate import drafted
 
 
 def test_a_sweep_gives_the_rate_of_additions() -> None:
-    """Rule: what a swap with additions takes beyond one without is γ, and the ring takes half of it."""
+    """Rule: what a swap with additions takes beyond one without is γ; the ring takes half of it."""
     made = from_map(measured())
     assert made.gamma == pytest.approx(GAMMA)
     size = 1 << 20
@@ -89,7 +89,7 @@ def test_a_sweep_gives_the_rates_of_what_was_just_written(half: int) -> None:
 
 @pytest.mark.parametrize(("size", "factor"), [(1 << 15, 1.0), (1 << 16, 3.0), (1 << 20, 3.0)])
 def test_rates_are_those_of_buffers_as_large(size: int, factor: float) -> None:
-    """Rule: halves of large buffers come from as far as the buffers do, not from a cache of their size.
+    """Rule: halves of large buffers come from as far as the buffers, not from a fitting cache.
 
     An all-gather's ``in`` is half as large as its ``out`` here, and so counts three quarters.
     """
@@ -145,7 +145,7 @@ def test_what_caches_spare() -> None:
     "text", ["ring:6", "fattree:2x3:taper=1", "full:6:overhead_us=1:add_gbs=5"]
 )
 def test_caches_that_spare_nothing_change_nothing(text: str) -> None:
-    """Rule: telling fresh data from other data splits no message and moves no byte, in any schedule."""
+    """Rule: telling fresh data from other data splits no message and moves no byte."""
     made = machine(text, 6)
     told = replace(made, weights=Weights(1.0 - 1e-12, 1.0))
     for collective, name in PAIRS:

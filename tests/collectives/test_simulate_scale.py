@@ -30,7 +30,7 @@ def links_of(ways: RankRoutes) -> list[list[int]]:
 @settings(max_examples=80, deadline=None)
 @given(SIDES, st.integers(0, 10**6), st.integers(0, 40), st.booleans())
 def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int, few: bool) -> None:
-    """Sums, least values and loads over stretches of circles are those over each link, also of some links."""
+    """Sums, minima and loads over stretches of circles are those over each link, also of some."""
     made = machine("torus:" + "x".join(map(str, sides)), 1)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
@@ -67,7 +67,7 @@ def test_equal_ways_have_equal_latencies() -> None:
 
 @pytest.mark.parametrize("n", [64, 700])
 def test_all_pairs_of_a_ring(n: int) -> None:
-    """Without latency: upwards, where there are more, each link carries 1 + 2 + … + n/2 parts, all at one rate."""
+    """Without latency each upward link (the busier way) has 1 + 2 + … + n/2 parts at one rate."""
     made = machine(f"ring:{n}:latency_us=0:gbs=10", n)
     found = simulate(draft("alltoall", "direct", n), spec("alltoall"), made, n * 1e6)
     parts = n // 2 * (n // 2 + 1) / 2
@@ -77,7 +77,7 @@ def test_all_pairs_of_a_ring(n: int) -> None:
 
 @pytest.mark.parametrize("text", ["ring:40", "torus:5x8", "fattree:5x8:taper=5"])
 def test_links_inside_others_hold_nobody_up(text: str) -> None:
-    """What all goes to one rank shares the last link alone, and takes what the other engine's rates say."""
+    """What goes to one rank shares the last link alone, and takes what the other engine says."""
     made = replace(machine(text, 40), gamma=0.0)
     simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
@@ -90,7 +90,7 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
 
 
 def test_steps_that_come_again_are_not_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ring over a fat tree: once its slowest links set the pace, every step is as the one before."""
+    """A ring over a fat tree: once its slowest links set the pace, all steps are alike."""
     computed = []
     slow = lockstep._Lockstep._move
 
@@ -143,7 +143,11 @@ def test_a_slack_is_chosen_where_there_is_much_to_do(
     """
     from collectives.cli import main
 
-    simulation = Simulation(draft("alltoall", "pairwise", 30), spec("alltoall"), machine("dragonfly:p=2:a=4:h=2:g=4", 30))  # fmt: skip
+    simulation = Simulation(
+        draft("alltoall", "pairwise", 30),
+        spec("alltoall"),
+        machine("dragonfly:p=2:a=4:h=2:g=4", 30),
+    )
     assert simulation.run(1e7).slack == 0.0
     exact = simulation.run(1e7).seconds
     monkeypatch.setattr(outcome, "MOST_EXACT", 0)

@@ -45,7 +45,8 @@ FORMS: dict[tuple[str, str], Form] = {
     ("allreduce", "sharded_ps"): lambda p, a, o, b, g, n: (
         2 * (2 * (p - 1) * o + a + n * b / p) + (p - 1) * g * n / p
     ),
-    ("allreduce", "one_shot"): lambda p, a, o, b, g, n: 2 * (p - 1) * o + a + n * b + (p - 1) * g * n,
+    ("allreduce", "one_shot"): lambda p, a, o, b, g,
+    n: 2 * (p - 1) * o + a + n * b + (p - 1) * g * n,
     ("allgather", "ring"): lambda p, a, o, b, g, n: (p - 1) * (a + 2 * o + n * b / p),
     ("allgather", "doubling"): lambda p, a, o, b, g, n: lg(p) * (a + 2 * o) + (p - 1) / p * n * b,
     ("alltoall", "pairwise"): lambda p, a, o, b, g, n: (p - 1) * (a + 2 * o + n * b / p),
@@ -176,7 +177,7 @@ def test_three_messages_are_max_min_fair() -> None:
 
 
 def test_whoever_comes_later_shares_from_then_on() -> None:
-    """3 bytes alone until 1 s, then beside 1 byte that sets out late: that ends at 3 s, the first at 4 s."""
+    """3 bytes alone until 1 s, then beside 1 late byte: that ends at 3 s, the first at 4 s."""
     made = wired([1, 9], [0, 1], {(0, 1): [0], (2, 3): [0, 1]})
     assert ends(made, [(0, 1, 3, False), (2, 3, 1, False)])[:4] == [4, 4, 3, 3]
 
@@ -230,7 +231,7 @@ def test_each_message_costs_both_of_its_ranks_its_overhead_first() -> None:
 
 @pytest.mark.parametrize(("collective", "name"), PAIRS)
 def test_steps_that_say_they_are_alike_are(collective: str, name: str) -> None:
-    """Equal `Step.alike` means the same ranks, counts and additions in the same order, in any form."""
+    """Equal `Step.alike`: the same ranks, counts and additions in the same order, in any form."""
     for n in (2, 3, 4, 6, 8):
         for root in (0, n - 1):
             schedule = drafted(collective, name, n, root=root)
@@ -243,7 +244,7 @@ def test_steps_that_say_they_are_alike_are(collective: str, name: str) -> None:
 
 
 def test_a_large_ring_is_made_of_few_steps() -> None:
-    """Rings say that their steps are alike, so what a simulation looks at does not grow with them."""
+    """Rings say that their steps are alike, so a simulation's work does not grow with them."""
     schedule = draft("allreduce", "bidirectional_ring", 64)
     assert len({step.alike for step in schedule.steps}) == 2
     made = machine("ring:64", 64)

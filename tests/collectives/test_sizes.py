@@ -37,7 +37,7 @@ def test_sizes_are_rounded_as_nccl_tests_rounds(n: int, nbytes: int, itemsize: i
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.integers(1, 12), st.integers(1, 50))
 def test_the_shown_size_is_the_larger_buffer(n: int, elements: int) -> None:
-    """What the size column shows is what the busiest rank's larger buffer holds, as in nccl-tests."""
+    """The size column shows what the busiest rank's larger buffer holds, as in nccl-tests."""
     for name in collectives():
         what = spec(name)
         if name == "barrier":

@@ -75,7 +75,7 @@ def test_nobody_asks_a_transport_by_name() -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_transport_offers_nothing_beside_the_waist(transport: type[Transport]) -> None:
-    """Rule: what bench may ask of a transport stands in `Transport`, with a default that says no."""
+    """Rule: what bench may ask of a transport is in `Transport`, with a default that says no."""
     assert issubclass(transport, Transport) and not inspect.isabstract(transport)
     assert "name" in vars(transport)
 

@@ -130,7 +130,7 @@ def test_unknown_kernels_are_refused():
 @pytest.mark.parametrize("isa", core.isas())
 @pytest.mark.parametrize("places", [(1, 3), (3, 3), (5, 6), (16, 16)])
 def test_targets_that_begin_alike_are_streamed(isa, places):
-    """Rule: with non-temporal stores, wherever in a pair of lines all targets begin, no element is left out."""
+    """Rule: with non-temporal stores no element is left out, wherever targets begin."""
     kind, pitch = np.dtype(np.float32), 4096
     sources, ntargets = places
     for offset in (0, 4, 60, 64, 100):

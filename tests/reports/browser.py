@@ -78,7 +78,10 @@ def requests(driver: Any) -> list[str]:
 
 def cells(tab: Any) -> list[list[str]]:
     """The text of the table's rows, cell by cell."""
-    script = "return [...document.querySelectorAll('#table tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    script = (
+        "return [...document.querySelectorAll('#table tbody tr')].map(r => "
+        "[...r.cells].map(c => c.textContent))"
+    )
     return tab.execute_script(script)
 
 
@@ -91,7 +94,10 @@ def column(tab: Any, name: str) -> list[str]:
 
 def lines(tab: Any, plot: str) -> list[str]:
     """The names of a figure's lines that have a legend."""
-    script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.showlegend !== false).map(t => t.name)"
+    script = (
+        "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => "
+        "t.showlegend !== false).map(t => t.name)"
+    )
     return tab.execute_script(script, plot)
 
 

@@ -1,4 +1,4 @@
-"""Logs of every tool, and results to write some of one's own: what several tests of readers read."""
+"""Logs of every tool, and results to write one's own: what several tests of readers use."""
 
 from __future__ import annotations
 

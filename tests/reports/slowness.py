@@ -44,7 +44,13 @@ def played(
     return tuple(map(tuple, (now - start).tolist()))
 
 
-ALL_WAIT = [("allreduce", "ring"), ("allreduce", "halving_doubling"), ("allreduce", "one_shot"),
-            ("allgather", "bruck"), ("alltoall", "pairwise"), ("barrier", "dissemination")]  # fmt: skip
+ALL_WAIT = [
+    ("allreduce", "ring"),
+    ("allreduce", "halving_doubling"),
+    ("allreduce", "one_shot"),
+    ("allgather", "bruck"),
+    ("alltoall", "pairwise"),
+    ("barrier", "dissemination"),
+]
 MIXED = [*ALL_WAIT, ("sendrecv", "direct"), ("broadcast", "binomial"), ("reduce", "binomial"),
          ("allreduce", "tree"), ("allreduce", "ps")]  # fmt: skip

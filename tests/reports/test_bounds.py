@@ -1,4 +1,4 @@
-"""Files that are too large, damaged or hostile: one line of ours, bounded memory, nothing for a terminal."""
+"""Files too large, damaged or hostile: one line of ours, bounded memory, no escapes."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_damaged_parquet_is_a_damaged_file(
 def test_parquet_of_rows_that_are_none(
     column: str, values: list[object], said: str, tmp_path: Path
 ) -> None:
-    """Rule: ranks with fewer times than their row and other placements are damage in Parquet too."""
+    """Rule: ranks with fewer times than their row, and other placements, are damage in Parquet."""
     pa = pytest.importorskip("pyarrow")
     table = pa.parquet.read_table(io.BytesIO(to_parquet([one()])))
     changed = table.set_column(table.column_names.index(column), column, pa.array(values))
@@ -163,7 +163,7 @@ def test_a_note_quotes_no_more_than_a_line(tmp_path: Path) -> None:
 
 
 def test_long_digits_are_read_in_one_pass() -> None:
-    """Rule: a number is matched in one way only: 50,000 digits and a letter are no square of that."""
+    """Rule: a number matches in one way only: 50,000 digits and a letter cost no square of it."""
     word = "9" * 50_000 + "x"
     with bounded(60, 1 << 30), pytest.raises(ReportError):  # two ways would take an hour
         parse_rule(f"busbw > {word}")

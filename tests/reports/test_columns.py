@@ -97,7 +97,7 @@ def test_parquet_gives_the_same_rows(results: list[Result]) -> None:
 
 @given(TIMES.filter(len))
 def test_a_row_has_the_statistics_of_its_times(times: tuple[float, ...]) -> None:
-    """Rule: median, interval, extremes, p99 and cv are those of the definitions, one row at a time."""
+    """Rule: median, interval, extremes, p99 and cv are those of the definitions, row by row."""
     [row] = own.rows([_measured(times)])
     ordered = sorted(times)
     assert row.time_s == pytest.approx(np.median(times))

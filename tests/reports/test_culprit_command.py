@@ -78,8 +78,26 @@ def test_what_cannot_be_judged_is_refused(
     """Rule: no times of ranks, no matrix, or no such file: one line, status 2."""
     bare = tmp_path / "bare.jsonl"
     environment = {"hosts": ["n0"]}
-    bare.write_bytes(to_jsonl([Result("allreduce", "ring", "shm", 4, 8, 2, "float", "sum", -1, 1.5,
-                                      Sample((1e-5,) * 9, 9), environment=environment)]))  # fmt: skip
+    bare.write_bytes(
+        to_jsonl(
+            [
+                Result(
+                    "allreduce",
+                    "ring",
+                    "shm",
+                    4,
+                    8,
+                    2,
+                    "float",
+                    "sum",
+                    -1,
+                    1.5,
+                    Sample((1e-5,) * 9, 9),
+                    environment=environment,
+                )
+            ]
+        )
+    )
     empty = tmp_path / "t.json"
     empty.write_text(json.dumps({"busbar_topology": 1, "sources": [], "facts": [], "devices": [],
                                  "links": [], "pairs": [], "gaps": []}))  # fmt: skip

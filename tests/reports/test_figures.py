@@ -34,9 +34,11 @@ def test_a_figure_says_what_it_shows() -> None:
     made = {
         k.rsplit("-", 1)[1]: v.decode() for k, v in figures(rows(noisy(1)), "svg", 2e10).items()
     }
-    for kind, words in {"busbw": ["busbw (GB/s)", "size (bytes)", "bound, at most 20 GB/s", "ring mpi"],
-                        "latency": ["time (us)", "tree mpi: ", "out-of-place"],
-                        "ecdf": ["share of iterations", "at 64M (us)", "n = 40"]}.items():  # fmt: skip
+    for kind, words in {
+        "busbw": ["busbw (GB/s)", "size (bytes)", "bound, at most 20 GB/s", "ring mpi"],
+        "latency": ["time (us)", "tree mpi: ", "out-of-place"],
+        "ecdf": ["share of iterations", "at 64M (us)", "n = 40"],
+    }.items():
         assert all(f"<!-- {w}" in made[kind] or w in made[kind] for w in words), kind
 
 
@@ -75,7 +77,8 @@ def test_a_sparkline_fits_and_shows_the_extremes(values: list[float], width: int
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1.5e-6, "1.50 us"), (999.4e-6, "999 us"), (2e-3, "2.00 ms"), (12.0, "12.0 s"), (None, "N/A"), (0.0, "0 us")],
+    [(1.5e-6, "1.50 us"), (999.4e-6, "999 us"), (2e-3, "2.00 ms"), (12.0, "12.0 s"), (None,
+    "N/A"), (0.0, "0 us")],
 )  # fmt: skip
 def test_times_are_short(value: float | None, text: str) -> None:
     """Rule: three digits and the unit that suits."""
@@ -93,8 +96,11 @@ def test_markdown_has_every_row_and_no_foreign_markup() -> None:
     """Rule: a row each, and a name cannot end its cell or become a link."""
     text = markdown(rows(noisy(1)))
     assert sum(line.startswith("|") for line in text.splitlines()) == 2 + 6
-    odd = parse("# Collective test starting: x|[y](z)\n# size count type redop root time algbw busbw"
-                " #wrong\n 1024 256 float sum -1 10.0 0.1 0.2 0\n").rows  # fmt: skip
+    odd = parse(
+        "# Collective test starting: x|[y](z)\n"
+        "# size count type redop root time algbw busbw #wrong\n"
+        " 1024 256 float sum -1 10.0 0.1 0.2 0\n"
+    ).rows
     assert "x|" not in markdown(odd) and "[y]" not in markdown(odd).replace("\\[", "")
 
 

@@ -1,4 +1,4 @@
-"""How time grows with the number of ranks, and what is made of it: the verdict on the law of ports."""
+"""How time grows with the number of ranks: the verdict on the law of ports."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _headline(results: Sequence[Result]) -> str:
     st.floats(1e-9, 1e3),
 )
 def test_a_power_of_p_is_found(counts: list[int], exponent: float, scale: float) -> None:
-    """Rule: of times that are a power of P the exponent is that power, and the interval holds it."""
+    """Rule: for times that are a power of P the exponent is that power, within the interval."""
     points = {p: [[scale * p**exponent] * 8] for p in counts}
     found = grown("ring", SIZE, points, lambda p: p**exponent)
     assert found is not None and found.exponent == pytest.approx(exponent, abs=1e-6)
@@ -101,7 +101,7 @@ def test_a_power_of_p_is_found(counts: list[int], exponent: float, scale: float)
 
 @given(st.lists(st.integers(2, 300), min_size=2, max_size=6, unique=True))
 def test_the_two_laws_are_one_apart(counts: list[int]) -> None:
-    """Rule: over any rank counts a server's port grows by exactly one power of P more than a ring's."""
+    """Rule: over any rank counts a server's port grows by one power of P more than a ring's."""
     points = {p: [[1.0] * 8] for p in counts}
     server, ring = (grown(name, SIZE, points, VOLUMES[name]) for name in ("ps", "ring"))
     assert server is not None and ring is not None
@@ -122,7 +122,7 @@ def test_the_interval_holds_what_differs_from_launch_to_launch() -> None:
 
 
 def test_two_counts_and_single_figures() -> None:
-    """Rule: two rank counts have the interval of their iterations, single figures none, one no growth."""
+    """Rule: two rank counts have their iterations' interval, single figures none, one no growth."""
     (two,) = _compared(_results(by_port, ["ring"], [2, 8])).growths
     assert two.low is not None and two.low < two.port < (two.high or 0)
     (bare,) = _compared(_results(by_port, ["ring"], [2, 8], n=1)).growths
@@ -158,7 +158,7 @@ def test_why_it_cannot_be_shown(fields: dict[str, Any], said: str) -> None:
 
 
 def test_several_hosts_leave_it_unexplained() -> None:
-    """Rule: with a core and a host a rank nothing in a record explains it: the law does not hold."""
+    """Rule: with a core and host a rank nothing in a record explains it: the law fails."""
     results = [
         replace(one, environment={"hosts": [f"n{i}" for i in range(one.ranks)]}, ranks_per_core=0.5)
         for one in _results(by_links)
@@ -167,7 +167,7 @@ def test_several_hosts_leave_it_unexplained() -> None:
 
 
 def test_what_is_too_uncertain_or_too_little_has_no_verdict() -> None:
-    """Rule: wide intervals, or an algorithm alone, decide nothing, and that is said with the remedy."""
+    """Rule: wide intervals, or a lone algorithm, decide nothing; that is said, with the remedy."""
     apart = {"environment": {"hosts": ["a", "b"]}, "ranks_per_core": 0.5}
     wide = [
         replace(one, **apart) for one in _results(by_port, counts=[2, 3, 4], launch=0.3, seed=1)
@@ -193,7 +193,7 @@ def test_rank_counts_that_share_cores_do_not_blur_those_that_do_not() -> None:
 
 
 def test_each_curve_has_a_rate_of_its_own() -> None:
-    """Rule: over P at one size, and over n on so many ranks, a curve's textbook passes through its points."""
+    """Rule: over P at one size, and over n on P ranks, a textbook's curve meets its points."""
     found = _compared(_results(by_port, sizes=(1 << 16, 1 << 22)))
     for place, name in enumerate(ALGORITHMS):
         for cell in found.of(name):

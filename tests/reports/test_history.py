@@ -41,7 +41,7 @@ def _noise(random: np.random.Generator, kind: str, shape: tuple[int, int]) -> ND
 @pytest.mark.parametrize("kind", ["normal", "heavy", "shared"])
 @pytest.mark.parametrize(("rows", "runs"), [(1, 12), (15, 20)])
 def test_false_alarms_are_as_rare_as_said(kind: str, rows: int, runs: int) -> None:
-    """Rule: about 5 % of histories without a change are said to have one, whatever their rows are."""
+    """Rule: about 5 % of histories without a change are said to have one, whatever their rows."""
     random = np.random.default_rng(7)
     found = [cuts(_series(_noise(random, kind, (rows, runs)))) for _ in range(60)]
     assert sum(any(f) for f in found) <= 8  # expected: 3, and 1.7 as its standard deviation
@@ -64,7 +64,7 @@ def test_an_injected_step_is_found_where_it_is(kind: str) -> None:
 
 
 def test_a_change_of_all_rows_is_found_in_a_short_history() -> None:
-    """Rule: rows that change together confirm each other: eight runs are enough for a hundred rows."""
+    """Rule: rows that change together confirm each other: eight runs suffice for 100 rows."""
     random = np.random.default_rng(4)
     values = _noise(random, "normal", (100, 8))
     values[:, 4:] *= 1.1
@@ -119,7 +119,7 @@ def test_the_last_runs_raise_an_alarm_before_a_change_is_certain() -> None:
 
 
 def test_a_course_is_drawn_between_its_extremes() -> None:
-    """Rule: a mark a value, least to greatest, a bar before each cut, plain where there is no UTF-8."""
+    """Rule: a mark a value, least to greatest, a bar before each cut, plain without UTF-8."""
     assert trend([1, 2, 8], [2]) == "▁▂|█" and trend([5, 5]) == "▁▁" and trend([]) == ""
     assert trend([1, 8], ascii_only=True).isascii()
     assert chance(0.0123) == "p 0.012" and chance(0.0) == "p < 1e-9"
@@ -135,8 +135,22 @@ def _record(random: np.random.Generator, slow: float = 1.0, **environment: objec
     made = []
     for algorithm, factor in (("ring", slow), ("tree", 1.0)):
         times = level * factor * 1e-4 * (1 + 0.02 * random.gamma(2, 1, 15))
-        made.append(Result("allreduce", algorithm, "shm", 4, 2**20, 2**18, "float", "sum", -1, 1.5,
-                           Sample(tuple(times.tolist()), 15, wrong=0), environment=known))  # fmt: skip
+        made.append(
+            Result(
+                "allreduce",
+                algorithm,
+                "shm",
+                4,
+                2**20,
+                2**18,
+                "float",
+                "sum",
+                -1,
+                1.5,
+                Sample(tuple(times.tolist()), 15, wrong=0),
+                environment=known,
+            )
+        )
     return made
 
 
@@ -182,7 +196,7 @@ def test_a_change_is_told_with_what_else_changed(
 def test_the_gate_follows_the_latest_change(
     runs: list[str], chosen: slice, share: str, status: int
 ) -> None:
-    """Rule: exit 1 when the latest change, or the last runs, are slower by more than --fail-slower."""
+    """Rule: exit 1 when the latest change, or the last runs, are over --fail-slower slower."""
     assert main(["history", *runs[chosen], "--fail-slower", share]) == status
 
 
@@ -192,7 +206,7 @@ def test_a_gain_passes(runs: list[str]) -> None:
 
 
 def test_every_point_is_in_the_csv(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: --format csv has a line a point, with interval and level, and nothing else on stdout."""
+    """Rule: --format csv has a line a point, with interval and level; stdout has nothing else."""
     assert main(["history", *runs, "--format", "csv", "--fail-slower", "5%"]) == 1
     table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert len(table) == 32

@@ -39,7 +39,7 @@ def test_the_effect_counts_all_pairs(base: list[int], new: list[int]) -> None:
 
 
 def test_tails_are_those_of_the_tables() -> None:
-    """Rule: Student's t is exact for whole degrees of freedom, chi-squared within its approximation."""
+    """Rule: Student's t is exact for whole degrees of freedom, chi-squared approximately."""
     from scipy import stats
 
     for k in range(1, 40):
@@ -158,7 +158,7 @@ def test_likeness_is_the_correlation_of_neighbours(r: float) -> None:
 
 @pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 3), (5, 1)])
 def test_few_runs_a_side_say_little(base: int, new: int) -> None:
-    """Rule: what differs from run to run is allowed for, however few there are: t, not the bootstrap."""
+    """Rule: differences between runs are allowed for, however few runs: t, not the bootstrap."""
     random, hits = np.random.default_rng(7), 0
 
     def side(n: int) -> list[list[float]]:

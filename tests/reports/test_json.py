@@ -1,4 +1,4 @@
-"""JSON of nccl-tests, rccl-tests and ours: what it says, and what is left of it when it is not whole."""
+"""JSON of nccl-tests, rccl-tests and ours: what it says, also when it is not whole."""
 
 from __future__ import annotations
 
@@ -19,20 +19,56 @@ from reports.records.record import Result, Sample
 
 
 def _document(devices: int = 4, **more: Any) -> dict[str, Any]:
-    config = {"nthreads": 1, "ngpus": 1, "iterations": 20, "devices": [
-        {"rank": n, "group": 0, "pid": 1, "hostname": f"n{n // 2}", "device": n % 2,
-         "device_hex": f"0000:0{n}:00", "device_info": "NVIDIA H100"} for n in range(devices)]}  # fmt: skip
+    config = {
+        "nthreads": 1,
+        "ngpus": 1,
+        "iterations": 20,
+        "devices": [
+            {
+                "rank": n,
+                "group": 0,
+                "pid": 1,
+                "hostname": f"n{n // 2}",
+                "device": n % 2,
+                "device_hex": f"0000:0{n}:00",
+                "device_info": "NVIDIA H100",
+            }
+            for n in range(devices)
+        ],
+    }
     half = {"time": 20.0, "alg_bw": 0.05, "bus_bw": 0.0768, "nwrong": 0.0}
-    rows = [{"size": 1 << k, "count": 1 << k, "type": "int8", "redop": "sum", "root": "    -1",
-             "out_of_place": half, "in_place": half, "experiment_name": ""} for k in range(10, 14)]  # fmt: skip
-    known = {"version": 4, "start_time": "2026-05-01 10:00:00", "args": ["./all_reduce_perf"],
-             "env": ["SECRET=1", "NCCL_DEBUG=INFO"], "nccl_version": 22809, "config": config}  # fmt: skip
+    rows = [
+        {
+            "size": 1 << k,
+            "count": 1 << k,
+            "type": "int8",
+            "redop": "sum",
+            "root": "    -1",
+            "out_of_place": half,
+            "in_place": half,
+            "experiment_name": "",
+        }
+        for k in range(10, 14)
+    ]
+    known = {
+        "version": 4,
+        "start_time": "2026-05-01 10:00:00",
+        "args": ["./all_reduce_perf"],
+        "env": ["SECRET=1", "NCCL_DEBUG=INFO"],
+        "nccl_version": 22809,
+        "config": config,
+    }
     return {**known, "results": rows, "out_of_bounds": {"count": 0, "okay": "true"}, **more}
 
 
 def _ours(n: int = 3) -> list[Result]:
-    environment = {"hosts": ["n0", "n1"], "library": "MPICH 5", "cpu": "EPYC", "started": "2026",
-                   "mapping": {"node": [0, 0, 1, 1], "cpus": ["0"] * 4, "gpu": [""] * 4}}  # fmt: skip
+    environment = {
+        "hosts": ["n0", "n1"],
+        "library": "MPICH 5",
+        "cpu": "EPYC",
+        "started": "2026",
+        "mapping": {"node": [0, 0, 1, 1], "cpus": ["0"] * 4, "gpu": [""] * 4},
+    }
     own = tuple((1e-5, 2e-5, 3e-5) for _ in range(4))
     sample = Sample((1e-5, 2e-5, 3e-5), 3, wrong=0, per_rank=own)
     return [
@@ -42,7 +78,8 @@ def _ours(n: int = 3) -> list[Result]:
 
 
 RCCL = [
-    {"numCycle": 0, "name": "AllReduce", "ranks": 8, "size": 8 << k, "type": "float", "redop": "sum",
+    {"numCycle": 0, "name": "AllReduce", "ranks": 8, "size": 8 << k, "type": "float",
+    "redop": "sum",
      "inPlace": place, "time": 9.5, "algBw": 0.1, "busBw": 0.2, "wrong": "0"}
     for k in range(4) for place in (0, 1)
 ]  # fmt: skip
@@ -58,14 +95,17 @@ WHOLE = {
 @settings(deadline=None)
 @given(st.sampled_from(sorted(WHOLE)), st.integers(0, 1 << 20))
 def test_of_a_cut_document_every_whole_row_is_kept(name: str, at: int) -> None:
-    """Rule: wherever it ends, rows that are whole are rows, and the end is said by line and byte."""
+    """Rule: wherever it ends, whole rows are rows, and the end is said by line and byte."""
     text, each = WHOLE[name]
     cut = text[: at % len(text)]
     found, everything = parse(cut), parse(text)
     complete = sum(_complete(cut, row) for row in _rows_of(text))
     assert len(found.rows) == complete * each
     figures = [(r.size, r.placement, r.time_s, r.times_s) for r in found.rows]
-    assert figures == [(r.size, r.placement, r.time_s, r.times_s) for r in everything.rows][: len(figures)]  # fmt: skip
+    assert (
+        figures
+        == [(r.size, r.placement, r.time_s, r.times_s) for r in everything.rows][: len(figures)]
+    )
     assert {r.ranks for r in found.rows} <= {r.ranks for r in everything.rows}
     if cut.strip() and cut.rstrip() != text.rstrip():
         (note,) = found.notes
@@ -110,7 +150,8 @@ def test_what_stands_before_the_results_may_be_damaged() -> None:
     [
         ("", "the file is empty"), ("\n \n", "the file is empty"),
         (WHOLE["nccl"][0][:150], r"the JSON ends early, at byte 150, before any result \(line 1\)"),
-        ('{"hello": 1}', "a JSON document of a shape that is not known"), ('{"a": tru', "ends early"),
+        ('{"hello": 1}', "a JSON document of a shape that is not known"), ('{"a": tru',
+        "ends early"),
         ('{"a": trum}', "damaged at byte 6"), ('{"a":' * 100_000, "too deep"),
     ],
 )  # fmt: skip
@@ -148,7 +189,7 @@ def test_a_tag_in_brackets_is_no_json() -> None:
 
 
 def test_where_and_when_nccl_tests_ran() -> None:
-    """Rule: nodes, GPUs, start, version and NCCL's variables are known, nothing else of the environment."""
+    """Rule: nodes, GPUs, start, version, NCCL's variables are known, no more of the environment."""
     row = parse(json.dumps(_document())).rows[0]
     assert (row.ranks, row.run.library, row.run.hosts) == (4, "NCCL 2.28.9", ("n0", "n1"))
     environment = row.run.environment

@@ -112,7 +112,7 @@ def test_ranks_per_core_in_words() -> None:
 def test_a_comparison_warns_where_one_side_only_shared(
     base: tuple[float, bool], new: tuple[float, bool], said: list[str]
 ) -> None:
-    """Rule: sharing of cores or work on one side of the same rows is a difference, and forbids nothing."""
+    """Rule: cores or work shared on one side of the same rows is a difference, forbids nothing."""
     sides = [rows(_made(per_core, worksharing=work)) for per_core, work in (base, new)]
     found = [d for d in differences(*sides) if d.kind in ("cores", "work")]
     assert len(found) == len(said) and not any(d.forbids for d in found)
@@ -191,7 +191,7 @@ def test_the_data_of_a_page() -> None:
 
 @pytest.mark.timeout(240)
 def test_a_page_shows_them(tmp_path: Path) -> None:
-    """Rule: columns of the table, hollow marks that are explained, findings, and figures of the best."""
+    """Rule: the table's columns, explained hollow marks, findings, and figures of the best."""
     pytest.importorskip("plotly")
     from reports.page import page
 
@@ -205,7 +205,10 @@ def test_a_page_shows_them(tmp_path: Path) -> None:
         assert column(tab, "busiest port in (x size)") == ["3", ""]
         assert column(tab, "all links (x size)") == ["6", ""]
         assert column(tab, "work") == ["shared by ranks", "its own"]
-        symbols = "return document.querySelector('#busbw .canvas').data.filter(t => t.marker).map(t => t.marker.symbol)"
+        symbols = (
+            "return document.querySelector('#busbw .canvas').data.filter(t => "
+            "t.marker).map(t => t.marker.symbol)"
+        )
         assert all(one.endswith("-open") for some in tab.execute_script(symbols) for one in some)
         said = "return document.querySelector('#busbw .said').textContent"
         assert "Hollow marks: ranks shared cores" in tab.execute_script(said)

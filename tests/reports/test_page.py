@@ -45,13 +45,17 @@ def made() -> str:
 
 
 def test_a_page_is_one_file(made: str) -> None:
-    """Rule: nothing is fetched: no address in an element, and a policy that forbids all fetching."""
+    """Rule: nothing is fetched: no address in an element, a policy that forbids fetching."""
     for _, attributes in _elements(made):
         for name in ("src", "href", "action", "srcset", "data", "poster"):
             value = attributes.get(name)
             assert value is None or value.startswith(("#", "data:")), (name, value)
         assert not any(name.startswith("on") for name in attributes)
-    policies = [a["content"] for tag, a in _elements(made) if a.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+    policies = [
+        a["content"]
+        for tag, a in _elements(made)
+        if a.get("http-equiv") == "Content-Security-Policy"
+    ]
     assert len(policies) == 1 and policies[0] is not None
     rules = dict(rule.strip().split(" ", 1) for rule in policies[0].split(";"))
     assert rules["default-src"] == "'none'" and rules["img-src"] == "data: blob:"
@@ -78,7 +82,7 @@ def test_parts_and_their_headings(made: str) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=60))
 def test_data_cannot_end_its_element(text: str) -> None:
-    """Rule: whatever a file says, the data element has no mark that HTML reads, and gives it back."""
+    """Rule: whatever a file says, the data element has no mark of HTML's, and returns it."""
     script = json_script("d", {"text": text, EVIL: [text]})
     inner = script.split(">", 1)[1].rsplit("</script>", 1)[0]
     assert not set(inner) & set("<>&\u2028\u2029")
@@ -131,7 +135,8 @@ def test_who_is_slow_is_said(tmp_path: Path) -> None:
     pairs = [
         {"a": f"RANK{a}", "b": f"RANK{b}", "name": "bandwidth" + part, "source": "measured",
          "value": (2e9 if 3 in (a, b) else 1e10) * factor}
-        for a in ids for b in ids if a != b for part, factor in (("", 1), ("_low", 0.99), ("_high", 1.01))
+        for a in ids for b in ids if a != b for part, factor in (("", 1), ("_low", 0.99),
+        ("_high", 1.01))
     ]  # fmt: skip
     devices = [{"id": "HOST", "kind": "host"}]
     devices += [{"id": f"RANK{n}", "kind": "rank", "index": n, "parent": "HOST"} for n in ids]
@@ -160,7 +165,7 @@ def test_rows_are_numbers_and_series_words() -> None:
 
 
 def test_runs_have_short_names_that_differ() -> None:
-    """Rule: the file's name, more of its path where that is shared, the table's number in one file."""
+    """Rule: the file's name, more of its path if that is shared, the table's number in a file."""
 
     def named(*sources: str) -> list[str]:
         runs = [Run(s, n, "x") for n, s in enumerate(sources)]
@@ -186,14 +191,16 @@ def test_large_runs_are_reduced_and_that_is_said() -> None:
 
 
 def test_distributions_share_a_budget() -> None:
-    """Rule: the page does not grow with the iterations: quantiles, largest sizes first, rest counted."""
+    """Rule: pages do not grow with iterations: quantiles, largest sizes first, rest counted."""
     row = rows(records(["ring"], [4], [1024]))[0]
     times = tuple(1e-6 * n for n in range(1, 21))
     data = payload([replace(row, size=n, times_s=times) for n in range(1, 28_001)])
     assert sum(len(s) for s in data["samples"] if s) <= 300_000
     assert data["samples"][-1] and data["samples"][0] is None
     assert data["samplesLeftOut"] == sum(s is None for s in data["samples"])
-    assert data["samples"][-1][0] == pytest.approx(1e-6) and data["samples"][-1][-1] == pytest.approx(2e-5)  # fmt: skip
+    assert data["samples"][-1][0] == pytest.approx(1e-6) and data["samples"][-1][
+        -1
+    ] == pytest.approx(2e-5)
 
 
 NAMES = st.lists(st.text("abcdefgh", min_size=1, max_size=6), min_size=1, max_size=12, unique=True)
@@ -213,7 +220,7 @@ def test_colours_differ_as_long_as_there_are_some(names: list[str]) -> None:
 @settings(deadline=None)
 @given(st.sampled_from(["ring", "tree", "torus", "double_tree"]))
 def test_a_colour_comes_from_the_name(name: str) -> None:
-    """Rule: an algorithm alone has the same colour in every run, so that figures can be laid side by side."""
+    """Rule: an algorithm alone has the same colour in every run, so that figures compare."""
     assert colours([name])[name] == colours([name, "library"])[name]
 
 

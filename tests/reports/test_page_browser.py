@@ -23,14 +23,15 @@ def test_it_opens_from_a_file_and_asks_for_nothing(tab: Any, file: Path) -> None
     assert console(tab) == []
     assert requests(tab) == [file.as_uri()]
     tried = tab.execute_async_script(
-        "const done = arguments[0]; fetch('https://example.org/').then(() => done('sent'), () => done('refused'))"
+        "const done = arguments[0]; fetch('https://example.org/').then(() => done('sent'), () "
+        "=> done('refused'))"
     )
     assert tried == "refused" and requests(tab) == []
     assert any("Content Security Policy" in line for line in console(tab))
 
 
 def test_every_figure_is_drawn(tab: Any) -> None:
-    """Rule: busbw with bound and fits, time, distribution, scaling and the matrix, each in words too."""
+    """Rule: busbw with bound and fits, time, distribution, scaling, matrix, each in words too."""
     shown = {
         "busbw": "Bus bandwidth",
         "latency": "Time",
@@ -44,10 +45,16 @@ def test_every_figure_is_drawn(tab: Any) -> None:
         )
         assert words in label and "ring" in label
         assert {"ring", "tree", "halving_doubling", "library"} <= set(lines(tab, plot))
-    widths = "return [...document.querySelectorAll('.canvas')].map(c => [c.querySelector('.main-svg').clientWidth, c.clientWidth])"
+    widths = (
+        "return [...document.querySelectorAll('.canvas')].map(c => "
+        "[c.querySelector('.main-svg').clientWidth, c.clientWidth])"
+    )
     assert all(drawn == room for drawn, room in tab.execute_script(widths))
     assert "bound" in lines(tab, "busbw") and "bound" in lines(tab, "latency")
-    fits = "return document.querySelector('#busbw .canvas').data.filter(t => (t.hovertext?.[0] ?? '').startsWith('fit of')).length"
+    fits = (
+        "return document.querySelector('#busbw .canvas').data.filter(t => (t.hovertext?.[0] "
+        "?? '').startsWith('fit of')).length"
+    )
     assert tab.execute_script(fits) == 4
     z = tab.execute_script("return document.getElementById('matrix-latency').data[0].z")
     assert z == [[None, 1.25], [3.5, None]]
@@ -57,7 +64,10 @@ def test_one_colour_an_algorithm(tab: Any) -> None:
     """Rule: in all figures, and in the filter, an algorithm has one colour; no two share one."""
     found: dict[str, set[str]] = {}
     for plot in ("busbw", "latency", "iterations", "scaling"):
-        script = "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => t.marker).map(t => [t.name, t.line.color])"
+        script = (
+            "return document.querySelector(`#${arguments[0]} .canvas`).data.filter(t => "
+            "t.marker).map(t => [t.name, t.line.color])"
+        )
         for name, colour in tab.execute_script(script, plot):
             found.setdefault(name, set()).add(colour)
     assert len(found) == 4 and all(len(colours) == 1 for colours in found.values())
@@ -118,7 +128,7 @@ def test_the_table_sorts(tab: Any) -> None:
 
 
 def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
-    """Rule: the page's script writes sizes, times, intervals, rates and shares as reports.records.shown does."""
+    """Rule: the page's script writes figures of every kind as reports.records.shown does."""
     one = rows(records(["ring"], [4], [1024]))[0]
     found = []
     for n in range(90):
@@ -126,7 +136,8 @@ def test_figures_look_as_in_the_terminal(driver: Any, tmp_path: Path) -> None:
         size = (1 << n % 41) * (1 + n % 3)
         busbw = float(f"{1.37 ** (n % 60) * 1e4:.6g}")  # the digits that a page holds
         found.append(
-            replace(one, size=size, time_s=time, low_s=time * 0.9, high_s=time * (1 + n / 30), cv=n / 77,
+            replace(one, size=size, time_s=time, low_s=time * 0.9, high_s=time * (1 + n / 30),
+            cv=n / 77,
                     busbw_bytes_per_s=busbw, limit_s=time / (1 + 0.37 * (n % 7)), transport=f"t{n}")
         )  # fmt: skip
     target = tmp_path / "figures.html"
@@ -168,7 +179,10 @@ def test_numbers_of_a_figure_as_a_table(tab: Any) -> None:
 
     tab.find_element(By.CSS_SELECTOR, "#busbw summary").click()
     drawn(tab)
-    script = "return [...document.querySelectorAll('#busbw details tr')].map(r => [...r.cells].map(c => c.textContent))"
+    script = (
+        "return [...document.querySelectorAll('#busbw details tr')].map(r => "
+        "[...r.cells].map(c => c.textContent))"
+    )
     table = tab.execute_script(script)
     assert table[0] == ["size", "ring", "tree", "halving_doubling", "library"]
     assert [row[0] for row in table[1:]] == ["1K", "64K", "1M", "64M"]
@@ -188,7 +202,10 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
     opened(driver, target)
     assert console(driver) == [] and requests(driver) == [target.as_uri()]
     assert driver.execute_script("return window.hit") is None
-    script = "return document.querySelectorAll('img, .canvas a[href], .canvas [href^=javascript]').length"
+    script = (
+        "return document.querySelectorAll('img, .canvas a[href], .canvas "
+        "[href^=javascript]').length"
+    )
     assert driver.execute_script(script) == 0
     assert driver.execute_script("return document.querySelector('h1').textContent") == EVIL
     assert EVIL in column(driver, "algorithm")

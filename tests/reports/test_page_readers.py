@@ -1,4 +1,4 @@
-"""The page in a real browser, for all who read it: phones, preferences, keyboards, screen readers."""
+"""The page in a real browser: phones, preferences, keyboards, screen readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_light_and_dark(tab: Any) -> None:
 
 @pytest.mark.parametrize("width", [320, 360, 768, 1280])
 def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
-    """Rule: on a phone too everything fits or scrolls within its own box, and figures fill theirs."""
+    """Rule: on a phone too everything fits or scrolls within its box; figures fill theirs."""
     from selenium.webdriver.support.ui import WebDriverWait
 
     metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": width < 700}
@@ -69,8 +69,9 @@ def test_a_phone_shows_the_rules_with_their_reasons(tab: Any) -> None:
     metrics = {"width": 390, "height": 740, "deviceScaleFactor": 2, "mobile": True}
     tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     drawn(tab)
-    script = """return [...document.querySelectorAll('section[aria-labelledby=method] table')].at(-1)
-      .querySelectorAll('tbody tr').values().map(row => {
+    script = """const method = 'section[aria-labelledby=method] table';
+      const rows = [...document.querySelectorAll(method)].at(-1).querySelectorAll('tbody tr');
+      return rows.values().map(row => {
         const box = row.getBoundingClientRect(), cells = [...row.children];
         return [box.height, box.right, ...cells.map(c => c.getBoundingClientRect().width)];
       }).toArray()"""
@@ -120,5 +121,8 @@ def test_a_screen_reader_finds_its_way(tab: Any) -> None:
         _look(tab, scheme)
         found = axe.run(tab)["violations"]
         assert [(v["id"], [n["html"][:160] for n in v["nodes"]]) for v in found] == []
-    roles = "return ['header', 'nav', 'main', 'footer', '[role=status]'].filter(s => !document.querySelector(s))"
+    roles = (
+        "return ['header', 'nav', 'main', 'footer', '[role=status]'].filter(s => "
+        "!document.querySelector(s))"
+    )
     assert tab.execute_script(roles) == []

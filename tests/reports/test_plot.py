@@ -49,7 +49,9 @@ def test_busbw_has_measured_fitted_and_bound_curves() -> None:
         [(r.busbw_bytes_per_s or 0) / 1e9 for r in mine]
     )
     fits = [line for line in axes.lines if line.get_linestyle() == ":"]
-    assert len(fits) == 2 and fits[0].get_ydata()[-1] == pytest.approx(_line(axes, "ring").get_ydata()[-1], rel=0.1)  # fmt: skip
+    assert len(fits) == 2 and fits[0].get_ydata()[-1] == pytest.approx(
+        _line(axes, "ring").get_ydata()[-1], rel=0.1
+    )
     bound = _line(axes, "bound")
     # Records state half of the median as the least time of the fastest: twice its busbw, nearly.
     best = max((r.busbw_bytes_per_s or 0) * (r.time_s or 0) / (r.limit_s or 1) for r in mine) / 1e9
@@ -75,7 +77,7 @@ def test_latency_has_logarithmic_axes_and_states_the_fit() -> None:
 
 
 def test_a_fit_is_not_drawn_far_from_its_times() -> None:
-    """Rule: where times fall again, as on a busy machine, no range is held up at a height of none."""
+    """Rule: where times fall again, as on a busy machine, no range stands at no height."""
     (row, *_) = rows(records(["ring"], [4]))
     times = {16: 20e-6, 128: 34e-6, 1024: 173e-6, 8192: 114e-6, 1 << 16: 168e-6, 1 << 19: 124e-6}
     fit = fitted([replace(row, size=size, time_s=time) for size, time in times.items()])

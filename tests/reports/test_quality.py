@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.records.rows import Row, Run
 
-ENVIRONMENT = {"cpu": "EPYC", "cpus": 2, "kernel": "6.1", "revision": "abc", "mapping": {"node": [0]},
+ENVIRONMENT = {"cpu": "EPYC", "cpus": 2, "kernel": "6.1", "revision": "abc",
+    "mapping": {"node": [0]},
                "ranks_per_node": [2], "variables": {}}  # fmt: skip
 RUN = Run("x", 0, "busbar", "busbar allreduce", "busbar 1", "MPICH 5", ("n0",), (), ENVIRONMENT)
 TIMES = tuple(1e-5 + 1e-7 * i for i in range(100))
@@ -70,7 +71,7 @@ def test_a_good_record_keeps_every_rule_that_applies() -> None:
     ],
 )
 def test_each_rule_can_be_broken(number: int, rows: tuple[Row, ...], why: str) -> None:
-    """Rule: no verdict is fixed: rows that lack what a rule asks for break that rule, and say why."""
+    """Rule: no verdict is fixed: rows that lack what a rule asks break it, and say why."""
     rule = _rule(number, *rows)
     assert rule.state == "not kept" and why in rule.why, rule
 

@@ -45,7 +45,7 @@ def test_a_power_cut_and_a_newer_format(tmp_path: Path) -> None:
 
 
 def test_format_1_loads_for_ever() -> None:
-    """Rule: a file of this format, kept as it was written, gives the same figures in any version."""
+    """Rule: a file of this format, kept as written, gives the same figures in any version."""
     out, skipped = read(Path(__file__).parent / "golden" / "format1.jsonl").rows
     assert (out.collective, out.algorithm, out.ranks, out.size) == ("allreduce", "ring", 4, 1024)
     assert (out.time_s, out.low_s, out.high_s, out.wrong) == (1.01e-3, 0.9e-3, 1.2e-3, 0)
@@ -58,7 +58,12 @@ def test_format_2_loads_for_ever() -> None:
     """Rule: as for format 1; the environment stands in a line of its own."""
     out, into, other = read(Path(__file__).parent / "golden" / "format2.jsonl").rows
     assert (out.collective, out.algorithm, out.ranks, out.size) == ("allreduce", "ring", 2, 1024)
-    assert (out.time_s, out.limit_s, out.wrong, out.schedule) == (3e-5, 2.4e-5, 0, "1fa61d53bd123f1d")  # fmt: skip
+    assert (out.time_s, out.limit_s, out.wrong, out.schedule) == (
+        3e-5,
+        2.4e-5,
+        0,
+        "1fa61d53bd123f1d",
+    )
     assert out.times_s == (3e-5, 2e-5, 4e-5)
     assert out.per_rank_s == ((1e-5, 2e-5, 3e-5), (3e-5, 1e-5, 4e-5))
     assert (out.clock_memory_hz, out.energy_per_op_j) == (3.2e9, 12.98)
@@ -75,7 +80,7 @@ def test_format_2_loads_for_ever() -> None:
 
 
 def test_format_3_loads_for_ever() -> None:
-    """Rule: as for format 2; a row says how many ranks a core had, and whether its work was shared."""
+    """Rule: as for format 2; a row says how many ranks a core had, and if work was shared."""
     ring, shared, library = read(Path(__file__).parent / "golden" / "format3.jsonl").rows
     assert (ring.ranks_per_core, ring.worksharing, ring.oversubscribed) == (2.0, False, True)
     assert (ring.sent_bytes, ring.received_bytes, ring.total_bytes) == (1536, 1536, 6144)
@@ -147,7 +152,7 @@ def test_a_run_directory_is_all_its_records(tmp_path: Path) -> None:
 
 
 def test_the_frame_has_the_documented_columns(tmp_path: Path) -> None:
-    """Rule: one DataFrame whatever the source: the same columns, the same types, None as missing."""
+    """Rule: one DataFrame whatever the source: same columns, same types, None as missing."""
     frames = []
     for name, text in (("a", OSU), ("b", IMB), ("c", OLD), ("d", json.dumps(DOCUMENT))):
         (tmp_path / name).write_text(text)
@@ -169,12 +174,27 @@ def test_ranks_can_be_given(tmp_path: Path) -> None:
 
 # -- anything at all
 
-PIECES = st.sampled_from([*OLD.split("\n"), *OSU.split("\n"), *IMB.split("\n"), *BITWISE.split("\n"),
-                          INFO, json.dumps(DOCUMENT), "{", "[", '{"results":[', "\x00", "size algbw time",
-                          to_jsonl([result(8, (1e-3,) * 6)]).decode(), "collective,algorithm,\n"])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        *OLD.split("\n"),
+        *OSU.split("\n"),
+        *IMB.split("\n"),
+        *BITWISE.split("\n"),
+        INFO,
+        json.dumps(DOCUMENT),
+        "{",
+        "[",
+        '{"results":[',
+        "\x00",
+        "size algbw time",
+        to_jsonl([result(8, (1e-3,) * 6)]).decode(),
+        "collective,algorithm,\n",
+    ]
+)
 
 
-@given(st.lists(st.one_of(PIECES, st.text(max_size=40), st.from_regex(r"[\d .e#+-]{0,60}")), max_size=12),
+@given(st.lists(st.one_of(PIECES, st.text(max_size=40), st.from_regex(r"[\d .e#+-]{0,60}")),
+    max_size=12),
        st.integers(0, 400), st.characters())  # fmt: skip
 def test_any_text_gives_rows_or_nothing(pieces: list[str], at: int, odd: str) -> None:
     """Rule: no text, however broken, raises; every figure is finite or missing."""

@@ -38,7 +38,7 @@ def _kinds(times: NDArray[np.float64]) -> set[str]:
 @pytest.mark.parametrize("name", STABLE)
 @pytest.mark.parametrize("n", [20, 100])
 def test_false_alarms_are_rare(name: str, n: int) -> None:
-    """Rule: at most 2 % of rows of independent iterations are warned of for their order or shape."""
+    """Rule: at most 2 % of rows of independent iterations are warned of for order or shape."""
     random = np.random.default_rng(n)
     alarms = sum(bool(_kinds(STABLE[name](random, n)) - {"spread"}) for _ in range(400))
     assert alarms <= 8 + 4, alarms  # 2 % of 400, and four for the luck of the draw
@@ -189,7 +189,7 @@ def test_a_healthy_sweep_ends_in_silence(name: str) -> None:
 
 
 def test_the_end_of_a_sweep_says_what_moves_a_median() -> None:
-    """Rule: each kind is told where it moves the median by 5 %, and left to the reports where not."""
+    """Rule: each kind is told where it moves the median by 5 %, else left to the reports."""
     random = np.random.default_rng(4)
     still = 1e-5 * (1 + 0.004 * random.standard_normal(200))
     wave = abs(np.arange(200) % 40 - 20) / 10 - 1

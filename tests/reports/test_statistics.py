@@ -16,7 +16,8 @@ TIMES = st.lists(st.floats(1e-7, 10.0), min_size=6, max_size=300)
 
 @pytest.mark.parametrize(
     ("n", "low", "high"),
-    [(6, 1, 6), (7, 1, 7), (8, 1, 8), (10, 1, 10), (20, 5, 16), (50, 18, 33), (100, 40, 61), (1000, 469, 532)],
+    [(6, 1, 6), (7, 1, 7), (8, 1, 8), (10, 1, 10), (20, 5, 16), (50, 18, 33), (100, 40, 61),
+    (1000, 469, 532)],
 )  # fmt: skip
 def test_intervals_have_the_published_ranks(n: int, low: int, high: int) -> None:
     """Rule: the 95 % interval of a median is made of samples number low and high (Le Boudec)."""

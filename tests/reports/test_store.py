@@ -36,7 +36,7 @@ def _sizes(path: Path) -> list[int | None]:
 
 
 def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
-    """Rule: after each row every file reads back with all rows so far, and no scratch file is left."""
+    """Rule: after each row every file reads back with all rows so far; no scratch file is left."""
     paths = [tmp_path / name for name in NAMES]
     store = Store([sink(str(path)) for path in paths])
     claims = sorted(tmp_path.iterdir())
@@ -171,8 +171,10 @@ _PACKED = gzip.compress(_WHOLE)
 
 
 @given(st.integers(0, len(_WHOLE)), st.booleans())
-def test_a_cut_file_gives_what_it_has(tmp_path_factory: pytest.TempPathFactory, at: int, packed: bool) -> None:  # fmt: skip
-    """Rule: cut anywhere, a file gives its whole rows and says what is missing, or that it has none."""
+def test_a_cut_file_gives_what_it_has(
+    tmp_path_factory: pytest.TempPathFactory, at: int, packed: bool
+) -> None:
+    """Rule: cut anywhere, a file gives its whole rows, and says what is missing."""
     path = tmp_path_factory.mktemp("cut") / "r"
     data = _PACKED[: at * len(_PACKED) // len(_WHOLE)] if packed else _WHOLE[:at]
     path.write_bytes(data)

@@ -45,7 +45,7 @@ def _sure(found: Findings) -> list[str]:
 @given(st.integers(4, 9), st.data(), st.floats(0.5, 20))
 @settings(deadline=None, max_examples=25)
 def test_a_rank_that_comes_late_is_named(ranks: int, data: st.DataObject, hops: float) -> None:
-    """Rule: who leaves the barrier late has the shortest time where all wait for all, and is named."""
+    """Rule: who leaves the barrier late has the shortest time where all wait, and is named."""
     guilty = data.draw(st.integers(0, ranks - 1))
     found = culprits(_rows(ALL_WAIT, ranks, late={guilty: 20 * HOP * hops}))
     assert _sure(found) == [f"rank {guilty} (node n0)"], found
@@ -126,7 +126,7 @@ class _Quiet:
 
 
 class _Carried(Mailbox):
-    """Messages with the clock of who sends them: time passes by them, and not by what a host is at."""
+    """Messages with the sender's clock: time passes by them, not by what a host is at."""
 
     def __init__(self, now: list[float]) -> None:
         super().__init__(len(now), 60)

@@ -56,7 +56,7 @@ def _named(found: list[Worse]) -> set[tuple[str, tuple[int, ...]]]:
 def test_a_throttled_unit_is_named(
     ranks: int, nodes: int, slow: Callable[[int, int], bool], named: set[object], seed: int
 ) -> None:
-    """Rule: a throttled pair, rank, direction or node is named, by the largest unit that fits it."""
+    """Rule: a throttled pair, rank, direction or node is named, by the largest fitting unit."""
     found = worse(_pairs(ranks, slow, nodes=nodes, seed=seed))
     assert named <= _named(found) and len(found) <= len(named) + 1
     for w in found:
@@ -72,7 +72,7 @@ def test_an_even_matrix_accuses_nobody() -> None:
 
 
 def test_what_cannot_be_compared_is_not_accused() -> None:
-    """Rule: two ranks have one pair, and two nodes one class between them: nothing to compare with."""
+    """Rule: two ranks have one pair, two nodes one class between them: nothing to compare."""
     assert worse(_pairs(2, lambda a, b: a == 0)) == []
     assert worse(_pairs(4, lambda a, b: (a < 2) != (b < 2), nodes=2)) == []
 

@@ -1,4 +1,4 @@
-"""Predictions beside measurements: accuracy by decade, the textbook's comparison, and their commands."""
+"""Predictions beside measurements: accuracy by decade, the textbook's comparison, commands."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def _spread(middle: float, seed: int = 0) -> tuple[float, ...]:
 
 
 def test_the_fastest_wins_with_its_margin() -> None:
-    """Rule: a cell has the least median, how much longer the next takes, and whether that is sure."""
+    """Rule: a cell has the least median, how much longer the next takes, and if that is sure."""
     rows = _rows(
         *(_result("ring", n, 1024, _spread(1e-3, n)) for n in (2, 4)),
         *(_result("tree", n, 1024, _spread(2e-3, 10 + n)) for n in (2, 4)),
@@ -68,7 +68,7 @@ def test_what_wins_nothing() -> None:
 
 
 def test_rounds_that_differ_are_no_certainty() -> None:
-    """Rule: where rounds of one launch differ by more than two algorithms do, neither surely wins."""
+    """Rule: where a launch's rounds differ by more than two algorithms do, neither surely wins."""
     rounds = [_result("ring", 2, 1024, _spread(m)) for m in (1.0, 1.6)]
     rounds += [_result("tree", 2, 1024, _spread(m, 5)) for m in (1.7, 1.2)]
     (cells,) = winners(_rows(*rounds, _result("ring", 4, 1024, _spread(1.0)))).values()
@@ -98,7 +98,7 @@ NAMES = ("ring", "bidirectional_ring", "double_tree:segments=16", "library")
 def test_the_map_fits_and_has_every_cell(
     width: int, counts: list[int], sizes: list[int], data: st.DataObject
 ) -> None:
-    """Rule: no line is wider than asked, and each size and rank count has its winner in its column."""
+    """Rule: no line is wider than asked; each size and rank count has its winner in its column."""
     results, expected = [], []
     for n in counts:
         for size in sizes:

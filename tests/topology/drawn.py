@@ -30,7 +30,7 @@ class Card:
 
 @dataclass
 class Switch:
-    """A PCIe switch: the bus id of its upstream port, of each downstream port, and what is below it."""
+    """A PCIe switch: bus ids of its upstream and downstream ports, and what is below them."""
 
     busid: str
     ports: list[str]
@@ -153,7 +153,8 @@ def machines(draw: st.DrawFn) -> Machine:
         [
             Numa(
                 next(numbers),
-                [[next(cpu) for _ in range(draw(st.integers(1, 2)))] for _ in range(draw(st.integers(1, 3)))],
+                [[next(cpu) for _ in range(draw(st.integers(1,
+                2)))] for _ in range(draw(st.integers(1, 3)))],
                 [root() for _ in range(draw(st.integers(0, 2)))],
             )
             for _ in range(count)

@@ -97,7 +97,8 @@ class _Hwloc:
         for root in numa.roots:
             bus = root.name.split(":")[1]
             host = self.object(
-                parent, "Bridge", bridge_type="0-1", depth=0, bridge_pci=f"{root.name.split(':')[0]}:[{bus}-ff]"
+                parent, "Bridge", bridge_type="0-1", depth=0,
+                bridge_pci=f"{root.name.split(':')[0]}:[{bus}-ff]"
             )  # fmt: skip
             for port, item in zip(root.ports, root.below, strict=True):
                 self.item(host if port is None else self.port(host, port), item)

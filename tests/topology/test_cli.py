@@ -87,7 +87,7 @@ def test_check_says_by_its_status(machine: Loaded, tmp_path: Path) -> None:
 def test_bad_input_is_one_line_and_status_2(
     argv: list[str], said: str, report: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: whatever is wrong, one line on stderr names it, nothing is on stdout, the status is 2."""
+    """Rule: whatever is wrong, one line on stderr names it, stdout is empty, the status is 2."""
     argv = [report if word == "REPORT" else word for word in argv]
     assert cli.main(argv) == 2
     shown = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Machines drawn at random, written in each format: what is read is what was drawn, or a gap tells."""
+"""Machines drawn at random, written in each format: read = drawn, or a gap tells."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def check_cells(machine: drawn.Machine, topology: Topology, roots: bool = True) 
 def test_hwloc_reads_what_was_drawn(
     data: st.DataObject, machine: drawn.Machine, version: int
 ) -> None:
-    """Rule: every package, NUMA node, core, GPU, NIC and NVLink of hwloc 1, 2 and 3 is in the map."""
+    """Rule: packages, NUMA nodes, cores, GPUs, NICs, NVLinks of hwloc 1, 2, 3 are in the map."""
     topology = hwloc.parse(drawn_hwloc.hwloc(machine, version, data.draw))
     assert topology.gaps == ()
     assert len(topology.of(Kind.PACKAGE)) == len(machine.packages)
@@ -107,7 +107,7 @@ def test_nccl_xml_reads_what_was_drawn(data: st.DataObject, machine: drawn.Machi
 def test_topo_m_reads_what_was_drawn(
     machine: drawn.Machine, reshape: str, prefix: str, underlined: bool, legend: bool
 ) -> None:
-    """Rule: ``topo -m`` of the same machine, in every layout, has the same devices and relations."""
+    """Rule: ``topo -m`` of one machine, in every layout, has the same devices and relations."""
     called = named(machine)
     gpus = len(machine.cards(drawn.GPU))
     nics = list(called)[gpus:]
@@ -158,7 +158,10 @@ def test_interfaces_make_a_nic_whatever_the_class() -> None:
     An interface without a PCI device is told.
     """
     name = '<object type="OSDev" name="{}" osdev_type="3"/>'
-    card = f'<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0c06 [15b3:6746] [0:0] 00">{name}</object>'
+    card = (
+        f'<object type="PCIDev" pci_busid="0000:01:00.0" pci_type="0c06 [15b3:6746] [0:0] '
+        f'00">{name}</object>'
+    )
     topology = hwloc_of(card.format("mlx4_0") + name.format("hsn0"))
     assert [nic.name for nic in topology.nics] == ["mlx4_0"]
     assert told(topology, "interfaces", "hsn0")
@@ -233,7 +236,7 @@ def test_nvlinks_that_two_gpus_count_differently_are_told() -> None:
 
 
 def test_nccl_files_as_people_write_them() -> None:
-    """Rule: a bridge may hold devices and nets, a screen beside GPUs is none, unknown elements are told."""
+    """Rule: a bridge may hold devices and nets, a screen is no GPU, unknown elements are told."""
     bridge = (
         '<pci busid="0000:01:00.0" class="0x060400">{}<nic><net name="efa0" dev="7"/></nic></pci>'
     )

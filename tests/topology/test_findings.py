@@ -15,7 +15,8 @@ def _machine(
     *gpus: Facts, pairs: dict[tuple[int, int], Facts] | None = None, **all_of_them: Value
 ) -> Topology:
     devices = tuple(
-        Device(f"GPU{n}", Kind.GPU, n, facts=tuple(Fact(k, v, "x") for k, v in ({"model": "M"} | all_of_them | own).items()))
+        Device(f"GPU{n}", Kind.GPU, n, facts=tuple(Fact(k, v, "x") for k,
+        v in ({"model": "M"} | all_of_them | own).items()))
         for n, own in enumerate(gpus)
     )  # fmt: skip
     stated = tuple(
@@ -39,28 +40,40 @@ CASES: list[tuple[str, tuple[Facts, Facts], dict[str, tuple[str, ...]]]] = [
     ("remapping waits", ({"rows_pending": True}, {}), {"ecc-rows-pending": ("GPU0",)}),
     ("corrected", ({"ecc_corrected": 9}, {"ecc_corrected": 0}), {"ecc-corrected": ("GPU0",)}),
     ("ecc modes", ({"ecc": True}, {"ecc": False}), {"ecc-mode-differs": ("GPU0", "GPU1")}),
-    ("fabric", ({"fabric_state": "in progress"}, {"fabric_state": "completed"}), {"nvswitch-fabric": ("GPU0",)}),
-    ("fabric failed", ({"fabric_state": "completed", "fabric_status": "NVML error 3"}, {}), {"nvswitch-fabric": ("GPU0",)}),
-    ("thermal", (WORK | {"throttle": ("hw_thermal_slowdown",)}, {}), {"throttled-by-board": ("GPU0",)}),
+    ("fabric", ({"fabric_state": "in progress"}, {"fabric_state": "completed"}),
+    {"nvswitch-fabric": ("GPU0",)}),
+    ("fabric failed", ({"fabric_state": "completed", "fabric_status": "NVML error 3"}, {}),
+    {"nvswitch-fabric": ("GPU0",)}),
+    ("thermal", (WORK | {"throttle": ("hw_thermal_slowdown",)}, {}),
+    {"throttled-by-board": ("GPU0",)}),
     ("power cap", (WORK | {"throttle": ("sw_power_cap",)}, {}), {"throttled": ("GPU0",)}),
     ("power cap at rest", (REST | {"throttle": ("sw_power_cap",)}, {}), {}),
-    ("memory clock", ({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.683e9}), {"memory-clock-differs": ("GPU1",)}),
+    ("memory clock", ({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.683e9}),
+    {"memory-clock-differs": ("GPU1",)}),
     ("rounding", ({"clock_memory_max_hz": 1.7715e9}, {"clock_memory_max_hz": 1.771e9}), {}),
-    ("clocks now", (WORK | {"clock_memory_hz": 2e9}, WORK | {"clock_memory_hz": 1e9}), {"memory-clock-differs": ("GPU1",)}),
+    ("clocks now", (WORK | {"clock_memory_hz": 2e9}, WORK | {"clock_memory_hz": 1e9}),
+    {"memory-clock-differs": ("GPU1",)}),
     ("one rests", (WORK | {"clock_memory_hz": 2e9}, REST | {"clock_memory_hz": 1e9}), {}),
-    ("sm clock", ({"clock_sm_app_hz": 1e9}, {"clock_sm_app_hz": 2e9}), {"sm-clock-differs": ("GPU0",)}),
-    ("other models", ({"model": "A", "clock_memory_max_hz": 2e9}, {"model": "B", "clock_memory_max_hz": 1e9}), {"mixed-models": ("GPU1",)}),
-    ("limit", ({"power_limit_w": 200.0, "power_default_w": 300.0}, {}), {"power-limit-lowered": ("GPU0",)}),
+    ("sm clock", ({"clock_sm_app_hz": 1e9}, {"clock_sm_app_hz": 2e9}),
+    {"sm-clock-differs": ("GPU0",)}),
+    ("other models", ({"model": "A", "clock_memory_max_hz": 2e9}, {"model": "B",
+    "clock_memory_max_hz": 1e9}), {"mixed-models": ("GPU1",)}),
+    ("limit", ({"power_limit_w": 200.0, "power_default_w": 300.0}, {}),
+    {"power-limit-lowered": ("GPU0",)}),
     ("width", ({"pcie_width": 8, "pcie_width_max": 16}, {}), {"pcie-width": ("GPU0",)}),
-    ("narrow port", ({"pcie_width": 8, "pcie_width_max": 16, "port_width_max": 8}, {}), {"pcie-slot-width": ("GPU0",)}),
+    ("narrow port", ({"pcie_width": 8, "pcie_width_max": 16, "port_width_max": 8}, {}),
+    {"pcie-slot-width": ("GPU0",)}),
     ("generation", (WORK | {"pcie_gen": 1, "pcie_gen_max": 4}, {}), {"pcie-generation": ("GPU0",)}),
     ("generation at rest", (REST | {"pcie_gen": 1, "pcie_gen_max": 4}, {}), {}),
     ("perhaps at rest", ({"pcie_gen": 1, "pcie_gen_max": 4}, {}), {}),
     ("port's generation", (WORK | {"pcie_gen": 3, "pcie_gen_max": 4, "port_gen_max": 3}, {}), {}),
-    ("slots", ({"pcie_gen_max": 4, "pcie_width_max": 16}, {"pcie_gen_max": 3, "pcie_width_max": 16}), {"pcie-slots-differ": ("GPU1",)}),
-    ("link down", ({"nvlinks": 5, "nvlinks_down": (3,)}, {"nvlinks": 5, "nvlinks_down": (0,)}), {"nvlink-down": ("GPU0", "GPU1")}),
+    ("slots", ({"pcie_gen_max": 4, "pcie_width_max": 16}, {"pcie_gen_max": 3,
+    "pcie_width_max": 16}), {"pcie-slots-differ": ("GPU1",)}),
+    ("link down", ({"nvlinks": 5, "nvlinks_down": (3,)}, {"nvlinks": 5, "nvlinks_down": (0,)}),
+    {"nvlink-down": ("GPU0", "GPU1")}),
     ("fewer links", ({"nvlinks": 12}, {"nvlinks": 11}), {"nvlink-down": ("GPU1",)}),
-    ("no bridge", ({"nvlinks": 0, "nvlinks_down": (0, 1)}, {"nvlinks": 0, "nvlinks_down": (0, 1)}), {}),
+    ("no bridge", ({"nvlinks": 0, "nvlinks_down": (0, 1)}, {"nvlinks": 0, "nvlinks_down": (0,
+    1)}), {}),
     ("slow links", ({"nvlink_rate": 25e9}, {"nvlink_rate": 20e9}), {"nvlink-slow": ("GPU1",)}),
     ("link errors", ({"nvlink_errors": 2}, {"nvlink_errors": 0}), {"nvlink-errors": ("GPU0",)}),
     ("acs", ({"port_acs": True}, {"port_acs": False}), {"acs": ("GPU0",)}),
@@ -113,7 +126,7 @@ def test_a_machine_without_tree_is_a_virtual_one() -> None:
      (("PIX", "SYS"), ("GPU1",)), (("SYS", "SYS"), ("GPU0", "GPU1"))],
 )  # fmt: skip
 def test_far_means_farther_than_it_has_to_be(levels: tuple[str, str], far: tuple[str, ...]) -> None:
-    """Rule: a GPU is far when its nearest NIC is on another socket, or others have one on their switch."""
+    """Rule: a GPU is far if its nearest NIC is on another socket, or others have one nearer."""
     machine = _machine({}, {})
     nic = Device("NIC0", Kind.NIC, 0, name="mlx5_0")
     pairs = tuple(

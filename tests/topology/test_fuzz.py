@@ -27,16 +27,21 @@ PARSERS = {
 }  # fmt: skip
 WORDS = st.sampled_from(
     [
-        "GPU0", "GPU1", "GPU 0:", "NIC0", "X", "PIX", "NV4", "OK", "NS", "CPU Affinity", "GPU NUMA ID", "0-3", "N/A",
-        "\t", "  ", "|", "\n", "\n", "\x1b[4m", "Link 0:", "25 GB/s", "(UUID: a)", "P2P=Enabled Bandwidth Matrix (GB/s)",
-        "Device: 0, A, pciBusID: 5, pciDeviceID: 0, pciDomainID:0", "D\\D", "0", "1", "nan", "memcpy CE GPU(row) <- GPU(column) (GB/s)",
-        "/sys/devices/pci0000:00/0000:00:01.0/class:0x030200", "/sys/devices/system/node/node0/cpulist:0-3", "<", ">", "&a;", '"',
+        "GPU0", "GPU1", "GPU 0:", "NIC0", "X", "PIX", "NV4", "OK", "NS", "CPU Affinity",
+        "GPU NUMA ID", "0-3", "N/A",
+        "\t", "  ", "|", "\n", "\n", "\x1b[4m", "Link 0:", "25 GB/s", "(UUID: a)",
+        "P2P=Enabled Bandwidth Matrix (GB/s)",
+        "Device: 0, A, pciBusID: 5, pciDeviceID: 0, pciDomainID:0", "D\\D", "0", "1", "nan",
+        "memcpy CE GPU(row) <- GPU(column) (GB/s)",
+        "/sys/devices/pci0000:00/0000:00:01.0/class:0x030200",
+        "/sys/devices/system/node/node0/cpulist:0-3", "<", ">", "&a;", '"',
     ]
 )  # fmt: skip
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["index", "links", "a", "b", "level", "up", "link", "id", "kind", "facts", "gpus", "reasons", "cpus", "migs"]),
+        st.sampled_from(["index", "links", "a", "b", "level", "up", "link", "id", "kind", "facts",
+        "gpus", "reasons", "cpus", "migs"]),
         inner, max_size=4,
     ),
     max_leaves=12,
@@ -127,7 +132,7 @@ def test_endless_texts_are_refused(name: str, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("number", ["1" + "0" * 399, "9" * 5000, "1e999", "14.9.9966", "²"])
 @pytest.mark.parametrize(("name", "text"), texts.VALID)
 def test_numbers_of_any_length(name: str, text: str, number: str) -> None:
-    """Rule: whatever stands where a number should is read or refused, in one line of bounded length."""
+    """Rule: what stands where a number should is read or refused, in one line of bounded length."""
     for match in re.finditer(r"[0-9]+(?:\.[0-9]+)?", text):
         changed = text[: match.start()] + number + text[match.end() :]
         try:

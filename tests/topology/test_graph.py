@@ -141,9 +141,11 @@ def test_a_device_that_only_one_source_places_is_hung_beside_its_neighbour() -> 
 
 def test_a_route_to_a_numa_node_prefers_the_chip_to_chip_link() -> None:
     """Rule: on Grace-Hopper the CPU is reached over C2C, not PCIe."""
-    xml = """<system version="1"><cpu numaid="0" arch="arm64"><pci busid="0009:01:00.0" class="0x030200"
-      link_speed="16 GT/s" link_width="1"><gpu dev="0" sm="90"><c2c bw="44712" count="10"/></gpu></pci></cpu>
-      <cpu numaid="1" arch="arm64"><pci busid="0019:01:00.0" class="0x030200"><gpu dev="1" sm="90"/></pci></cpu></system>"""
+    xml = """<system version="1"><cpu numaid="0" arch="arm64">
+      <pci busid="0009:01:00.0" class="0x030200" link_speed="16 GT/s" link_width="1">
+      <gpu dev="0" sm="90"><c2c bw="44712" count="10"/></gpu></pci></cpu>
+      <cpu numaid="1" arch="arm64"><pci busid="0019:01:00.0" class="0x030200">
+      <gpu dev="1" sm="90"/></pci></cpu></system>"""
     topology = nccl_xml.parse(xml)
     (hop,) = topology.route("GPU0", "NUMA0")
     assert hop.kind == "c2c"

@@ -1,4 +1,4 @@
-"""Measuring: every pair once, intervals that hold, slow pairs marked, and a run under a real mpirun."""
+"""Measuring: every pair once, intervals that hold, slow pairs marked, a run under mpirun."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_rounds_cover_every_pair_once(size: int) -> None:
 
 
 def _can_host(together: tuple[tuple[int, int], ...], places: Sequence[RankPlace]) -> bool:
-    """Whether the ranks of a round can have a CPU each, by a flow through a graph of who may use what."""
+    """Whether a round's ranks can have a CPU each, by a flow through the graph of affinities."""
     graph = nx.Graph()
     ranks = [rank for pair in together for rank in pair if places[rank].cpus]
     for rank in ranks:
@@ -78,7 +78,7 @@ HOSTED = st.builds(RankPlace, st.sampled_from("ab"), st.sampled_from(BINDINGS), 
 
 @given(st.lists(HOSTED, max_size=14))
 def test_pairs_at_once_have_a_cpu_a_rank(places: list[RankPlace]) -> None:
-    """Rule: all pairs once, at once only where CPUs allow, and no pair waits that could have gone."""
+    """Rule: all pairs once, at once only where CPUs allow; no pair waits that could have gone."""
     every = rounds(len(places))
     schedule = with_cpus(every, places)
     assert sorted(chain.from_iterable(schedule)) == sorted(chain.from_iterable(every))
@@ -101,7 +101,7 @@ def test_interval_holds_the_median_and_is_made_of_samples(samples: list[float]) 
 
 
 def test_interval_has_the_published_ranks() -> None:
-    """Rule: for n of 100 the 95 % interval of the median is samples 40 to 61 (Le Boudec's table)."""
+    """Rule: for n = 100 the 95 % interval of the median is samples 40 to 61 (Le Boudec)."""
     found = estimate([float(n) for n in range(1, 101)])
     assert (found.low, found.high) == (40, 61)
     assert estimate([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
@@ -237,7 +237,7 @@ def launch(
 @pytest.mark.xdist_group("launcher")
 @pytest.mark.parametrize("options", [(), ("--isolated",)])
 def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> None:
-    """Rule: three ranks give six directed cells of each quantity, once printed, and saved to be read."""
+    """Rule: three ranks give six directed cells of each quantity, printed once and saved."""
     saved = tmp_path / "measured.json"
     settings = ("--bytes", "64K", "--repetitions", "5", "--json", "-o", str(saved))
     done = launch(3, *settings, *options)

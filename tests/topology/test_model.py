@@ -155,7 +155,8 @@ def test_broken_json_is_refused(change: dict[str, object]) -> None:
 def test_import_needs_no_other_library() -> None:
     """Rule: the room opens without pynvml, networkx or numpy."""
     script = (
-        "import sys; import topology, topology.model.topology, topology.model.graph, topology.diagnostics.findings, topology.model.merge\n"
+        "import sys; import topology, topology.model.topology, topology.model.graph, "
+        "topology.diagnostics.findings, topology.model.merge\n"
         "import topology.sources.recognise, topology.sources.nvml\n"
         "print([m for m in ('pynvml', 'networkx', 'numpy', 'rich', 'yaml') if m in sys.modules])"
     )

@@ -176,7 +176,7 @@ def test_xml_between_prompts() -> None:
 
 @pytest.mark.parametrize("numas", [("-1",), ("-1", "1"), ("-1", "0", "-1"), ("1", "", "0")])
 def test_cpus_without_a_numa_node_have_no_number(numas: tuple[str, ...]) -> None:
-    """Rule: a numaid of -1 is no node's number: none is shown, none is taken, and it is written again."""
+    """Rule: a numaid of -1 is no node's number: not shown, not taken, and written again."""
     cpus = "".join(
         f'<cpu numaid="{numa}"><pci busid="0000:0{n}:00.0" class="0x030200"/></cpu>'
         for n, numa in enumerate(numas)
@@ -241,8 +241,11 @@ def test_what_amd_tools_print_is_called_by_its_name() -> None:
 
 
 def test_amd_links_have_their_own_rates() -> None:
-    """Rule: in RCCL's files sm counts compute units, and an xGMI link has the rate of its architecture."""
-    pci = '<pci busid="0000:2{0}:00.0" class="0x120000"><gpu dev="{0}" sm="304" gcn="{2}">{1}</gpu></pci>'
+    """Rule: in RCCL's files sm counts compute units; an xGMI link has its architecture's rate."""
+    pci = (
+        '<pci busid="0000:2{0}:00.0" class="0x120000"><gpu dev="{0}" sm="304" '
+        'gcn="{2}">{1}</gpu></pci>'
+    )
     link = '<xgmi target="0000:21:00.0" count="2" tclass="0x120000"/>'
     for gcn, gb in (("gfx942", 48), ("940", 48), ("gfx90a", 36), ("910", 36), ("908", 24)):
         gpus = pci.format(0, link, gcn) + pci.format(1, "", gcn)

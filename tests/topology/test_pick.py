@@ -37,7 +37,7 @@ def tier_of(ranking: Ranking, wanted: tuple[str, ...]) -> int:
 
 
 def test_field_report_pix_pairs_beat_phb_pairs() -> None:
-    """Rule: on the field report's machine [0,1] and [4,5] (PIX) beat [0,5] (PHB), and it says so."""
+    """Rule: on the field report's machine [0,1] and [4,5] (PIX) beat [0,5] (PHB), as said."""
     ranking = pick(field_report(), 2)
     assert tier_of(ranking, ids(0, 1)) == tier_of(ranking, ids(4, 5)) == 0
     assert tier_of(ranking, ids(0, 5)) == 1
@@ -96,7 +96,7 @@ def test_dgx_1v_of_eight_is_a_torus_of_nvlinks() -> None:
 
 
 def test_machines_have_their_expected_picks(machine: Loaded) -> None:
-    """Rule: on every described machine the best set, its busbw and its rings are the expected ones."""
+    """Rule: on every described machine the best set, its busbw and rings are as expected."""
     described, topology = machine
     for expected in described["expect"]["picks"]:
         ranking = pick(topology, expected["k"], Objective(expected.get("objective", "ring")))
@@ -142,7 +142,7 @@ def test_equal_sets_stay_in_one_numa_node() -> None:
 
 
 def test_more_than_sixteen_are_searched_with_a_bound() -> None:
-    """Rule: above 16 GPUs the result says that not everything was seen, and keeps switches together."""
+    """Rule: above 16 GPUs the result says that not all was seen, and keeps switches together."""
     ranking = pick(switched([[4, 4, 4], [4, 4, 4]]), 4)
     assert not ranking.exact
     assert len({ranking.pool.ids.index(id) // 4 for id in ranking.picks[0].gpus}) == 1
@@ -159,7 +159,7 @@ def with_facts(topology: Topology, facts: dict[str, tuple[Fact, ...]]) -> Topolo
 
 
 def test_busy_and_excluded_gpus_are_left_out() -> None:
-    """Rule: --busy leaves out what has processes or load, --exclude what is named in any of its names."""
+    """Rule: --busy leaves out what has processes or load, --exclude what any name names."""
     topology = with_facts(
         switched([[4]]),
         {

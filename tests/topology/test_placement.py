@@ -107,7 +107,7 @@ def test_pairings_are_the_best_of_all(table: Table, data: st.DataObject) -> None
 
 @given(ranks(), st.data())
 def test_bounded_search_is_sound(table: Table, data: st.DataObject) -> None:
-    """Rule: above the exact limit sets and rings are real, and a ring is never worse than its draft."""
+    """Rule: above the exact limit sets and rings are real; a ring is no worse than its draft."""
     k = data.draw(st.integers(1, len(table)))
     for chosen in bounded.sets(table, k):
         assert len(set(chosen)) == k
@@ -142,7 +142,7 @@ def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
 @given(machines().filter(lambda machine: len(machine.cards(drawn.GPU)) > 1), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, nccl: bool) -> None:
-    """Rule: the same on trees of packages, root complexes and switches, with NVLinks across them."""
+    """Rule: the same on trees of packages, root complexes and switches, with NVLinks across."""
     nics = [name for card in machine.cards("nic") for name in card.names]
     text = drawn.nccl(machine, list(range(len(nics))))
     topology = nccl_xml.parse(text)
@@ -150,7 +150,7 @@ def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, ncc
 
 
 def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: a pick out of 512 GPUs looks at kinds of pairs and at what it chooses, not at every pair."""
+    """Rule: a pick out of 512 GPUs looks at kinds of pairs and its choice, not at every pair."""
     topology, looked = switched([[8, 8, 8, 8]] * 16), list[str]()
     way = ways_module._way
     monkeypatch.setattr(ways_module, "_way", lambda t, a, b: looked.append(a) or way(t, a, b))
@@ -177,7 +177,7 @@ def test_bounded_search_finds_the_best_ring_on_trees(
 @given(shapes(8), st.data())
 @settings(max_examples=40)
 def test_rings_on_trees_share_no_link(shape: list[list[int]], data: st.DataObject) -> None:
-    """Rule: on a tree the ring found crosses every link once each way, which no order can better."""
+    """Rule: on a tree the ring crosses every link once each way, which no order can better."""
     topology = switched(shape)
     k = data.draw(st.integers(2, len(topology.gpus)))
     for chosen in pick(topology, k).picks:

@@ -14,7 +14,8 @@ RAW = (
     "\t\x1b[4mGPU0\tGPU1\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m\n"
     "GPU0\t X \tPXB\tPIX\t0-3,8\t0\t\tN/A\n"
     "GPU1\tPXB\t X \tPXB\t0-3,8\t0\t\tN/A\n"
-    "NIC0\tPIX\tPXB\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n  PIX  = at most a single PCIe bridge\n\n"
+    "NIC0\tPIX\tPXB\t X \t\t\t\t\n\nLegend:\n\n  X    = Self\n  PIX  = at most a single PCIe "
+    "bridge\n\n"
     "NIC Legend:\n\n  NIC0: mlx5_7\n"
 )
 SPACES = """\
@@ -41,8 +42,10 @@ BOLD = MARKDOWN.replace(" GPU0   |", " **GPU0** |").replace(" GPU1   |", " `GPU1
 DRAWN = MARKDOWN.replace("|", "│").replace("-│-", "─┼─")
 HTML = f"<pre>{SPACES}</pre>"
 DIALECTS = {
-    "raw": RAW, "spaces": SPACES, "markdown": MARKDOWN, "prompt": PROMPT, "logged": LOGGED, "quoted": QUOTED,
-    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT, "bold": BOLD, "drawn": DRAWN, "html": HTML,
+    "raw": RAW, "spaces": SPACES, "markdown": MARKDOWN, "prompt": PROMPT, "logged": LOGGED,
+    "quoted": QUOTED,
+    "windows": WINDOWS, "fused": FUSED, "spaced labels": SPACED_LABELS, "report": REPORT,
+    "bold": BOLD, "drawn": DRAWN, "html": HTML,
     "twice": SPACES + "\n" + SPACES,
 }  # fmt: skip
 

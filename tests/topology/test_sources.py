@@ -57,9 +57,12 @@ def test_smi_xml_states_facts_in_our_units() -> None:
     gpu = topology.device("GPU0")
     assert (gpu.busid, gpu.uuid, gpu.name) == ("0000:03:00.0", "GPU-0", "NVIDIA A100")
     expected = {
-        "pcie_gen": 1, "pcie_gen_max": 4, "pcie_width": 8, "pcie_width_max": 16, "memory": 40960 * 2**20,
-        "clock_memory_max_hz": 1.215e9, "power_w": 61.5, "power_limit_w": 200, "power_default_w": 400, "ecc": True,
-        "ecc_corrected": 7, "ecc_uncorrected": 3, "throttle": ("hw_thermal_slowdown",), "idle": False, "mig": True,
+        "pcie_gen": 1, "pcie_gen_max": 4, "pcie_width": 8, "pcie_width_max": 16,
+        "memory": 40960 * 2**20,
+        "clock_memory_max_hz": 1.215e9, "power_w": 61.5, "power_limit_w": 200,
+        "power_default_w": 400, "ecc": True,
+        "ecc_corrected": 7, "ecc_uncorrected": 3, "throttle": ("hw_thermal_slowdown",),
+        "idle": False, "mig": True,
         "processes": 1, "pci_device": "0x20b2", "vendor": "0x10de",
     }  # fmt: skip
     assert {name: gpu.get(name) for name in expected} == expected
@@ -101,7 +104,7 @@ def test_nccl_xml_survives_the_way_out_and_back() -> None:
 
 
 def test_switches_always_have_the_attributes_that_nccl_insists_on() -> None:
-    """Rule: a switch of unknown speed is written as cloud files write it, not without the attribute."""
+    """Rule: a switch of unknown speed is written as cloud files do, not without the attribute."""
     matrix = "GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X\n"
     both = merge([smi_xml.parse(texts.SMI_XML), recognise.parse(matrix)])
     written = nccl_xml_out.dump(both)
@@ -220,7 +223,9 @@ def test_sysfs_reads_a_machine_below_any_root(
         "sys/devices/system/node/node0/cpulist": "0-1",
         "sys/devices/pci0000:00/0000:00:02.0/class": "0x020000",
         "sys/devices/pci0000:00/0000:00:02.0/virtio0/net/eth0/speed": "-1",
-        "proc/cpuinfo": "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC",
+        "proc/cpuinfo": (
+            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC"
+        ),
     }.items():
         _write(tmp_path, path, value)
     (tmp_path / port / "config").write_bytes(_config(control))

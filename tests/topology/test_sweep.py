@@ -1,4 +1,4 @@
-"""The sweep through sizes: what is asked for is timed, kept and read back, over MPI and our plans."""
+"""The sweep through sizes: what is asked is timed, kept and read back, over MPI and plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = sorted(SWEPT.keys() - {"add", "sum"})
 @settings(deadline=None)
 @given(st.integers(2, 7), st.sampled_from(PLAIN), st.sampled_from([1, 2, 8]), st.data())
 def test_swaps_swap(nranks: int, quantity: str, times: int, data: st.DataObject) -> None:
-    """Rule: after any even number of swaps (or one) each rank has its own parts and its partner's."""
+    """Rule: after an even number of swaps (or one) ranks have both parts of their pair."""
     pairs = data.draw(st.sampled_from(rounds(nranks)))
     if quantity in ("still", "sum", "first"):
         times = 1

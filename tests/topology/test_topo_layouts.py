@@ -45,7 +45,7 @@ RESHAPES: Mapping[str, Reshape] = {
 
 @st.composite
 def machines(draw: st.DrawFn) -> tuple[list[str], list[list[str]], list[list[str]], bool]:
-    """Labels, cells, what stands in the further columns of GPUs, and whether a legend names NICs."""
+    """Labels, cells, the further columns of GPUs, and whether a legend names NICs."""
     gpus, nics = draw(st.integers(1, 9)), draw(st.integers(0, 17))
     legend = nics > len(NAMES) or draw(st.booleans())
     labels = [f"GPU{n}" for n in range(gpus)]
@@ -93,7 +93,7 @@ def test_what_is_written_is_read(
     prefix: str,
     underlined: bool,
 ) -> None:
-    """Rule: cells, names and affinities survive tabs, blanks, indents, logs' prefixes and escapes."""
+    """Rule: cells, names and affinities survive tabs, blanks, indents, prefixes and escapes."""
     labels, cells, rest, legend = machine
     gpus = len(rest)
     named = [f"mlx5_{n + 3}" for n in range(len(labels) - gpus)] if legend else []

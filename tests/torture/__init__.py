@@ -1,1 +1,1 @@
-"""Campaigns that look for what the tests do not know: each has a command line, a seed and replays."""
+"""Campaigns that look for what tests do not know: each has a command, a seed and replays."""

@@ -1,4 +1,4 @@
-"""What campaigns that run commands have in common: seeds, time, failures that are kept and replay."""
+"""What campaigns that run commands share: seeds, time, failures that are kept and replay."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Signals at the worst of times: a run's rank, launcher, starter or group is killed, stopped, told to end.
+"""Signals at the worst of times: to a run's rank, launcher, starter or group.
 
-``python -m tests.torture.faults --seconds 60 --seed 1 --keep DIR``. Each case is a run under ``--ranks``
-(or of threads), one signal to one of its processes while it starts, in its rows or at its end, and the
-rules of `faults`. As root /dev/shm is the campaign's own, so that what is left there is seen.
+``python -m tests.torture.faults --seconds 60 --seed 1 --keep DIR``. Each case is a run under
+``--ranks`` (or of threads), one signal to one of its processes while it starts, in its rows or at
+its end, and the rules of `faults`. As root /dev/shm is the campaign's own, so that what is left
+there is seen.
 """
 
 from __future__ import annotations
@@ -241,7 +242,8 @@ def play(case: Case) -> Failure | None:
         scene = Scene(case, Path(name))
         try:
             wrong = faults(case, scene)
-            said = f"{scene.out.read_text(errors='replace')[-1500:]}\n--\n{scene.err.read_text(errors='replace')[-2500:]}"
+            out, err = (path.read_text(errors="replace") for path in (scene.out, scene.err))
+            said = f"{out[-1500:]}\n--\n{err[-2500:]}"
         finally:
             scene.clear()
     return Failure("; ".join(wrong), asdict(case), said) if wrong else None

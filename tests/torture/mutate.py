@@ -1,4 +1,4 @@
-"""Damage to bytes: as disks, editors, terminals and people do it, and as nobody does but an enemy."""
+"""Damage to bytes: as disks, editors, terminals, people and enemies do it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,34 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 NUMBERS = (
-    b"0", b"-1", b"-0", b"1", b"2", b"7", b"4294967296", b"9223372036854775807", b"9223372036854775808",
-    b"1" + b"0" * 22, b"9" * 400, b"9" * 5000, b"1e308", b"1e309", b"-1e308", b"1e-400", b"1e99999999",
-    b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf", b"0x7fffffff", b"14.9.9966", b"1.2.3", b"..", b"1_000",
-    "²".encode(), "१२".encode(), "٣".encode(), b"1e", b"+", b"--5", b"1,5", b"", b"true", b"null", b"1*", b"N/A",
+    b"0", b"-1", b"-0", b"1", b"2", b"7", b"4294967296", b"9223372036854775807",
+    b"9223372036854775808",
+    b"1" + b"0" * 22, b"9" * 400, b"9" * 5000, b"1e308", b"1e309", b"-1e308", b"1e-400",
+    b"1e99999999",
+    b"NaN", b"Infinity", b"-Infinity", b"nan", b"inf", b"0x7fffffff", b"14.9.9966", b"1.2.3",
+    b"..", b"1_000",
+    "²".encode(), "१२".encode(), "٣".encode(), b"1e", b"+", b"--5", b"1,5", b"", b"true", b"null",
+    b"1*", b"N/A",
 )  # fmt: skip
 WORDS = (
-    b"\x1b[2J\x1b]0;title\x07", b"\x9b31m", b"\r", b"\n", b"\r\n", b"\x00", b"\x7f", b"\xff", b"\xed\xa0\x80",
-    "\u2028".encode(), "\u202e".encode(), "\ufeff".encode(), b"=1+1", b"@SUM(A1)", b"+1", b"-1", b"|", b"\t",
-    b'"', b"'", b"<", b">", b"&", b"&lt;", b"]]>", b"<!--", b"{", b"}", b"[", b"]", b"[]", b"{}", b"{{", b"%s", b"%n",
-    b"\\", b"\\u0000", b"\\ud800", b"../../etc/passwd", b"A" * 5000, b"(" * 2000, b"[" * 5000, b" " * 20000,
-    b"GPU0", b"X", b"NV18", b"SYS", b"null", b"# size", b"size", b"us", b"GB/s", b"float", b"sum", b"out", b"in", b"1M",
+    b"\x1b[2J\x1b]0;title\x07", b"\x9b31m", b"\r", b"\n", b"\r\n", b"\x00", b"\x7f", b"\xff",
+    b"\xed\xa0\x80",
+    "\u2028".encode(), "\u202e".encode(), "\ufeff".encode(), b"=1+1", b"@SUM(A1)", b"+1", b"-1",
+    b"|", b"\t",
+    b'"', b"'", b"<", b">", b"&", b"&lt;", b"]]>", b"<!--", b"{", b"}", b"[", b"]", b"[]", b"{}",
+    b"{{", b"%s", b"%n",
+    b"\\", b"\\u0000", b"\\ud800", b"../../etc/passwd", b"A" * 5000, b"(" * 2000, b"[" * 5000,
+    b" " * 20000,
+    b"GPU0", b"X", b"NV18", b"SYS", b"null", b"# size", b"size", b"us", b"GB/s", b"float", b"sum",
+    b"out", b"in", b"1M",
 )  # fmt: skip
 _NUMBER = re.compile(rb"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _WORD = re.compile(rb"[A-Za-z_][\w.:-]*|[<>{}\[\]\"',:=|#/]|\s+")
 VALUES: tuple[Any, ...] = (
-    None, True, 0, -1, 2**63, 10**400, 1e308, float("nan"), float("inf"), "", "x", "\x1b[2J", "=1", "1", [], {}, [[]],
-    [None], [1, "x"], {"a": 1}, "A" * 3000, [1] * 3000, [[1.0], [1.0, 2.0]], "9" * 5000, "\ud800", -0.5,
+    None, True, 0, -1, 2**63, 10**400, 1e308, float("nan"), float("inf"), "", "x", "\x1b[2J",
+    "=1", "1", [], {}, [[]],
+    [None], [1, "x"], {"a": 1}, "A" * 3000, [1] * 3000, [[1.0], [1.0, 2.0]], "9" * 5000, "\ud800",
+    -0.5,
 )  # fmt: skip
 
 

@@ -65,7 +65,10 @@ def fault(target: Target, data: bytes) -> str | None:
     except OURS as error:
         text = str(error)
         if "\n" in text or not text.strip() or len(text) > target.longest:
-            return f"{text[:200]!r}\nthe message is not one line of at most {target.longest} characters"
+            return (
+                f"{text[:200]!r}\nthe message is not one line of at most {target.longest} "
+                f"characters"
+            )
     except (Exception, TooLong) as error:  # noqa: BLE001 - finding them is what this is for
         # Time and memory run out anywhere, so those are one failure of a parser.
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in _OURS]

@@ -1,7 +1,7 @@
-"""Too little of everything: disk, streams, descriptors, address space, shared memory, /proc, a locale.
+"""Too little of all: disk, streams, descriptors, address space, /dev/shm, /proc, a locale.
 
-``python -m tests.torture.resources --seconds 60 --seed 1 --keep DIR``. Each case is one command of the
-shell and the exit statuses that it may have; nothing ends in a traceback, or after `LIMIT_S`.
+``python -m tests.torture.resources --seconds 60 --seed 1 --keep DIR``. Each case is one command of
+the shell and the exit statuses that it may have; nothing ends in a traceback, or after `LIMIT_S`.
 Those that mount something need root, and are left out without it.
 """
 

@@ -1,4 +1,4 @@
-"""Good texts of every format to begin from: real ones where BUSBAR_SAMPLES is set, and generated ones."""
+"""Good texts of every format to begin from: real ones of BUSBAR_SAMPLES, and generated ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ def expectations() -> list[bytes]:
     return [
         text.encode()
         for text in (
-            "allreduce,>=64M: busbw >= 0.8*limit", "algorithm=ring|tree,1K..64M,in: 10 us <= time < 3 ms",
+            "allreduce,>=64M: busbw >= 0.8*limit", ("algorithm=ring|tree,1K..64M,in: 10 us <= "
+                "time < 3 ms"),
             "bcast,4 ranks: cv between 1% and 5%", "size=1M: wrong == 0", "a*: algbw > 20%*limit",
         )
     ]  # fmt: skip

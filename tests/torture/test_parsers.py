@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path) -> None:
-    """Rule: damaged texts are read or refused with an error of ours, within 2 s and 512 MiB each."""
+    """Rule: damaged texts are read or refused with our errors, within 2 s and 512 MiB each."""
     words = ["--cases", "400", "--seed", "20261122", "--keep", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.torture.parsers", *words],
@@ -62,7 +62,7 @@ def _paints(_: bytes) -> None:
 def test_what_a_parser_must_not_do_is_kept_and_replays(
     run: Callable[[bytes], None], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: time, memory, foreign errors, long messages and escapes are found once, in a file to run again."""
+    """Rule: time, memory, foreign errors, long messages, escapes are found once, as a replay."""
     target = Target("odd-parser", run, lambda _: [b"text"])
     monkeypatch.setitem(parsers.TARGETS, target.name, target)
     monkeypatch.setattr(parsers, "SECONDS", 0.2)

@@ -139,7 +139,8 @@ def _clock(group: list[Device], what: str) -> Finding | None:
             f"({group[0].get('model') or group[0].name})"
             + (f"; training may lose up to {3 * lag:.0%}" if what == "memory" else ""),
             f"{which}: " + listing((id, f"{number / 1e9:.4f} GHz") for id, number in said),
-            "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS or board "
+            "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS "
+            "or board "
             "revision, or leave the slow ones out of jobs that use the others",
         )
     return None
@@ -165,7 +166,8 @@ def models(topology: Topology) -> list[Finding]:
     most = max(groups, key=len)
     return [
         Finding("mixed-models", 0.04, tuple(id for id, _ in rows if id not in {g.id for g in most}),
-                f"{len(groups)} GPU models in one machine", listing(rows), "keep a job within one model")
+                f"{len(groups)} GPU models in one machine", listing(rows),
+                "keep a job within one model")
     ]  # fmt: skip
 
 

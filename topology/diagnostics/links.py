@@ -18,7 +18,7 @@ _P2P_WORDS = {
 
 
 def pcie_width(topology: Topology) -> list[Finding]:
-    """Lanes below what the device can do: lost for good until somebody reseats or moves the card."""
+    """Lanes below what the device can do: lost until somebody reseats or moves the card."""
     lost: list[tuple[str, str]] = []
     narrow: list[tuple[str, str]] = []
     share = 0.0
@@ -167,7 +167,8 @@ def p2p(topology: Topology) -> list[Finding]:
         0.5,
         rows,
         "no P2P where the path would allow it",
-        "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at the BIOS "
+        "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at "
+        "the BIOS "
         "(above 4G decoding, resizable BAR), and at the virtual machine's settings",
     )
 
@@ -239,7 +240,8 @@ def far_from_nic(topology: Topology) -> list[Finding]:
     evidence = listing((id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items())
     return [
         Finding("far-from-nic", harm, tuple(far), "GPUs far from every NIC", evidence,
-                "keep communication between nodes on the GPUs near a NIC, or move a NIC to their switch or socket")
+                "keep communication between nodes on the GPUs near a NIC, or move a NIC to "
+                "their switch or socket")
     ]  # fmt: skip
 
 
@@ -254,8 +256,10 @@ def flat(topology: Topology) -> list[Finding]:
         return []
     pairs = len(gpus) * (len(gpus) - 1) // 2
     return [
-        Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus), "every pair is SYS, though GPUs share NUMA nodes",
-                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without the PCIe tree",
+        Finding("hidden-tree", 0.3, tuple(gpu.id for gpu in gpus),
+        "every pair is SYS, though GPUs share NUMA nodes",
+                f"{pairs} pairs SYS on {len(homes)} NUMA node(s): a virtual machine without "
+                f"the PCIe tree",
                 "give NCCL the provider's topology (NCCL_TOPO_FILE), or pass the tree through")
     ]  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""What schedulers of clusters read: Slurm's gres.conf, topology.conf and topology.yaml, Kubernetes labels.
+"""What cluster schedulers read: Slurm's gres.conf, topology.conf, .yaml, Kubernetes labels.
 
-Formats: Slurm's manual pages gres.conf(5), topology.conf(5), topology.yaml(5); Kubernetes' rules for
-label names and values.
+Formats: Slurm's manual pages gres.conf(5), topology.conf(5), topology.yaml(5); Kubernetes' rules
+for label names and values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LABEL_MAX = 63
 
 
 def gres_conf(topology: Topology) -> str:
-    """One line a GPU: its device file, the cores near it and its NVLinks to every other (-1 itself)."""
+    """One line a GPU: its device file, cores near it, NVLinks to every other (-1 itself)."""
     _need_gpus(topology)
     cores = core_numbers(topology)
     lines = [

@@ -1,8 +1,9 @@
-"""Times of messages of many sizes between pairs: what is timed, at which sizes, and what a map keeps.
+"""Times of messages of many sizes between pairs: what is timed, and what a map keeps.
 
 What cost models are fitted on. All pure. A map keeps, for each pair (a, b) with a below b, quantity
 and size, the medians of several blocks that were measured one after the other through all sizes, so
-that a drift of the machine shows as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …), …))``.
+that a drift of the machine shows as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …),
+…))``.
 """
 
 from __future__ import annotations

@@ -126,7 +126,9 @@ MACHINE_FACTS: dict[str, str] = {
     "vendor": "CPU vendor",
     "family": "CPU family",
     "cpu_model": "CPU model number",
-    "first": "seconds of one exchange behind a barrier, a number a block; see topology.measured.sweep",
+    "first": (
+        "seconds of one exchange behind a barrier, a number a block; see topology.measured.sweep"
+    ),
 }
 
 #: Facts in which two sources may differ and both be right: they change from one moment to the next,
@@ -179,7 +181,9 @@ PAIR_FACTS: dict[str, str] = {
     "bandwidth_both_low": "as latency_low",
     "bandwidth_both_high": "as latency_high",
     "p2p_access": "CUDA says that a can reach b's memory",
-    "trip_N": "measured seconds of a message of N bytes, a number a block; see topology.measured.sweep",
+    "trip_N": (
+        "measured seconds of a message of N bytes, a number a block; see topology.measured.sweep"
+    ),
     "swap_N": "as trip_N, both ways at once; so add_N and burst_N",
     "numa_distance": "SLIT distance between NUMA nodes, 10 to itself",
 }

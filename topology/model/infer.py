@@ -1,8 +1,8 @@
-"""Complete a map that knows relations but no tree, so that routes and pictures have something to stand on.
+"""Complete a map that knows relations but no tree, for routes and pictures to stand on.
 
-Common-ancestor levels are an ultrametric: the devices within PIX of each other are one switch, those
-within PXB one switch of switches, then a root complex, then a NUMA node. What is added is marked
-``inferred`` in its source and never contradicts a relation that was stated.
+Common-ancestor levels are an ultrametric: the devices within PIX of each other are one switch,
+those within PXB one switch of switches, then a root complex, then a NUMA node. What is added is
+marked ``inferred`` in its source and never contradicts a relation that was stated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def complete(topology: Map) -> Map:
 
 
 def groups(ids: Sequence[str], near: Callable[[str, str], bool]) -> list[list[str]]:
-    """Partition ids into the connected components of ``near``, in the order of their first member."""
+    """Partition ids into connected components of ``near``, in order of their first member."""
     left, found = list(ids), []
     while left:
         group, left = [left[0]], left[1:]
@@ -61,7 +61,7 @@ class _Builder:
         return name
 
     def level(self, a: str, b: str) -> Level:
-        """The stated level; where only NVLinks are known, the affinities decide between NODE and SYS."""
+        """The stated level; where only NVLinks are known, affinities decide: NODE or SYS."""
         stated = self.topology.relation(a, b).level
         if stated is not None:
             return stated
@@ -77,7 +77,7 @@ class _Builder:
         return None if home == (None, None) else home
 
     def hang(self, ids: list[str], parent: str, levels: Sequence[tuple[Level, Kind, str]]) -> None:
-        """Hang ids below parent, one inner device per component of each level, widest level first."""
+        """Hang ids below parent, an inner device per component of a level, widest level first."""
         if not levels:
             self.parents.update(dict.fromkeys(ids, parent))
             return
@@ -96,7 +96,7 @@ class _Builder:
         return len(groups(part, lambda a, b: self.level(a, b) <= Level.PIX)) == 1
 
     def inner(self, kind: Kind, stem: str, parent: str, part: list[str]) -> str:
-        """The device that holds a component: a known NUMA node that all its members name, or a new one."""
+        """The device of a component: a known NUMA node that all members name, or a new one."""
         if kind is not Kind.NUMA:
             return self.add(kind, stem, parent)
         said = {self.topology.device(id).get("numa_affinity") for id in part} - {None}
@@ -111,7 +111,7 @@ class _Builder:
 
 
 def _adopted(topology: Map) -> Map:
-    """Hang devices without a parent beside the nearest device that has one, where a level says how."""
+    """Hang devices without a parent beside the nearest that has one, where a level says how."""
     placed = [device for device in topology.endpoints if device.parent is not None]
     parents: dict[str, str] = {}
     for device in topology.endpoints:

@@ -1,6 +1,7 @@
-"""What sources state of a machine: devices in a tree, links across it, statements about pairs, gaps.
+"""What sources state of a machine: devices in a tree, links across, pairs, gaps.
 
-Relations between devices follow from these; routes and contradictions follow in `topology.model.topology`.
+Relations between devices follow from these; routes and contradictions follow in
+`topology.model.topology`.
 
 The tree is in one normal form whatever the source: host > package > NUMA node > root complex >
 PCIe switch* > GPU or NIC, where a level that a source does not know is simply absent, and a
@@ -202,7 +203,7 @@ class Map:
         return Relation(level, self.nvlinks(a, b), sources or (DERIVED,))
 
     def matrix(self, ids: Iterable[str] | None = None) -> tuple[tuple[str, ...], ...]:
-        """The cells as nvidia-smi prints them (X, NV4, PIX … or ?), for all GPUs and NICs or ids."""
+        """Cells as nvidia-smi prints them (X, NV4, PIX … or ?), for all GPUs and NICs or ids."""
         rows = tuple(ids) if ids is not None else tuple(d.id for d in self.endpoints)
         return tuple(tuple(self.relation(a, b).text for b in rows) for a in rows)
 

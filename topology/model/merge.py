@@ -102,7 +102,8 @@ class _Merger:
             lost = [d.id for d in theirs if d.index is None or d.index >= len(ordered)]
             if lost:
                 reason = (
-                    f"{topology.sources[0]} has {lost[-1]}, but {self.sources[0]} only {len(ordered)} GPUs: "
+                    f"{topology.sources[0]} has {lost[-1]}, but {self.sources[0]} only "
+                    f"{len(ordered)} GPUs: "
                     "not the same machine, or not all GPUs visible"
                 )
                 raise ProbeError("merge", reason)
@@ -132,7 +133,7 @@ class _Merger:
 
     @staticmethod
     def _known_nic(device: Device, same: list[Device]) -> str | None:
-        """By any of its names; numbers mean nothing between sources that name or place their NICs."""
+        """By any of its names; numbers mean nothing between sources that name or place NICs."""
         names = _net_names(device)
         if not names and not device.busid:
             return next(
@@ -182,7 +183,7 @@ class _Merger:
 
     @staticmethod
     def _levels(topology: Topology, names: dict[str, str]) -> list[PairFact]:
-        """What a source's tree implies, as statements of that source, so that they can be compared."""
+        """What a source's tree implies, as its statements, so that they can be compared."""
         source = topology.sources[0] if len(topology.sources) == 1 else "merged"
         found = []
         for a, b in combinations([device.id for device in topology.endpoints], 2):

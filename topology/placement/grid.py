@@ -59,7 +59,7 @@ def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Gr
 
 
 def _aligned(ranks: npt.NDArray[np.int64], rows: list[list[int]]) -> Rows:
-    """Turn and mirror each row so that it fits the one above: fewest hops of the worst class, and so on."""
+    """Turn and mirror each row to fit the one above: fewest hops of the worst class, and so on."""
     done = [tuple(rows[0])]
     size = len(rows[0])
     turns = (np.arange(size)[:, None] + np.arange(size)) % size

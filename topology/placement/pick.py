@@ -156,7 +156,7 @@ def pick(
 def _tiers(
     ways: GpuRoutes, rated: list[_Rated], made: Callable[[_Rated], Pick]
 ) -> tuple[Tier, ...]:
-    """Group what is sorted. Only the first few tiers matter to anyone, so there is an end to them."""
+    """Group what is sorted. Only the first few tiers matter, so there is an end to them."""
     found = []
     for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
         tier = list(rows)
@@ -215,7 +215,7 @@ def _rated(
 def _packed(
     ways: GpuRoutes, members: tuple[int, ...], search: Callable[[Counts], _Rings]
 ) -> tuple[float, _Rings]:
-    """Bytes per second, and the rings as positions, of rings over NVLinks that share none of them."""
+    """Bytes per second, and the positions, of rings over NVLinks that share no link."""
     counts = tuple(
         tuple(ways.direct_nvlinks(i, j) if i != j else 0 for j in members) for i in members
     )

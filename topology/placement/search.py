@@ -15,7 +15,7 @@ from topology.placement.routes import GpuRoutes
 
 
 class Objective(str, Enum):
-    """What the chosen GPUs will do: a ring, k/2 pairs that talk at once, or everyone to everyone."""
+    """What the chosen GPUs will do: a ring, k/2 pairs at once, or everyone to everyone."""
 
     RING = "ring"
     PAIRS = "pairs"

@@ -24,7 +24,7 @@ _CPU = ("arch", "vendor", "family", "cpu_model")
 
 
 def codes(topology: Topology, ids: Sequence[str]) -> Codes:
-    """Return a number for each pair, shape (n, n), valid above the diagonal: alike pairs share it."""
+    """A number for each pair, shape (n, n), valid above the diagonal: alike pairs share it."""
     graph = topology.graph
     climbs = [graph.climb(id) for id in ids]
     above = [[device.id for device in topology.ancestors(id)][::-1] for id in ids]

@@ -80,7 +80,7 @@ def _details(pick: Pick, objective: Objective) -> list[str]:
 
 
 def _rings(pick: Pick) -> str:
-    """``[0,1,2,3] x3 [0,2,1,3]``: rings that are there several times, on links of their own, once."""
+    """``[0,1,2,3] x3 [0,2,1,3]``: repeated rings, each on links of its own, named once."""
     counts: dict[tuple[str, ...], int] = {}
     for ring in pick.rings:
         counts[ring] = counts.get(ring, 0) + 1

@@ -41,7 +41,7 @@ def hop_words(hop: Hop) -> str:
 
 
 def reasons(ranking: Ranking) -> tuple[str, ...]:
-    """Why the first pick is first, what bounds it, and what the next best kind of set would cost."""
+    """Why the first pick is first, what bounds it, and what the next best kind would cost."""
     best = ranking.picks[0]
     if len(best.gpus) == 1:
         return (
@@ -90,7 +90,8 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
         found.append(
-            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on NVLinks "
+            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on "
+            f"NVLinks "
             f"of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
             f"one ring alone, one way: {rate(pick.single)}"
         )
@@ -163,7 +164,8 @@ def _warnings(ways: GpuRoutes, best: Pick) -> list[str]:
     models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
     found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
     found += [
-        f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: {finding.summary}"
+        f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: "
+        f"{finding.summary}"
         for finding in check(ways.topology)
         if set(best.gpus) & set(finding.subjects) and finding.code != "mixed-models"
     ]

@@ -1,1 +1,1 @@
-"""One file a source, each with `read()`, which touches the machine, and `parse(text)`, which is pure."""
+"""One file a source, each with `read()`, which touches the machine, and a pure `parse(text)`."""

@@ -1,4 +1,4 @@
-"""Measured matrices out of others' logs: CUDA's p2pBandwidthLatencyTest, and nvbandwidth (text, JSON).
+"""Measured matrices out of logs: CUDA's p2pBandwidthLatencyTest, nvbandwidth (text, JSON).
 
 Devices are numbered in CUDA's order there; bus ids, where the log has them, join them to the map.
 """
@@ -18,16 +18,20 @@ from topology.sources.text import bounded, lines, loaded
 NAME = "bandwidth"
 MAX_GPUS = 1024
 _DEVICE = re.compile(
-    r"Device:? ([0-9]{1,4})[:,] (?P<name>[^,(]+?)(?:, pciBusID: (?P<bus>[0-9a-f]{1,2}), pciDeviceID: "
-    r"(?P<dev>[0-9a-f]{1,2}), pciDomainID:\s*(?P<dom>[0-9a-f]{1,8})| \((?P<busid>[0-9a-f:.]{7,16})\).*)",
+    r"Device:? ([0-9]{1,4})[:,] (?P<name>[^,(]+?)(?:, pciBusID: (?P<bus>[0-9a-f]{1,2}), "
+    r"pciDeviceID: "
+    r"(?P<dev>[0-9a-f]{1,2}), pciDomainID:\s*(?P<dom>[0-9a-f]{1,8})| "
+    r"\((?P<busid>[0-9a-f:.]{7,16})\).*)",
     re.I,
 )
 _ACCESS = re.compile(r"Device=([0-9]{1,4}) (CAN|CANNOT) Access Peer Device=([0-9]{1,4})")
 _P2P = re.compile(
-    r"(?P<way>Unidirectional |Bidirectional |)P2P=(?P<on>Enabled|Disabled)\s+(?P<what>Bandwidth|Latency).*Matrix \((?P<unit>GB/s|us)\)"
+    r"(?P<way>Unidirectional |Bidirectional "
+    r"|)P2P=(?P<on>Enabled|Disabled)\s+(?P<what>Bandwidth|Latency).*Matrix \((?P<unit>GB/s|us)\)"
 )
 _NVB = re.compile(
-    r".*?(?P<row>CPU|GPU)\(row\) (?P<arrow><-|->|<->) GPU\(column\)(?P<part>.*?)\((?P<unit>GB/s|ns)\)\s*"
+    r".*?(?P<row>CPU|GPU)\(row\) (?P<arrow><-|->|<->) "
+    r"GPU\(column\)(?P<part>.*?)\((?P<unit>GB/s|ns)\)\s*"
 )
 _UNITS = {"GB/s": 1e9, "us": 1e-6, "ns": 1e-9}
 _ROW = re.compile(
@@ -46,7 +50,7 @@ class _Matrix:
 
 
 def parse(text: str) -> Topology:
-    """Read a log. Raises ProbeError, with the line, for a matrix that is not square or has no title."""
+    """Read a log. Raises ProbeError, with the line, for a matrix without title or not square."""
     draft = Draft(NAME)
     start = re.search(r"^\s*\{", bounded(NAME, text), re.M)
     if start and '"nvbandwidth"' in text:

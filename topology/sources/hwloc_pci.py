@@ -1,4 +1,4 @@
-"""The PCI side of hwloc's XML: host bridges, functions, and the operating system's names for them."""
+"""The PCI side of hwloc's XML: host bridges, functions, and the system's names for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Pci:
     unnamed: int = 0
 
     def top(self, node: Node, home: str) -> None:
-        """Take a host bridge with what it holds, or a function whose host bridge the file leaves out.
+        """Take a host bridge with what it holds, or a function without its host bridge.
 
         Raises ProbeError, with the line, for a function without a bus id.
         """

@@ -102,7 +102,7 @@ def check_symmetric(source: str, matrix: Matrix) -> None:
 
 
 def _header(lines: list[str], at: int, words: str) -> tuple[tuple[str, ...], str] | None:
-    """The labels and the line with its affinity columns marked, if the next line is the first row."""
+    """The labels and the line, its affinity columns marked, if the next line is the first row."""
     line = _SPACED.sub(r"\1\2", lines[at])
     line = _FRAGMENT.sub("", _COLUMNS.sub(lambda match: f" \0{match.lastgroup} ", line))
     first = _FIRST.search(line)

@@ -164,7 +164,7 @@ class _Writer:
 
 
 def _numbers(homes: tuple[Device, ...]) -> list[int]:
-    """NUMA node numbers; -1, NCCL's word for unknown, for the first that has none, then unused ones."""
+    """NUMA node numbers; -1, NCCL's unknown, for the first that has none, then unused ones."""
     known = [home.index if home.kind is Kind.NUMA else None for home in homes]
     free = iter(n for n in range(-1, len(known)) if n not in known)
     return [next(free) if number is None else number for number in known]

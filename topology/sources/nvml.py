@@ -39,14 +39,16 @@ _PLAIN = (
     "pci_device", "sm", "pcie_gen", "pcie_gen_max", "pcie_gen_device_max", "pcie_width",
     "pcie_width_max", "clock_sm_hz", "clock_sm_app_hz", "clock_sm_max_hz", "clock_memory_hz",
     "clock_memory_app_hz", "clock_memory_max_hz", "pstate", "power_w", "power_limit_w",
-    "power_default_w", "energy_j", "temperature_c", "temperature_slowdown_c", "ecc", "ecc_corrected",
+    "power_default_w", "energy_j", "temperature_c", "temperature_slowdown_c", "ecc",
+    "ecc_corrected",
     "ecc_uncorrected", "ecc_uncorrected_lifetime", "rows_pending", "rows_failed", "memory",
-    "memory_used", "bar1", "mig", "processes", "utilization_percent", "gpu_numa_id", "c2c", "c2c_links",
+    "memory_used", "bar1", "mig", "processes", "utilization_percent", "gpu_numa_id", "c2c",
+    "c2c_links",
 )  # fmt: skip
 
 
 def read() -> Topology:
-    """Ask NVML. Raises ProbeError without nvidia-ml-py, without driver, or when it does not start."""
+    """Ask NVML. Raises ProbeError without nvidia-ml-py or driver, or if it does not start."""
     return parse(snapshot())
 
 

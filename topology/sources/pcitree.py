@@ -1,8 +1,8 @@
-"""From the tree of PCIe *ports* that the kernel and hwloc know to the tree of *switches* of the model.
+"""From the tree of PCIe *ports* of the kernel and hwloc to the model's tree of *switches*.
 
-Below a root port, ports alternate: a switch's upstream port, then its downstream ports, then the next
-switch's upstream port. So of the bridges from a root complex to a device, counted from the root port
-0, the odd ones are switches and the even ones the ports that something plugs into.
+Below a root port, ports alternate: a switch's upstream port, then its downstream ports, then the
+next switch's upstream port. So of the bridges from a root complex to a device, counted from the
+root port 0, the odd ones are switches and the even ones the ports that something plugs into.
 """
 
 from __future__ import annotations

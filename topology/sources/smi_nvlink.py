@@ -97,7 +97,8 @@ def _state(gpu: _Gpu, number: int, said: str, line: int) -> None:
     elif errors := _ERRORS.fullmatch(said):
         gpu.errors = (gpu.errors or 0) + int(errors[1])
     elif not re.match(
-        r"(?:\(?Not supported\)?$|.*\bsupported: (?:true|false)|Remote Device|.*(?:Tx|Rx)\S*:|Version)",
+        r"(?:\(?Not supported\)?$|.*\bsupported: (?:true|false)|Remote "
+        r"Device|.*(?:Tx|Rx)\S*:|Version)",
         said,
         re.I,
     ):

@@ -84,7 +84,8 @@ _ROWS: tuple[_Row, ...] = (
     ("ecc", ("ecc_mode/current_ecc",), _switch),
     ("mig", ("mig_mode/current_mig",), _switch),
     ("c2c", ("c2c_mode",), _switch),
-    ("rows_pending", ("remapped_rows/remapped_row_pending", "retired_pages/pending_retirement"), _switch),
+    ("rows_pending", ("remapped_rows/remapped_row_pending", "retired_pages/pending_retirement"),
+    _switch),
     ("rows_failed", ("remapped_rows/remapped_row_failure",), _switch),
     ("fabric_state", ("fabric/state",), str.lower),
     ("fabric_status", ("fabric/status",), str.lower),
@@ -178,7 +179,7 @@ def _throttle(draft: Draft, id: str, node: Node) -> None:
 
 
 def _errors(draft: Draft, id: str, node: Node) -> None:
-    """Sum the counters; the names changed with Turing and again with Hopper's split of SRAM errors."""
+    """Sum the counters; names changed with Turing and again with Hopper's split of SRAM errors."""
     for scope, ending in (("volatile", ""), ("aggregate", "_lifetime")):
         found: dict[str, int] = {}
         counts = next((c for e in node.all("ecc_errors") for c in e.all(scope)), None)

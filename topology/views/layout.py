@@ -146,7 +146,7 @@ def _link(a: str, b: str, facts: dict[str, object]) -> str:
 
 
 def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]:
-    """Straight between layers; between devices of one layer an arc below, deeper the longer it is."""
+    """Straight between layers; within a layer an arc below, deeper the longer it is."""
     if not bent:
         return (a, b)
     sag = -_BEND * hypot(a[0] - b[0], a[1] - b[1]) - 0.25

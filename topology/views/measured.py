@@ -1,4 +1,4 @@
-"""Measured matrices for people: cells, classes, slow pairs, and what the map would have expected."""
+"""Measured matrices for people: cells, classes, slow pairs, and what the map expected."""
 
 from __future__ import annotations
 
@@ -74,7 +74,10 @@ def _classes(topology: Topology, name: str, cells: dict[tuple[str, str], Estimat
     for kind, pairs in by_class(topology, cells).items():
         values = [cells[pair].value * factor for pair in pairs]
         spread = f"{_digits(min(values))} to {_digits(max(values))}"
-        line = f"  {kind}: {len(pairs)} directed pair(s), median {_digits(median(values))} {unit} ({spread})"
+        line = (
+            f"  {kind}: {len(pairs)} directed pair(s), median {_digits(median(values))} "
+            f"{unit} ({spread})"
+        )
         promised = [rate for a, b in pairs if (rate := expected(topology, a, b))]
         if promised and name == "bandwidth":
             rate = median(promised) * factor

@@ -37,7 +37,7 @@ class LawPoint(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """What links between hosts do, as measured: bytes/s of a port, and seconds of an empty message."""
+    """Measured links between hosts: bytes/s of a port, seconds of an empty message."""
 
     rate: float
     latency: float

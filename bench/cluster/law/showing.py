@@ -93,7 +93,8 @@ def errors(points: Sequence[LawPoint], ports: Ports, fitted: int) -> Iterator[st
     yield (
         f"Simulated against measured on more than {fitted} hosts, {len(found)} points:"
         f" median error {100 * median(map(abs, found.values())):.3g} %, worst"
-        f" {100 * found[worst]:+.3g} % ({worst.algorithm}, {worst.hosts} hosts, {short(worst.size)})."
+        f" {100 * found[worst]:+.3g} % ({worst.algorithm}, {worst.hosts} hosts, "
+        f"{short(worst.size)})."
     )
     for name in dict.fromkeys(p.algorithm for p in found):
         mine = {p: e for p, e in found.items() if p.algorithm == name}

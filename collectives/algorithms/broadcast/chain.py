@@ -31,7 +31,7 @@ def chain(
     alpha: float | None = None,
     beta: float | None = None,
 ) -> Schedule:
-    """n−2+segments steps; every rank but the last sends the vector once, all but the root receive it.
+    """n−2+segments steps; all but the last send the vector once, all but the root receive it.
 
     Without ``segments``: `best_segments` where ``nbytes``, ``alpha`` and ``beta`` are all given, 16
     where none of them is. Raises Unsupported for fewer than one segment or values of no meaning.

@@ -7,5 +7,5 @@ from collectives.schedule.schedule import Schedule
 
 
 def scatter_allgather(n: int, root: int = 0) -> Schedule:
-    """⌈lg n⌉ + n−1 steps; the root sends the vector at most twice, everyone receives it once or so."""
+    """⌈lg n⌉ + n−1 steps; the root sends the vector at most twice, others receive it about once."""
     return rotate(then(binomial(n), ring(n)), root)

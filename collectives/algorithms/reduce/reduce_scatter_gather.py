@@ -7,5 +7,5 @@ from collectives.schedule.schedule import Schedule
 
 
 def reduce_scatter_gather(n: int, root: int = 0) -> Schedule:
-    """n−1 + ⌈lg n⌉ steps; the root receives the vector at most twice, everyone sends it once or so."""
+    """n−1 + ⌈lg n⌉ steps; the root receives the vector at most twice, others send it about once."""
     return rotate(then(ring(n), binomial(n)), root)

@@ -8,7 +8,7 @@ from collectives.schedule.schedule import Schedule, Step
 
 
 def binomial(n: int, root: int = 0) -> Schedule:
-    """⌈lg n⌉ steps; the root sends (n−1)/n of the vector, every other rank receives what it passes on."""
+    """⌈lg n⌉ steps; the root sends (n−1)/n of the vector, others receive what they pass on."""
     steps = []
     for bit in reversed(range((n - 1).bit_length())):
         half = 1 << bit

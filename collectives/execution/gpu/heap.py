@@ -42,5 +42,5 @@ def _heaps() -> WeakKeyDictionary[Any, dict[int, Heap]]:
 
 
 def heap(runtime: Any, gpu: int) -> Heap:
-    """That of a GPU, which all of a process's ranks share: what one lets go of any of them frees."""
+    """A GPU's, which all of a process's ranks share: what one lets go of any of them frees."""
     return _heaps().setdefault(runtime, {}).setdefault(gpu, Heap())

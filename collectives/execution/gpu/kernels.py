@@ -81,7 +81,8 @@ class Kernels:
         key = options(dtype, op)
         if dtype.name.startswith("float8") and self._device.capability < FEWEST_FLOAT8:
             raise Unsupported(
-                f"{self._device.name} (compute capability {_dotted(self._device.capability)}) cannot"
+                f"{self._device.name} (compute capability {_dotted(self._device.capability)}) "
+                f"cannot"
                 f" add {dtype.name}; {_dotted(FEWEST_FLOAT8)} and later can"
             )
         if key not in self._found:

@@ -32,7 +32,7 @@ EMPTY = -2
 
 
 class Peers(Protocol):
-    """What binding needs of the transport: one rank's GPU, its memory, and its way to the others."""
+    """What binding needs of the transport: one rank's GPU, its memory, its way to the others."""
 
     world: World
     device: GpuDevice

@@ -123,7 +123,7 @@ class IpcTransport(Transport):
         return tell, held
 
     def gather(self, value: Json, keys: Iterable[int], kept: list[object]) -> list[Json]:
-        """Every rank's value; ``kept`` gains what keeps the allocations that all of them name alive.
+        """Every rank's value; ``kept`` gains what keeps the named allocations alive.
 
         Of other processes' memory that is the mapping itself.
         """

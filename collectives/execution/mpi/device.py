@@ -125,7 +125,7 @@ class MpiDeviceTransport(Transport):
         )
 
     def _mirrored(self, buffers: Any) -> tuple[dict[Buffer, Any], list[Call], list[Call]]:
-        """Host memory for ``in`` and ``out``, aliased as they are, and the copies there and back."""
+        """Host memory for ``in`` and ``out``, aliased alike, and the copies there and back."""
         low = min(a.address for a in buffers.values())
         high = max(a.address + a.nbytes for a in buffers.values())
         apart = sum(a.nbytes for a in buffers.values()) <= high - low

@@ -193,7 +193,7 @@ class NcclTransport(Transport):
         return action
 
     def _connected(self, library: str, action: StreamAction) -> None:
-        """After the first firing: what NCCL chose, and what graphs are worth, where that was asked."""
+        """After the first launch: what NCCL chose, and what graphs are worth, where asked."""
         if library:
             self.said |= self._log.chosen()
         if self._compare:

@@ -45,7 +45,7 @@ class FiredPlan(Protocol):
 
 
 class HostTransport(Protocol):
-    """What a bound program needs of its transport: `collectives.execution.shm.transport.ShmTransport`."""
+    """What a bound program needs of `collectives.execution.shm.transport.ShmTransport`."""
 
     world: World
     memory: Memory | Windows
@@ -97,7 +97,7 @@ class Bound(Action):
 
     @abstractmethod
     def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        """What all ranks must know of this one, whose buffers lie at these segments and elements."""
+        """What all ranks must know of this one, with its buffers' segments and elements."""
 
     @abstractmethod
     def _build(self, everyone: list[Json]) -> Built:
@@ -167,7 +167,7 @@ class Bound(Action):
 
     @property
     def sent(self) -> int:
-        """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted them."""
+        """Bytes that left this rank's memory, or that it stored elsewhere, as executors counted."""
         return self.counts.out(self.rank) - self._before[0]
 
     @property

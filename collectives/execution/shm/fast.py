@@ -42,7 +42,7 @@ _WORD, _PAIR = 16, 128
 
 
 def crossing_window_bytes(nranks: int, cores: int) -> int:
-    """Bytes that a pass covers before the next one follows, among ranks that wait for others' passes."""
+    """Bytes that a pass covers before the next follows, where ranks wait for others' passes."""
     return CROWDED_WINDOW_BYTES if nranks > cores else WINDOW_BYTES
 
 

@@ -35,7 +35,7 @@ Where = Callable[[int, Buffer], tuple[int, int]]
 
 
 def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """What a rank tells the others, of which `shared_out` makes the passes: its ``in`` and ``out``."""
+    """What a rank tells the others, for `shared_out` to make passes of: its ``in`` and ``out``."""
     return [places[Buffer.IN], places[Buffer.OUT]]
 
 

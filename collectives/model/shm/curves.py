@@ -1,4 +1,4 @@
-"""Which measurements say what the executor of shared memory costs, told apart by how they were carried out.
+"""Which measurements say what shared memory's executor costs, by how they were carried out.
 
 A sweep's messages go through mailboxes while all that a rank sends in a firing is small, and are
 read where they lie beyond that: two machines, whose times one curve would blur where they meet.

@@ -1,4 +1,4 @@
-"""What the ranks of a collective do in shared memory at one size: their programs, as plans take them."""
+"""What a collective's ranks do in shared memory at one size: their programs, as plans take them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class Rates:
 
     @cached_property
     def post(self) -> float:
-        """What a letter occupies the rank that sends it, and the one that takes it, beside its bytes.
+        """What an eager message costs its sender and its receiver, beside its bytes.
 
         From a burst, in which every rank posts several and then takes as many; at most half a hop.
         """

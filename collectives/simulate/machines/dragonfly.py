@@ -1,4 +1,4 @@
-"""Dragonflies (Kim, Dally, Scott, Abts 2008): groups of routers, all groups joined with each other."""
+"""Dragonflies (Kim, Dally, Scott, Abts 2008): groups of routers, each joined with every other."""
 
 from __future__ import annotations
 

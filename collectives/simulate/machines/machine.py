@@ -136,7 +136,7 @@ class Machine:
         return RoutingTable(found, len(self.links)) if isinstance(found, np.ndarray) else found
 
     def routes(self, src: Numbers, dst: Numbers) -> Ids:
-        """The links that messages take: shape (messages, most hops), NO_LINK where a way is shorter.
+        """The links that messages take: shape (messages, most hops), NO_LINK past a route's end.
 
         Raises Unsupported for a rank that the machine has no place for, and for more hops than
         memory should hold.

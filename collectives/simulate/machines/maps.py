@@ -1,4 +1,4 @@
-"""Machines from maps: any `topology.model.topology.Topology` of GPUs, or one with what was measured."""
+"""Machines from maps: a `topology.model.topology.Topology` of GPUs, or one that was measured."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from collectives.simulate.machines.nodes import nvswitch, rail
 
 
 class Generator(NamedTuple):
-    """What makes a machine, and what chooses for n ranks, beside the given parameters, the others."""
+    """What makes a machine, and what chooses the parameters that are not given, for n ranks."""
 
     make: Callable[..., Machine]
     sized: Callable[[int, Mapping[str, object]], Mapping[str, object]]
