@@ -1,4 +1,4 @@
-"""The command line's grammar of ``bench.step``: names, defaults and help; see `options` for the rest."""
+"""``bench.step``'s command line: names, defaults and help; see `options` for the rest."""
 
 from __future__ import annotations
 
@@ -35,10 +35,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _work(add: Add) -> None:
-    add("--model", default="resnet50", metavar="NAME|FILE",
-        help="a model by its name (--model list), or a .csv or .json file (default resnet50)")  # fmt: skip
-    add("--scale", type=number(1, 1e9, "as scale"), default=1.0, metavar="F",
-        help="exchange a part in F of every tensor, as on links F times as fast (default 1)")  # fmt: skip
+    add(
+        "--model",
+        default="resnet50",
+        metavar="NAME|FILE",
+        help="a model by its name (--model list), or a .csv or .json file (default resnet50)",
+    )
+    add(
+        "--scale",
+        type=number(1, 1e9, "as scale"),
+        default=1.0,
+        metavar="F",
+        help="exchange a part in F of every tensor, as on links F times as fast (default 1)",
+    )
     add("--precision", choices=tuple(PRECISIONS), default="fp32",
         help="the gradients' type (default fp32)")  # fmt: skip
     add("--batch", type=at_least(1, "samples"), default=32, metavar="N",
@@ -46,8 +55,12 @@ def _work(add: Add) -> None:
     add("--compute", default="none", metavar="LAW",
         help="a rank's step without exchange: none (default), fixed:MS, exp:MS, exp:MS,SHIFT or a"
         " .csv file of milliseconds, a row a step and a column a rank")  # fmt: skip
-    add("--compute-by", choices=SPENDING, default="sleep",
-        help="sleep (default): as where an accelerator computes; burn: the rank's core is busy")  # fmt: skip
+    add(
+        "--compute-by",
+        choices=SPENDING,
+        default="sleep",
+        help="sleep (default): as where an accelerator computes; burn: the rank's core is busy",
+    )
     add("--straggler", action="append", default=[], metavar="RANK:F",
         help="a rank whose compute takes F times as long; repeatable")  # fmt: skip
     add("--seed", type=at_least(0, "as seed"), default=0, metavar="N",
@@ -82,11 +95,20 @@ def _time(add: Add) -> None:
 
 
 def _output(add: Add) -> None:
-    add("--out", action="append", default=[], metavar="FILE",
-        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory (DIR/)")  # fmt: skip
+    add(
+        "--out",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory (DIR/)",
+    )
     add("--json", action="store_true", help="print the records as JSON lines instead of a table")
-    add("--trace", type=Path, metavar="FILE.json",
-        help="write when what happened, for Perfetto or chrome://tracing; of one --update")  # fmt: skip
+    add(
+        "--trace",
+        type=Path,
+        metavar="FILE.json",
+        help="write when what happened, for Perfetto or chrome://tracing; of one --update",
+    )
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     # Between us and the launches that --ranks 2,4 starts: the rows of those before.
     add("--after", type=Path, help=argparse.SUPPRESS)

@@ -24,7 +24,7 @@ _BURN = 32
 
 
 class StepTimes(NamedTuple):
-    """Seconds of one rank's step: the forward pass, then each tensor's backward, last tensor first."""
+    """Seconds of a rank's step: the forward pass, then each tensor's backward, last first."""
 
     forward: float
     backward: NDArray[np.float64]

@@ -24,8 +24,8 @@ class StepJob:
 
     ``baseline``: the transport whose library there is. ``choice``: the update, and its text after
     the colon. ``watch``: told of every row and iteration, so that what hangs can be explained.
-    ``trace``: what ``--trace`` draws; it takes nothing unless asked for. ``note``: something that is
-    no result, said on rank 0.
+    ``trace``: what ``--trace`` draws; it takes nothing unless asked for. ``note``: something that
+    is no result, said on rank 0.
     """
 
     world: World
@@ -46,12 +46,11 @@ class StepOutcome:
 
     ``sample``: raw seconds of each step (of each update, where the server's pace is what counts),
     and bytes of one. ``compute``: seconds that the same steps take without any exchange, measured;
-    empty where there is no such thing. ``kind``: synchronous, or the protocol's name. ``messages``: of
-    one step, over all ranks. ``predicted``:
-    the model's or the formula's seconds of a step, None where none was asked for; ``model`` says by
-    what.
-    ``gradients``: how many ranks' gradients a step of `sample` takes in, for samples/s. ``facts``: what else there is to
-    keep, as JSON values, under names of the update's own. ``lines``: what is shown below the row.
+    empty where there is no such thing. ``kind``: synchronous, or the protocol's name. ``messages``:
+    of one step, over all ranks. ``predicted``: the model's or the formula's seconds of a step, None
+    where none was asked for; ``model`` says by what. ``gradients``: how many ranks' gradients a
+    step of `sample` takes in, for samples/s. ``facts``: what else there is to keep, as JSON values,
+    under names of the update's own. ``lines``: what is shown below the row.
     """
 
     sample: Sample
@@ -69,8 +68,8 @@ class StepOutcome:
 class Update:
     """A way to make ranks' gradients one update.
 
-    ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it is
-    chosen. ``check``: ``module:function`` that is given the choice and the number of ranks
+    ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it
+    is chosen. ``check``: ``module:function`` that is given the choice and the number of ranks
     before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
     """
 

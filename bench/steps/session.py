@@ -1,4 +1,4 @@
-"""One run of steps on one rank: every update in turn, its record, its row. All ranks run the same."""
+"""One run of steps on one rank: every update in turn, its record, its row; the same on all."""
 
 from __future__ import annotations
 

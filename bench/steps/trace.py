@@ -1,4 +1,4 @@
-"""What happened when, for ``--trace``: a span a thing, in the trace format of Chrome and Perfetto."""
+"""What happened when, for ``--trace``: spans, in the trace format of Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 200_000
 
 
 class TraceSpan(NamedTuple):
-    """From ``start`` for ``seconds``, by ``time.perf_counter``; ``lane`` is a line of the rank's."""
+    """From ``start`` for ``seconds``, by ``time.perf_counter``; ``lane``: a line of the rank's."""
 
     name: str
     lane: str

@@ -76,8 +76,8 @@ class Comparison:
     """What came out. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
 
     ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
-    ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low`` and
-    ``high`` are of its iterations alone.
+    ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low``
+    and ``high`` are of its iterations alone.
     """
 
     row: Joined

@@ -16,7 +16,7 @@ from tests.reports.runs import launches, noisy, rows
 
 
 def test_words_follow_an_injected_slowness() -> None:
-    """Rule: what was made 8 % slower is called slower, the other way round faster, the rest neither."""
+    """Rule: what was made 8 % slower is called slower, the reverse faster, the rest neither."""
     base, new = launches(1), launches(2, slow=1.08)
     for left, right, word in ((base, new, "slower"), (new, base, "faster")):
         got = {(c.row.base.algorithm, c.word) for c in compare(join(left, right)[0])}
@@ -61,8 +61,12 @@ def test_what_differs_is_named() -> None:
     base = rows(noisy(1))
     other = {"library": "Open MPI 5", "cpu": "Xeon", "ranks_per_node": [4], "variables": {}}
     found = {(d.kind, d.name, d.forbids) for d in differences(base, rows(noisy(1, **other)))}
-    assert found == {("versions", "library", False), ("machine", "cpu", True),
-                     ("mapping", "ranks_per_node", True), ("versions", "UCX_TLS", False)}  # fmt: skip
+    assert found == {
+        ("versions", "library", False),
+        ("machine", "cpu", True),
+        ("mapping", "ranks_per_node", True),
+        ("versions", "UCX_TLS", False),
+    }
     assert not differences(base, rows(noisy(2)))
 
 

@@ -32,7 +32,7 @@ def test_the_effect_is_symmetric(base: list[float], new: list[float]) -> None:
 
 @given(st.lists(st.integers(0, 6), min_size=1), st.lists(st.integers(0, 6), min_size=1))
 def test_the_effect_counts_all_pairs(base: list[int], new: list[int]) -> None:
-    """Rule: Cliff's delta is the share of pairs in which new is larger less that in which it is smaller."""
+    """Rule: Cliff's delta is the share of pairs with new larger, less that with new smaller."""
     pairs = [(n > b) - (n < b) for b in base for n in new]
     assert cliffs_delta(base, new) == pytest.approx(sum(pairs) / len(pairs))
     assert cliffs_delta([], new) == cliffs_delta(base, []) == 0
@@ -59,7 +59,7 @@ def _side(random: np.random.Generator, n: int, times: float = 1.0) -> list[list[
 
 @pytest.mark.parametrize(("base", "new"), [(2, 2), (3, 3), (5, 1)])
 def test_false_alarms_between_launches_are_as_rare_as_said(base: int, new: int) -> None:
-    """Rule: launches of one state differ at the 5 % level in about 5 % of the cases, few or many."""
+    """Rule: launches of one state differ at the 5 % level in about 5 % of cases, few or many."""
     random = np.random.default_rng(1)
     ps = [launch_test(_side(random, base), _side(random, new)) for _ in range(1500)]
     assert 0.035 < sum(p is not None and p < 0.05 for p in ps) / len(ps) < 0.065

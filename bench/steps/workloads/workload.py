@@ -1,4 +1,4 @@
-"""What a training step exchanges, as data: a model's tensors, and which share of the work is whose."""
+"""What a training step exchanges, as data: a model's tensors, and whose share is which."""
 
 from __future__ import annotations
 
