@@ -13,6 +13,7 @@ from bench.launch.segments import room
 from bench.launch.starter import RankRun
 from bench.options.options import Options
 from bench.run.keeping import closing
+from bench.run.layout import COLUMNS, for_ranks
 from bench.run.screen import Screen
 from busbar.errors import Unavailable
 from busbar.installation import extra
@@ -39,7 +40,9 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
             f"no mpirun beside this Python or on PATH; {extra('mpi')}, or use --transport inproc"
         )
     room(ranks, library)
-    command, env = launcher(ranks, library, mpirun, {**os.environ, **safely()})
+    inherited = {k: v for k, v in os.environ.items() if k != COLUMNS}
+    env = {**inherited, **safely(), **for_ranks()}
+    command, env = launcher(ranks, library, mpirun, env)
     command += [sys.executable, "-m", *module, *argv]
     soft = SOFTLY if "Open MPI" in library else SIGTERM
     run = RankRun(command, env, ranks, options.timeout, soft)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.launch.launch import launched, run_of_its_own
+from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
 from busbar.status import CLOSED, MISSING
@@ -17,7 +17,6 @@ from reports.tables.winners import winners_map
 
 #: What ends all launches: nothing can be started, or nobody reads the results any more.
 _FINAL = (MISSING, CLOSED)
-_LEAST_WIDTH = 80
 
 
 def several(module: Sequence[str], argv: Sequence[str], counts: Sequence[int]) -> int:
@@ -53,9 +52,8 @@ def _closing(rows: Path) -> list[str]:
         found = read(rows).rows
     except ReportError:
         return []
-    width = max(_LEAST_WIDTH, shutil.get_terminal_size().columns)
     return [
         line
-        for one in winners_map(found, width - len("# "))
+        for one in winners_map(found, report_width() - len("# "))
         for line in ("#", *(f"# {w}" for w in one))
     ]

@@ -23,6 +23,7 @@ from collectives.execution.registry import transports
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
+LAYOUTS = ("auto", "nccl", "compact")
 LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 TUNING = Path("busbar-tuning.json")
@@ -262,6 +263,13 @@ def _time(add: Add) -> None:
 
 
 def _output(add: Add) -> None:
+    add(
+        "--layout",
+        choices=LAYOUTS,
+        default="auto",
+        help="rows as nccl-tests prints them, or compact, a line a placement; auto (default) is"
+        " compact on a terminal that is too narrow for nccl-tests', never into a pipe",
+    )
     add(
         "--out",
         action="append",

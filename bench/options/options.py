@@ -72,6 +72,7 @@ class Options:
     per_iteration: bool = False
     per_rank: bool = False
     limit: str = "table"
+    layout: str = "auto"
     energy: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
@@ -244,6 +245,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         per_iteration=bool(given.per_iter_timing),
         per_rank=given.per_rank,
         limit=given.limit,
+        layout=given.layout,
         energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from threading import Lock
@@ -10,19 +9,19 @@ from threading import Lock
 from bench.launch.line import Hotline
 from bench.options.options import Options
 from bench.run.environment import machine
+from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import StoreError, Unavailable, Unsupported
 from collectives.execution.world import World
 from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
-from reports.readers.own import results
+from reports.readers.own import results, rows
 from reports.records.record import Result
 from reports.tables.summary import summary
 
 # How long whoever ends a run waits for a row that is being written or printed: behind a pager that
 # nobody pages on it never is.
 _PATIENCE_S = 2.0
-_LEAST_WIDTH = 80
 
 
 class Keeper:
@@ -111,14 +110,11 @@ class Keeper:
 
 def closing(results: Sequence[Result], statistic: str) -> list[str]:
     """The closing report: a table for each collective, as wide as the terminal."""
-    width = _LEAST_WIDTH
-    with suppress(OSError):
-        width = max(width, os.get_terminal_size().columns)
-    return [
-        line
-        for name in dict.fromkeys(result.collective for result in results)
-        for line in summary([r for r in results if r.collective == name], statistic, width)
-    ]
+    lines: list[str] = []
+    for name in dict.fromkeys(result.collective for result in results):
+        mine = [r for r in results if r.collective == name]
+        lines += summary(mine, rows(mine), statistic, report_width())
+    return lines
 
 
 def _opened(options: Options) -> list[Store]:

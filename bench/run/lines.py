@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from bench.options.options import Options
 from bench.run.corewait import noted
 from bench.run.groups import Group
+from bench.run.layout import TableLayout
 from busbar.installation import busbar_version
 from collectives.execution.transport import Transport
-from reports.exports.nccl_table import Banner, row
+from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
 from reports.records.gpus import warnings
 from reports.records.record import Result
-
-_PLACEMENTS = {"out": "out-of-place", "in": "in-place"}
+from reports.records.shown import PLACEMENT
 
 
 class People(NamedTuple):
@@ -34,9 +34,17 @@ class People(NamedTuple):
 
 
 def banner(
-    program: str, options: Options, library: str, people: People, group: Group | None
+    program: str,
+    options: Options,
+    library: str,
+    people: People,
+    group: Group | None,
+    above: bool,
 ) -> Banner:
-    """The heading of a table; ``program`` is what its rows run."""
+    """The heading of a table; ``program`` is what its rows run.
+
+    ``above``: the list of ranks stands above an earlier table.
+    """
     return Banner(
         program=program,
         version=f"busbar version {busbar_version()} {library}",
@@ -50,6 +58,7 @@ def banner(
         devices=people.devices,
         slots=people.slots,
         group=0 if group is None else group.number,
+        above=above,
     )
 
 
@@ -61,15 +70,15 @@ def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Tran
     return [*found, *transport.remarks]
 
 
-def shown(result: Result, options: Options) -> list[str]:
+def shown(result: Result, layout: TableLayout) -> list[str]:
     """A row and what is to be said of it, a line each."""
-    lines = [row(result, options.statistic, options.per_iteration, options.limit == "column")]
+    lines = layout.row(result)
     reasons = {
         s.skipped: None for s in (result.out, result.in_place) if s is not None and s.skipped
     }
     for placement, sample in (
-        (_PLACEMENTS["out"], result.out),
-        (_PLACEMENTS["in"], result.in_place),
+        (PLACEMENT["out"], result.out),
+        (PLACEMENT["in"], result.in_place),
     ):
         if sample is not None and sample.skipped in reasons:
             both = result.out == result.in_place
@@ -78,9 +87,9 @@ def shown(result: Result, options: Options) -> list[str]:
             reasons.pop(sample.skipped)
     for placement, said in result.parameters.get("said", {}).items():
         words = "  ".join(f"{name} {value}" for name, value in said.items())
-        lines.append(f"# {_PLACEMENTS[placement]}: {words}")
+        lines.append(f"# {PLACEMENT[placement]}: {words}")
     lines += [
-        f"# {_PLACEMENTS[placement]}: waited for a core: {noted(shares)}"
+        f"# {PLACEMENT[placement]}: waited for a core: {noted(shares)}"
         for placement, shares in result.core_wait.items()
     ]
     return lines + [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]

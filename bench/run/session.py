@@ -13,6 +13,7 @@ from bench.run.corewait import noted
 from bench.run.environment import describe, place
 from bench.run.groups import Group
 from bench.run.keeping import Keeper, closing
+from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
 from bench.run.memory import Room
@@ -28,7 +29,7 @@ from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
-from reports.exports.nccl_table import footer, header
+from reports.exports.nccl_table import footer
 from reports.records.cores import Load
 from reports.records.record import WORKSHARING, Result, Sample
 
@@ -62,6 +63,8 @@ class Session:
         options = self._options
         self._screen = Screen(world.rank) if group is None else group.screen
         self._status = 0
+        self._layout = layout(options)
+        self._listed = False  # whether a table has the list of ranks
         self._keeper = Keeper(world, self._screen, options, line)
         places = world.gather(place(world, transport))
         self._people = People.of(places)
@@ -148,13 +151,14 @@ class Session:
     def _table(self, chosen: Auto | Chosen) -> None:
         options = self._options
         program = f"{self._spec.name} {chosen.label} ({self._through(chosen)})"
-        top = banner(program, options, self._library, self._people, self._group)
+        top = banner(program, options, self._library, self._people, self._group, self._listed)
         said = remarks(self._group, self._crowd, self._world.size, self._transport)
         self._keeper.say([f"# {remark}" for remark in said])
-        self._keeper.say(header(top, options.per_iteration, options.limit == "column"))
+        self._listed = True
+        self._keeper.say(self._layout.header(top))
         first = len(self._keeper.results)
         for result in self._rows(chosen):
-            self._keeper.row(result, shown(result, options))
+            self._keeper.row(result, shown(result, self._layout))
         lines = self._keeper.results[first:]
         self._keeper.say(footer(lines, program, options.statistic))
 

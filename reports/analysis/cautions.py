@@ -10,9 +10,18 @@ from reports.records.cores import marked, oversubscription
 from reports.records.record import Result
 from reports.records.rows import Row
 from reports.records.shown import size_text
+from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
 _One = TypeVar("_One")
+
+#: Times the limit; what is above has a reason other than the spread of two medians.
+ABOVE_LIMIT = 1.1
+WHY_ABOVE = (
+    "more than 110 % of limit: the limit is what sweeps of every rank over its own buffers took in"
+    " this run. A row is faster where caches hold what the sweeps had to fetch, where ranks share"
+    " cores (a sweep ends with the last of them), or where something else ran during the sweeps"
+)
 
 _MOST = 1000  # rows looked at closely: enough to know a run, and half a second of work
 _SAID: Mapping[Kind, str] = {
@@ -74,6 +83,13 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
             f"{shared} of {len(timed)} rows are of plans whose work any rank may have carried out:"
             " they need not be times of the algorithm that they name"
         )
+    above = sum(
+        r.limit_s is not None and of_limit(r.time_s, r.limit_s) > ABOVE_LIMIT
+        for r in timed
+        if r.time_s
+    )
+    if above:
+        found.append(f"{above} of {len(timed)} rows reached {WHY_ABOVE}")
     if silent:
         found.append(f"{silent} of {len(timed)} rows have no raw times: no interval is known")
     telling = _telling(timed)

@@ -26,6 +26,7 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.quality import checklist
     from reports.readers.folding import folded
     from reports.tables.show import tables
+    from reports.tables.winners import answer
 
     asked = wanted(options)
     terminal, rows = console(), list[Row]()
@@ -41,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
         expected = () if fit is None else (beside(found, fit),)
         for table in tables(found, terminal.width, ascii_only(), *expected):
             print_table(terminal, table)
+        if best := answer(found, terminal.width):
+            print("\n".join(best))
         if len(found) < len(every):
             note(
                 f"{path}: {len(every)} rows, shown as {len(found)}: iterations of the same together"

@@ -23,7 +23,8 @@ class Banner:
     """What the lines above a table say. ``devices`` are (rank, pid, host, name).
 
     ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
-    number of the group that the ranks are, of several that run at once.
+    number of the group that the ranks are, of several that run at once. ``above``: an earlier table
+    of the run has the list of devices, and this one refers to it.
     """
 
     program: str
@@ -38,6 +39,7 @@ class Banner:
     devices: Sequence[tuple[int, int, str, str]]
     slots: Sequence[tuple[int, str]] = ()
     group: int = 0
+    above: bool = False
 
 
 def number(value: float, width: int) -> str:
@@ -64,19 +66,27 @@ def header(banner: Banner, per_iteration: bool = False, limit: bool = False) -> 
         f" warmup iters: {banner.warmup} iters: {iterations} agg iters: 1"
         f" validation: {int(banner.check)} graph: 0 unalign: 0",
         "#",
-        "# Using devices",
     ]
+    return [*lines, *_devices(banner), "#", *columns(per_iteration, limit)]
+
+
+def _devices(banner: Banner) -> list[str]:
+    if banner.above:
+        return [f"# Using devices as above: {len(banner.devices)} ranks, group {banner.group}"]
     slots = banner.slots or [(0, "0000:00:00.0")] * len(banner.devices)
-    lines += [
+    return [
+        "# Using devices",
         # nccl-tests leaves the PCI function out.
-        f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
-        f" device {index:2d} [{bus.partition('.')[0]}] {name}"
-        for (rank, pid, host, name), (index, bus) in zip(banner.devices, slots, strict=True)
+        *(
+            f"#  Rank {rank:2d} Group {banner.group:2d} Pid {pid:6d} on {host:>10}"
+            f" device {index:2d} [{bus.partition('.')[0]}] {name}"
+            for (rank, pid, host, name), (index, bus) in zip(banner.devices, slots, strict=True)
+        ),
     ]
-    return [*lines, "#", *_columns(per_iteration, limit)]
 
 
-def _columns(per_iteration: bool, limit: bool) -> list[str]:
+def columns(per_iteration: bool, limit: bool) -> list[str]:
+    """The lines that name the columns; the last has their units and is as wide as a row."""
     names = ["time", "algbw", "busbw", "#wrong"]
     units = ["(us)", "(GB/s)", "(GB/s)", ""]
     blank = f"# {'':>10}  {'':>12}  {'':>8}  {'':>6}  {'':>6}"

@@ -15,6 +15,7 @@ _DEVICE = re.compile(
     r"Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,9})\s+)?Pid\s+\d+ on\s+(\S+)\s+device\s+\d+ "
     r"\[[^\]]*\]\s*(.*)"
 )
+_AS_ABOVE = re.compile(r"Using devices as above: \d{1,7} ranks, group (\d{1,9})")
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
@@ -38,6 +39,7 @@ class _Stream:
         self._source, self._notes = source, notes
         self._table = PartialTable()
         self._pending: Start | None = None
+        self._listed: dict[int, PartialTable] = {}  # by group, the table that lists its ranks
 
     def note(self, line: int, text: str) -> None:
         self._notes.append(Note(self._source, line, text))
@@ -129,6 +131,12 @@ class _Stream:
             rank, group, host, name = device.groups()
             table.ranks.setdefault(int(group or 0), set()).add(int(rank))
             table.hosts[host] = table.devices[name.strip()] = None
+            self._listed[int(group or 0)] = table
+            return True
+        above = _AS_ABOVE.search(text)
+        if above and (listed := self._listed.get(int(above.group(1)))):
+            table.ranks = {int(above.group(1)): listed.ranks[int(above.group(1))]}
+            table.hosts, table.devices = listed.hosts, listed.devices
             return True
         average = _AVERAGE.search(text)
         if average:

@@ -6,9 +6,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from reports.records.rows import Row
+
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = ".:-=+*#@"
 _MANY = 200
+PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+
+
+def setting(row: Row) -> str:
+    """What a row measures but for its size and algorithm, as words."""
+    ranks = f"{row.ranks} ranks" if row.ranks else ""
+    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks)
+    return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)
 
 
 def size_text(nbytes: int | None) -> str:

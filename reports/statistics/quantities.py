@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from math import inf
 
+#: Bytes below which busbw says nothing: a call takes its latency, whatever it moves.
+LATENCY_BOUND = 64 * 1024
+
 
 def _positive(**figures: float) -> None:
     for name, value in figures.items():

@@ -10,8 +10,8 @@ import numpy as np
 
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.cells import celled
-from reports.records.shown import chance, interval_text, seconds, size_text, trend
-from reports.tables.show import Shown, plain_table, setting
+from reports.records.shown import chance, interval_text, seconds, setting, size_text, trend
+from reports.tables.show import Shown, plain_table
 
 _WIDE = 110
 _MOST_NAMED = 3

@@ -8,21 +8,16 @@ from html import escape
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
+from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.rows import Row
-from reports.records.shown import interval_text, percent, rate, seconds, size_text
-from reports.tables.show import (
-    bounds_text,
-    counts_of,
-    grouped,
-    heading,
-    remedy,
-    setting,
-    share_of_limit,
-)
+from reports.records.shown import interval_text, percent, rate, seconds, setting, size_text
+from reports.tables.show import bounds_text, counts_of, grouped, heading, remedy, share_of_limit
+from reports.tables.winners import HEADS, UNSURE, answers, cells_of, crossovers
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
+MOST_ANSWERS = 40
 
 
 #: An empty comment parts the marks that start a mention, a reference or a link from what follows.
@@ -43,7 +38,7 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table a measured thing, algorithms side by side where there are several.
+    """What to take at which sizes; a table a measured thing, algorithms side by side.
 
     Then warnings and the rules.
     At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
@@ -56,8 +51,25 @@ def markdown(rows: Sequence[Row]) -> str:
         left -= len(group)
     if left < 0:
         parts.append(f"{-left} rows more.\n")
+    best = [_answer(what, found) for what, found in answers(rows).items()]
     warnings = [f"- {_cell(w)}" for w in warnings_of(rows)]
-    return "\n".join([*parts, *warnings, *_rules(checklist(rows))]).rstrip() + "\n"
+    return (
+        "\n".join([*best[:MOST_ANSWERS], *parts, *warnings, *_rules(checklist(rows))]).rstrip()
+        + "\n"
+    )
+
+
+def _answer(what: str, found: Sequence[Stretch]) -> str:
+    """Which algorithm to take at which sizes: what a reader wants first."""
+    kept = [n for n, name in enumerate(HEADS) if any(cells[n] for cells in cells_of(found))]
+    rows = [[cells[n] for n in kept] for cells in cells_of(found)]
+    head = "| " + " | ".join(HEADS[n] for n in kept) + " |"
+    sides = "|---:" + "|---" * (len(kept) - 1) + "|"
+    changes = crossovers(found)
+    notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
+    notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in found)
+    table = _table(head, sides, rows)
+    return "\n".join([f"**The fastest of {_cell(what)}, by size**", "", *table, *notes, ""])
 
 
 def _rules(rules: Sequence[Rule]) -> list[str]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from busbar.errors import ReportError
 from reports.analysis.compare import row_key, samples
 from reports.records.rows import Row
-from reports.records.shown import rate, seconds, size_text
+from reports.records.shown import rate, seconds, setting, size_text
 from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import efficiency, scaling_efficiency, speedup
-from reports.tables.show import Shown, plain_table, setting
+from reports.tables.show import Shown, plain_table
 
 
 @dataclass(frozen=True)

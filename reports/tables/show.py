@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Literal
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.rows import Expected, Row
-from reports.records.shown import interval_text, percent, rate, seconds, size_text, sparkline
+from reports.records.shown import (
+    interval_text,
+    percent,
+    rate,
+    seconds,
+    setting,
+    size_text,
+    sparkline,
+)
 from reports.statistics.quantities import joules_per_gb, of_limit
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 _WIDE = 110
 _GAP = 2  # between columns
 _FEWEST_MARKS, _MOST_MARKS = 6, 24
@@ -41,13 +48,6 @@ def heading(row: Row) -> str:
         words.append(f"{len(row.run.hosts)} nodes")
     words.append(row.run.library)
     return ", ".join(w for w in words if w) + "; busbw in GB/s"
-
-
-def setting(row: Row) -> str:
-    """What a row measures but for its size and algorithm."""
-    ranks = f"{row.ranks} ranks" if row.ranks else ""
-    words = (row.collective or "unnamed collective", row.dtype, row.op, ranks)
-    return ", ".join(w for w in (*words, _PLACEMENT[row.placement]) if w)
 
 
 @dataclass(frozen=True)

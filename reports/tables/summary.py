@@ -5,39 +5,67 @@ All lines are comments in the sense of nccl-tests' table, so that what parses it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import floor, log10
+from textwrap import wrap
 
+from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
+from reports.analysis.winners import LIBRARY, Winner, winners
 from reports.records.gpus import energy, memory_clock
-from reports.records.record import Result, Sample
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.records.shown import PLACEMENT
 from reports.statistics.order import bandwidths, center
+from reports.statistics.quantities import LATENCY_BOUND, of_limit
+from reports.tables.winners import answer
 
-_TITLES = {"out": "out-of-place", "in": "in-place"}
 _EDGE = len("# ") + 12  # what stands left of the cells: the size
+_MOST_HEAD = 16  # longer names stand on several lines
+_JOINTS = ":+_,"
+_KEY = ">: the fastest, ~: the fastest, but the next may be as fast"
 
 
-def summary(results: Sequence[Result], statistic: str = "median", width: int = 80) -> list[str]:
-    """The closing lines for one run's results, at most ``width`` characters wide if possible."""
+def summary(
+    results: Sequence[Result], rows: Sequence[Row], statistic: str = "median", width: int = 80
+) -> list[str]:
+    """The closing lines for one run's results, at most ``width`` characters wide if possible.
+
+    ``rows``: the same results as rows, which who is fastest is found from.
+    """
     lines: list[str] = []
     for group in dict.fromkeys((r.dtype, r.op, r.root) for r in results):
-        for placement in ("out", "in"):
+        for placement in PLACEMENT:
             mine = [r for r in results if (r.dtype, r.op, r.root) == group]
-            for grid in _grids(mine, placement, statistic):
+            best = _best(
+                r for r in rows if (r.dtype, r.op, r.root, r.placement) == (*group, placement)
+            )
+            for grid in _grids(mine, placement, statistic, best):
                 lines += _drawn(grid, width)
-    return lines + _volumes(results)
+    lines += _volumes(results)
+    said = answer(rows, width - len("# "))
+    return [*lines, *(["#"] if said else ()), *(f"# {line}".rstrip() for line in said)]
+
+
+def _best(rows: Iterable[Row]) -> dict[int, Winner]:
+    """The winner of each size, where there is somebody to win against."""
+    found = winners(list(rows)).values()
+    return {size: w for cells in found for (size, _), w in cells.items() if w.margin is not None}
 
 
 @dataclass(frozen=True)
 class _Grid:
-    """A table: a line a size, a column a name."""
+    """A table: a line a size, a column a name; ``notes`` stand below it."""
 
     title: str
     columns: dict[str, int]
     lines: dict[int, dict[str, str]]
+    notes: Sequence[str] = field(default=())
 
 
-def _grids(results: Sequence[Result], placement: str, statistic: str) -> Iterator[_Grid]:
+def _grids(
+    results: Sequence[Result], placement: str, statistic: str, best: Mapping[int, Winner]
+) -> Iterator[_Grid]:
     """The tables of one placement; those that nothing is known for are left out."""
     found: dict[int, dict[str, Result]] = {}
     for r in results:
@@ -46,35 +74,59 @@ def _grids(results: Sequence[Result], placement: str, statistic: str) -> Iterato
     if not found:
         return
     names = list(dict.fromkeys(name for row in found.values() for name in row))
-    if "library" in names:
-        names = ["library", *(n for n in names if n != "library")]
-    head = f"{results[0].collective} {_TITLES[placement]} {results[0].dtype} {results[0].op}"
+    if LIBRARY in names:
+        names = [LIBRARY, *(n for n in names if n != LIBRARY)]
+    head = f"{results[0].collective} {PLACEMENT[placement]} {results[0].dtype} {results[0].op}"
     head += f" root {results[0].root}" if results[0].root >= 0 else ""
 
-    def grid(what: str, widths: dict[str, int], cell: Callable[[Result], str | None]) -> _Grid:
+    def grid(
+        what: str,
+        widths: dict[str, int],
+        cell: Callable[[Result], str | None],
+        sizes: Callable[[int], bool] = lambda size: True,
+        notes: Sequence[str] = (),
+    ) -> _Grid:
         lines = {
             size: {name: text for name, r in row.items() if (text := cell(r)) is not None}
             for size, row in found.items()
+            if sizes(size)
         }
-        return _Grid(f"{head}, {what}", widths, {size: row for size, row in lines.items() if row})
+        kept = {size: row for size, row in lines.items() if row}
+        return _Grid(f"{head}, {what}", widths, kept, notes)
 
-    unit = "busbw in GB/s" if any(found) else "time in us"
-    against = "; (x): against library" if "library" in names else ""
-    widths = {name: max(len(name), 7 if name == "library" else 15) for name in names}
-    yield grid(unit + against, widths, lambda r: _rate(r, found[r.size], placement, statistic))
-    narrow = {name: max(len(name), 7) for name in names}
-    for what, cell in (
-        ("% of the limit that memory sets", _of_limit),
-        ("J per operation, idle taken off", _joules),
-        ("memory clock in MHz", _clock),
+    against = "; (x): against library" if LIBRARY in names else ""
+    widths = {name: _column(name, 8 if name == LIBRARY else 16) for name in names}
+    key = [_KEY] if best else []
+
+    def rate(r: Result) -> str:
+        return _mark(r, best.get(r.size)) + _rate(r, found[r.size], placement, statistic)
+
+    # Below this a call takes its latency, whatever it moves: no rate tells anything.
+    small = "time in us" + against
+    yield grid(small, widths, rate, lambda size: size < LATENCY_BOUND, key)
+    yield grid("busbw in GB/s" + against, widths, rate, lambda size: size >= LATENCY_BOUND, key)
+    narrow = {name: _column(name, 7) for name in names}
+    shares = [_share(r, placement, statistic) for row in found.values() for r in row.values()]
+    above = (
+        [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
+    )
+    for what, cell, notes in (
+        ("% of the limit that memory sets", _of_limit, above),
+        ("J per operation, idle taken off", _joules, []),
+        ("memory clock in MHz", _clock, []),
     ):
-        yield grid(what, narrow, lambda r, cell=cell: cell(r, placement, statistic))  # type: ignore[misc]
+        yield grid(what, narrow, lambda r, cell=cell: cell(r, placement, statistic), notes=notes)  # type: ignore[misc]
 
 
-def _sample(result: Result, placement: str) -> Sample:
-    sample = result.sample(placement)
-    assert sample is not None, "only results that have the placement come here"
-    return sample
+def _column(name: str, least: int) -> int:
+    """How wide a name's column is; a name that is wider stands on several lines."""
+    return max(least, min(len(name), _MOST_HEAD))
+
+
+def _mark(result: Result, best: Winner | None) -> str:
+    if best is None or best.row.algorithm != result.algorithm:
+        return ""
+    return ">" if best.sure else "~"
 
 
 def _seconds(result: Result | None, placement: str, statistic: str) -> float | None:
@@ -82,19 +134,26 @@ def _seconds(result: Result | None, placement: str, statistic: str) -> float | N
     return None if sample is None else center(sample, statistic)
 
 
-def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str) -> str | None:
+def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str) -> str:
     seconds = _seconds(result, placement, statistic) or 0.0
-    # Where nothing is moved, as in a barrier, time is all there is to tell.
-    figure = bandwidths(result, seconds)[1] / 1e9 if result.size else seconds * 1e6
-    base = _seconds(row.get("library"), placement, statistic)
-    ratio = "" if base is None or result.algorithm == "library" else f" ({_short(base / seconds)}x)"
+    rated = result.size >= LATENCY_BOUND
+    figure = bandwidths(result, seconds)[1] / 1e9 if rated else seconds * 1e6
+    base = _seconds(row.get(LIBRARY), placement, statistic)
+    ratio = "" if base is None or result.algorithm == LIBRARY else f" ({_short(base / seconds)}x)"
     return _short(figure) + ratio
 
 
-def _of_limit(result: Result, placement: str, statistic: str) -> str | None:
-    limit = _sample(result, placement).limit
+def _share(result: Result, placement: str, statistic: str) -> float | None:
+    """Of the limit, which is 1."""
+    sample = result.sample(placement)
     seconds = _seconds(result, placement, statistic)
-    return None if limit is None or not seconds else f"{100 * limit / seconds:.0f}"
+    known = sample is not None and sample.limit is not None and seconds
+    return of_limit(seconds or 0.0, sample.limit or 0.0) if sample and known else None
+
+
+def _of_limit(result: Result, placement: str, statistic: str) -> str | None:
+    share = _share(result, placement, statistic)
+    return None if share is None else f"{100 * share:.0f}"
 
 
 def _joules(result: Result, placement: str, _: str) -> str | None:
@@ -120,11 +179,30 @@ def _drawn(grid: _Grid, width: int) -> list[str]:
     lines, names = ["#", f"# {grid.title}"], list(grid.columns)
     while names:
         shown, names = _fitting(names, grid.columns, width - _EDGE)
-        lines.append(f"# {'size':>12}" + "".join(f"  {n:>{grid.columns[n]}}" for n in shown))
+        heads = [_stacked(name, grid.columns[name]) for name in shown]
+        for at in range(-max(map(len, heads)), 0):
+            label = "size" if at == -1 else ""
+            texts = (head[at] if -at <= len(head) else "" for head in heads)
+            lines.append(_line(label, zip(texts, shown, strict=True), grid.columns))
         for size, row in grid.lines.items():
-            texts = (f"  {row.get(n, 'N/A'):>{grid.columns[n]}}" for n in shown)
-            lines.append(f"# {size:>12}" + "".join(texts))
-    return lines
+            cells = ((row.get(name, "N/A"), name) for name in shown)
+            lines.append(_line(str(size), cells, grid.columns))
+    return lines + [f"# {line}" for note in grid.notes for line in wrap(note, width - len("# "))]
+
+
+def _line(label: str, cells: Iterable[tuple[str, str]], widths: Mapping[str, int]) -> str:
+    texts = (f"  {text:>{widths[name]}}" for text, name in cells)
+    return f"# {label:>12}{''.join(texts)}".rstrip()
+
+
+def _stacked(name: str, width: int) -> list[str]:
+    """A name in pieces of a column's width, broken behind what joins its words where it can be."""
+    pieces = []
+    while len(name) > width:
+        cut = max(name.rfind(mark, 0, width) for mark in _JOINTS) + 1 or width
+        pieces.append(name[:cut])
+        name = name[cut:]
+    return [*pieces, name]
 
 
 def _fitting(names: list[str], columns: dict[str, int], width: int) -> tuple[list[str], list[str]]:
@@ -144,20 +222,19 @@ def _volumes(results: Sequence[Result]) -> list[str]:
         known = largest.get(r.algorithm)
         if known is None or r.size >= known.size:
             largest[r.algorithm] = r
-    lines = []
+    moved = []
     for name, r in largest.items():
         sample = next((s for s in (r.out, r.in_place) if s is not None and s.times), None)
         if sample is None or sample.sent is None or not r.size:
             continue
-        out, into = sample.sent / r.size, (sample.received or 0) / r.size
-        total = (sample.total or 0) / r.size
-        lines.append(f"# {name:>24} {out:>14.4f} {into:>14.4f} {total:>14.4f}")
-    if not lines:
+        each = (sample.sent, sample.received or 0, sample.total or 0)
+        moved.append((name, [f"{nbytes / r.size:.4f}" for nbytes in each]))
+    if not moved:
         return []
-    head = f"# {'':>24} {'busiest out':>14} {'busiest in':>14} {'all links':>14}"
+    widest = max(24, *(len(name) for name, _ in moved))
+    table = [("", ["busiest out", "busiest in", "all links"]), *moved]
     return [
         "#",
         f"# {results[0].collective}: bytes moved per iteration, as counted, in units of the size",
-        head,
-        *lines,
+        *(f"# {name:>{widest}}" + "".join(f" {c:>14}" for c in cells) for name, cells in table),
     ]

@@ -1,107 +1,133 @@
-"""Who wins where: the fastest algorithm at every size and rank count, as a map for a terminal."""
+"""Who wins where, for a terminal: what to take on one rank count, and a map of sizes by ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from itertools import pairwise
 from textwrap import wrap
 
-import numpy as np
-
-from busbar.statistics import interval
+from reports.analysis.winners import (
+    LIBRARY,
+    Cells,
+    Stretch,
+    Winner,
+    stretches,
+    winners,
+)
 from reports.records.cores import per_core_text
 from reports.records.rows import Row
 from reports.records.shown import rate, seconds, size_text
-from reports.statistics.inference import between_runs
-from reports.tables.show import setting
+from reports.statistics.quantities import LATENCY_BOUND
 
 _GAP = "  "
 _KEY = "~: the next may be as fast"
+UNSURE = "~: at one of these sizes, or at all, another may be as fast"
 
 
-@dataclass(frozen=True)
-class Winner:
-    """The fastest at one size and rank count. ``row``: its first row.
+def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
+    """What to take at which sizes, for each measured thing and rank count in words.
 
-    ``margin``: how many times as long the next takes, None where it is alone; ``low``, ``high``:
-    its 95 % interval, None without raw times. ``sure``: the interval lies above 1.
+    Without those where nobody was compared with anybody.
     """
-
-    name: str
-    row: Row
-    margin: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def sure(self) -> bool:
-        """Whether nothing else may be as fast."""
-        return self.margin is None or (self.low is not None and self.low > 1)
-
-
-Cells = dict[tuple[int, int], Winner]
-"""By size and number of ranks."""
-
-
-def winners(rows: Sequence[Row]) -> dict[str, Cells]:
-    """The winners of each measured thing that has several rank counts, by its name.
-
-    Wrong results win nothing, and neither does shared work: it is no algorithm.
-    """
-    groups: dict[str, dict[tuple[int, int], dict[str, list[Row]]]] = {}
-    several = _several_transports(rows)
-    for r in rows:
-        if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
-            continue
-        name = f"{r.algorithm} {r.transport}" if r.algorithm in several else r.algorithm
-        root = f", root {r.root}" if r.root is not None and r.root >= 0 else ""
-        cells = groups.setdefault(setting(replace(r, ranks=None)) + root, {})
-        cells.setdefault((r.size, r.ranks), {}).setdefault(name, []).append(r)
     found = {
-        thing: {at: _winner(contenders) for at, contenders in sorted(cells.items())}
-        for thing, cells in groups.items()
+        f"{thing}, {_head(ranks, False)}": stretches(cells, ranks)
+        for thing, cells in winners(rows).items()
+        for ranks in _counts(cells)
     }
-    return {t: cells for t, cells in found.items() if len({ranks for _, ranks in cells}) > 1}
+    return {what: sizes for what, sizes in found.items() if any(one.compared for one in sizes)}
 
 
-def _several_transports(rows: Sequence[Row]) -> set[str]:
-    carried: dict[str, set[str]] = {}
-    for r in rows:
-        carried.setdefault(r.algorithm, set()).add(r.transport)
-    return {name for name, transports in carried.items() if len(transports) > 1}
+def answer(rows: Sequence[Row], width: int) -> list[str]:
+    """`answers` in a few lines, ``width`` wide at most where names let them."""
+    lines: list[str] = []
+    for what, found in answers(rows).items():
+        lines += wrap(f"the fastest of {what}, by size", width)
+        lines += [*_ranges(found, width), *_changes(found, width)]
+    return lines
 
 
-def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
-    times = {
-        name: [r.times_s or (r.time_s or 0.0,) for r in rows] for name, rows in contenders.items()
-    }
-    middle = {name: float(np.median(np.concatenate(runs))) for name, runs in times.items()}
-    first, *others = sorted(middle, key=lambda name: (middle[name], name))
-    row = contenders[first][0]
-    if middle[first] != row.time_s and row.busbw_bytes_per_s and row.time_s:
-        rated = row.busbw_bytes_per_s * row.time_s / middle[first]
-        row = replace(row, time_s=middle[first], busbw_bytes_per_s=rated)
-    if not others:
-        return Winner(first, row)
-    margin = middle[others[0]] / middle[first]
-    return Winner(first, row, margin, *_bounds(times[first], times[others[0]]))
+HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
-def _bounds(
-    best: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
-) -> tuple[float | None, float | None]:
-    """The ratio of medians' interval, from the ends of both intervals: wider than it need be.
+def cells_of(found: Sequence[Stretch]) -> list[tuple[str, str, str, str, str]]:
+    """What stands below `HEADS`, a tuple a stretch; a column that says nothing is empty."""
+    return [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
 
-    A sweep has hundreds of such ratios, too many for a bootstrap. Where sides were measured several
-    times it holds what differs from time to time, too
-    (`reports.statistics.inference.between_runs`).
-    """
-    ends = [interval([t for run in side for t in run]) for side in (best, other)]
-    if ends[0] is None or ends[1] is None or not ends[0][0]:
-        return None, None
-    low, high = ends[1][0] / ends[0][1], ends[1][1] / ends[0][0]
-    wider = between_runs(best, other) or (low, high)
-    return min(low, wider[0]), max(high, wider[1])
+
+def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
+    """A line a stretch under its heading; columns that no line needs are left out."""
+    table = zip(HEADS, *cells_of(found), strict=True)
+    columns = [column for column in table if any(column[1:])]
+    widths = [max(map(len, column)) for column in columns]
+    if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
+        columns, widths = columns[:-1], widths[:-1]
+    lines = []
+    for cells in zip(*columns, strict=True):
+        others = (f"{c:<{w}}" for c, w in zip(cells[1:], widths[1:], strict=True))
+        lines.append(_GAP.join([cells[0].rjust(widths[0]), *others]).rstrip())
+    return lines
+
+
+def _changes(found: Sequence[Stretch], width: int) -> list[str]:
+    """Where the fastest changes, and what a tilde means."""
+    changes = crossovers(found)
+    lines = wrap(f"crossovers: {changes}", width, subsequent_indent=_GAP) if changes else []
+    return lines + [UNSURE] * any(not one.sure for one in found)
+
+
+def crossovers(found: Sequence[Stretch]) -> str:
+    """Between which sizes the fastest changes, in words; empty where it never does."""
+    return ", ".join(
+        f"{a.name} to {b.name} between {size_text(a.sizes[1])} and {size_text(b.sizes[0])}"
+        for a, b in pairwise(found)
+    )
+
+
+def _sizes(one: Stretch) -> str:
+    first, last = map(size_text, one.sizes)
+    return first if first == last else f"{first} - {last}"
+
+
+def _name(one: Stretch) -> str:
+    return f"{'' if one.sure else '~'}{one.name}"
+
+
+def _figures(won: Sequence[Winner]) -> str:
+    """The time where that is what matters, else busbw, of the first size and of the last."""
+    ends = [_figure_of(w) for w in (won[0], won[-1])]
+    if ends[0] == ends[1]:
+        return ends[0]
+    unit = ends[1].rpartition(" ")[2]
+    first = ends[0].removesuffix(f" {unit}") if ends[0].endswith(f" {unit}") else ends[0]
+    return f"{first} - {ends[1]}"
+
+
+def _figure_of(winner: Winner) -> str:
+    rated = winner.row.busbw_bytes_per_s
+    if winner.latency_bound or not rated:
+        return seconds(winner.row.time_s)
+    return f"{rate(rated)} GB/s"
+
+
+def _next(won: Sequence[Winner]) -> str:
+    """Who is next, where that is one, and how many times as long it takes, over all sizes."""
+    known = [w for w in won if w.margin is not None]
+    names = {w.against for w in known}
+    name = f" {names.pop()}" if len(names) == 1 else ""
+    bounds = [b for w in known for b in (w.low, w.high) if b is not None]
+    margins = bounds or [w.margin for w in known if w.margin is not None]
+    return f"{_span(margins)}{name}" if margins else ""
+
+
+def _library(won: Sequence[Winner]) -> str:
+    """As many times as long; nothing where the library is the next, or is the one, at all sizes."""
+    told = all(w.against == LIBRARY or w.library is None for w in won)
+    return "" if told else _span([w.library for w in won if w.library is not None])
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = _factor(min(values)), _factor(max(values))
+    return f"{low}x" if low == high else f"{low}-{high}x"
 
 
 def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
@@ -119,12 +145,17 @@ def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
             *_drawn(cells, {n: _head(n, n in crowded) for n in _counts(cells)}, width),
         ]
         for thing, cells in winners(rows).items()
+        if len(_counts(cells)) > 1
     ]
 
 
 def _figure(cells: Cells) -> str:
     """What stands first in a cell: where nothing is moved, as in a barrier, there is no rate."""
-    return "busbw in GB/s" if any(w.row.busbw_bytes_per_s for w in cells.values()) else "time"
+    if all(w.latency_bound for w in cells.values()):
+        return "time"
+    few = size_text(LATENCY_BOUND)
+    small = any(w.latency_bound for w in cells.values())
+    return f"busbw in GB/s, below {few} the time" if small else "busbw in GB/s"
 
 
 def _shared(crowded: Mapping[int, float | None]) -> str:
@@ -203,7 +234,7 @@ def _text(winner: Winner) -> tuple[str, str]:
         margin = _factor(winner.margin)
     else:
         margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
-    figure = _rate(rated) if rated else seconds(winner.row.time_s)
+    figure = _rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
     return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
 
 

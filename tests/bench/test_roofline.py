@@ -19,7 +19,7 @@ from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from reports.exports.nccl_table import Banner, header, row
-from reports.readers.own import results
+from reports.readers.own import results, rows
 from reports.records.record import Result, Sample
 from reports.tables.summary import summary
 from tests.conftest import Mpi, Run, on_threads, under
@@ -159,8 +159,8 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
     Ours are comments, or right of the last one.
     """
     known, unknown = _result(1.5e-3), _result(None)
-    assert "\n#      1048576       75" in "\n".join(summary([known]))
-    assert not any("limit" in line for line in summary([unknown]))
+    assert "\n#      1048576       75" in "\n".join(summary([known], list(rows([known]))))
+    assert not any("limit" in line for line in summary([unknown], list(rows([unknown]))))
     assert row(known, limit=True) == row(known) + "      75      75"
     assert row(unknown, limit=True) == row(known) + "     N/A     N/A"
     assert row(known) == row(unknown)

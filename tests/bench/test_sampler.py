@@ -16,7 +16,7 @@ from busbar.errors import ProbeError
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import run
 from collectives.execution.world import World
-from reports.readers.own import results
+from reports.readers.own import results, rows
 from reports.records.gpus import energy, memory_clock, warnings
 from reports.records.record import Result, Sample
 from reports.tables.summary import summary
@@ -230,10 +230,11 @@ def test_the_closing_table_has_clock_and_joules() -> None:
     assert energy((_entry(0), gpus[1]), "out") is None and memory_clock(gpus, "in") is None
     half = Sample(times=(1e-3,) * 6, iterations=6)
     names = ("allreduce", "ring", "nccl", 2, 1 << 20, 1 << 18, "float", "sum", -1, 1.0)
-    text = "\n".join(summary([Result(*names, out=half, gpus=gpus)]))  # type: ignore[arg-type]
+    known, unknown = (Result(*names, out=half, gpus=g) for g in (gpus, ()))  # type: ignore[arg-type]
+    text = "\n".join(summary([known], list(rows([known]))))
     assert "J per operation" in text and "2.50" in text and "memory clock in MHz" in text
     assert "2600" in text
-    assert "MHz" not in "\n".join(summary([Result(*names, out=half)]))  # type: ignore[arg-type]
+    assert "MHz" not in "\n".join(summary([unknown], list(rows([unknown]))))
 
 
 @pytest.fixture

@@ -49,6 +49,21 @@ def test_a_table_is_read_through_what_others_add(
 
 
 @given(RESULTS)
+def test_later_tables_refer_to_the_first_ones_ranks(results: list[Result]) -> None:
+    """Rule: the list of ranks stands above the first table of a run; the others are of the same ranks."""
+    first = _table(results)
+    listed = [line for line in first if "  Rank " in line]
+    later = [line for line in first if line not in listed]
+    at = later.index("# Using devices")
+    later[at : at + 1] = [f"# Using devices as above: {len(listed)} ranks, group 0"]
+    found = parse("\n".join([*first, *later]))
+    assert {(r.ranks, r.run.hosts, r.run.devices) for r in found.rows} == {
+        (r.ranks, r.run.hosts, r.run.devices) for r in parse("\n".join(first)).rows
+    }
+    assert {r.run.number for r in found.rows} == {0, 1}
+
+
+@given(RESULTS)
 def test_rows_give_their_figures_back(results: list[Result]) -> None:
     """Rule: time, rates, wrong, extremes and spread are those printed, in seconds and bytes."""
     found = parse("\n".join(_table(results, per_iteration=True)))

@@ -1,6 +1,7 @@
 """Statistics, the table's numbers, and files that are whole at every moment."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.statistics import interval
+from reports.analysis.cautions import warnings_of
 from reports.exports.formats import to_csv, to_jsonl
 from reports.exports.nccl_table import number, row
+from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.statistics.order import bandwidths, center, relative_width
 from reports.tables.summary import _short, summary
@@ -98,7 +101,50 @@ def test_the_closing_table_fits_its_width(width: int, algorithms: int) -> None:
     """Rule: comment lines no wider than the terminal, every algorithm shown, ratios to library."""
     results = [_result(2**30, f"algorithm_{i}") for i in range(algorithms)]
     results.append(_result(2**30, "library", seconds=2e-3))
-    lines = summary(results, width=width)
+    lines = summary(results, list(own.rows(results)), width=width)
     assert all(line.startswith("#") and len(line) <= width for line in lines)
     text = "\n".join(lines)
     assert all(f"algorithm_{i}" in text for i in range(algorithms)) and "(2.00x)" in text
+
+
+def _lines(results: list[Result], width: int = 80) -> list[str]:
+    return summary(results, list(own.rows(results)), width=width)
+
+
+def test_small_sizes_are_told_in_microseconds() -> None:
+    """Rule: below 64K the closing table has times, then busbw; the best of a size is marked."""
+    results = [
+        _result(size, name, seconds=t)
+        for size in (1024, 65536)
+        for name, t in (("ring", 5e-5), ("tree", 4e-5))
+    ]
+    text = "\n".join(_lines(results))
+    times, rates = text.index("time in us"), text.index("busbw in GB/s")
+    assert times < rates
+    assert re.search(r"#\s+1024\s+50\.0\s+>40\.0", text[times:rates])
+    assert re.search(r"#\s+65536\s+1\.97\s+>2\.46", text[rates:])
+
+
+def test_long_names_break_no_alignment() -> None:
+    """Rule: a long name stands on several lines above its column, and whole beside bytes."""
+    long = "double_tree:segments=16+" * 3 + "tree"
+    lines = _lines([_result(2**20, long), _result(2**20, "ring", seconds=2e-3)])
+    grid = [line for line in lines if line.split()[1:2] == ["1048576"]]
+    assert grid and all(len(line) <= 80 for line in grid)
+    moved = lines[next(n for n, line in enumerate(lines) if "bytes moved" in line) + 1 :][:3]
+    assert len({len(line) for line in moved}) == 1 and long in moved[1]
+
+
+def test_more_than_the_limit_is_explained() -> None:
+    """Rule: above 110 % of limit a line says how that can be; at 100 % there is none."""
+    over, at = (
+        Sample((1e-3,) * 8, 8, wrong=0, limit=limit, sent=1, received=1, total=1)
+        for limit in (1.2e-3, 1e-3)
+    )
+    text = " ".join(" ".join(_lines([allreduce("ring", 4, 2**20, over)])).split("# "))
+    assert "more than 110 % of limit: the limit is" in text
+    assert "110 %" not in " ".join(_lines([allreduce("ring", 4, 2**20, at)]))
+    (warning,) = [
+        w for w in warnings_of(own.rows([allreduce("ring", 4, 2**20, over)])) if "110" in w
+    ]
+    assert warning.startswith("1 of 1 rows")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reports.analysis.winners import stretches, winners
+from reports.cli import main
+from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
-from reports.tables.winners import winners, winners_map
+from reports.tables.winners import answer, winners_map
 
 
 def _result(
@@ -64,7 +69,7 @@ def test_what_wins_nothing() -> None:
     (cells,) = winners(_rows(*slow, wrong, shared)).values()
     assert {w.name for w in cells.values()} == {"ring"}
     assert all(w.margin is None and w.sure for w in cells.values())
-    assert winners(_rows(slow[0])) == {}
+    assert winners_map(_rows(slow[0]), 80) == []
 
 
 def test_rounds_that_differ_are_no_certainty() -> None:
@@ -133,3 +138,92 @@ def test_80_columns_have_four_counts_side_by_side() -> None:
         heads = [n for n, line in enumerate(lines) if line.lstrip().startswith("size")]
         assert len(heads) == 1 and max(map(len, lines)) <= width
         assert len(lines) == heads[0] + 1 + 3 * each
+
+
+def _sweep(times: dict[str, tuple[float, ...]]) -> list[Row]:
+    """Algorithms with a time a size, from 8 bytes on by factors of 8."""
+    return _rows(
+        *(
+            _result(name, 4, 8 ** (n + 1), _spread(t, n + 10 * len(name)))
+            for name, row in times.items()
+            for n, t in enumerate(row)
+        )
+    )
+
+
+def test_stretches_change_for_certain_winners_only() -> None:
+    """Rule: sizes go to who wins them; within noise they stay with the one of the size before."""
+    rows = _sweep(
+        {
+            "library": (1e-6, 1e-6, 1.001e-6, 9e-6, 9e-5, 9e-4),
+            "ring": (2e-6, 2e-6, 1e-6, 3e-6, 3e-5, 3e-4),
+            "tree": (9e-6, 9e-6, 9e-6, 9e-6, 9e-6, 9e-5),
+        }
+    )
+    (cells,) = winners(rows).values()
+    found = stretches(cells, 4)
+    assert [(one.name, one.sizes) for one in found] == [
+        ("library", (8, 512)),
+        ("ring", (4096, 4096)),
+        ("tree", (32768, 262144)),
+    ]
+    assert [one.sure for one in found] == [False, True, True]
+    assert stretches(cells, 2) == []
+    tree = cells[262144, 4]
+    assert tree.against == "ring" and tree.library == pytest.approx(10, rel=0.1)
+
+
+def test_the_answer_says_what_to_take() -> None:
+    """Rule: a line a stretch: sizes, name, figures, how the next does; then crossovers."""
+    rows = _sweep({"library": (1e-6, 1e-6, 1e-5, 9e-5), "ring": (2e-6, 2e-6, 5e-6, 3e-5)})
+    lines = answer(rows, 78)
+    assert lines[0].startswith("the fastest of allreduce") and "4 ranks" in lines[0]
+    assert lines[1].split()[:3] == ["sizes", "algorithm", "takes"]
+    assert lines[2].split()[:4] == ["8", "-", "64", "library"] and lines[2].endswith("x ring")
+    assert " us" in lines[2] and "GB/s" not in lines[2]
+    assert lines[3].split()[:4] == ["512", "-", "4K", "ring"] and "library" in lines[3]
+    assert lines[4:] == ["crossovers: library to ring between 64 and 512"]
+    assert answer(_sweep({"ring": (1e-6, 2e-6)}), 78) == []
+
+
+@given(st.integers(60, 160), st.integers(2, 6), st.data())
+def test_answers_fit_and_are_aligned(width: int, sizes: int, data: st.DataObject) -> None:
+    """Rule: columns begin where their headings do, whatever names are as long as."""
+    middles = st.lists(st.floats(1e-6, 1e-2), min_size=sizes, max_size=sizes).map(tuple)
+    rows = _sweep({name: data.draw(middles) for name in ("ring", "halving_doubling", "library")})
+    lines = answer(rows, width)
+    heads = next(n for n, line in enumerate(lines) if "algorithm" in line)
+    at = lines[heads].index("algorithm")
+    for line in lines[heads + 1 :]:
+        if line.startswith(("crossovers", "~:")):
+            break
+        assert line[at - 2 : at] == "  " and line[at:].startswith(
+            ("ring", "halving", "library", "~")
+        )
+    assert max(map(len, lines)) <= max(width, 88)
+
+
+def test_markdown_and_show_begin_with_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: what to take at which sizes stands in Markdown and in the terminal's report, too."""
+    file = tmp_path / "r.jsonl"
+    rows = {"library": (1e-6, 9e-5), "ring_of": (2e-6, 3e-5)}
+    results = [
+        _result(name, 4, 1024 ** (n + 1), _spread(t, n))
+        for name, row in rows.items()
+        for n, t in enumerate(row)
+    ]
+    file.write_bytes(to_jsonl(results))
+    assert main(["md", str(file)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "**The fastest of allreduce, float, sum, out-of-place, 4 ranks, by size**"
+    )
+    assert "| 1K | library | 1.0" in text and "| 1M | ring\\_of | " in text
+    assert "Crossovers<!-- -->" not in text
+    assert "Crossovers: library to ring\\_of between 1K and 1M" in text
+    assert main(["show", str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "the fastest of allreduce, float, sum, out-of-place, 4 ranks" in shown
+    assert "crossovers: library to ring_of between 1K and 1M" in shown

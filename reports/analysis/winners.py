@@ -1,0 +1,158 @@
+"""Who wins where: the fastest algorithm at every size and rank count, and where it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from busbar.statistics import interval
+from reports.records.rows import Row
+from reports.records.shown import setting
+from reports.statistics.inference import between_runs
+from reports.statistics.quantities import LATENCY_BOUND
+
+LIBRARY = "library"
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The fastest at one size and rank count. ``row``: its first row.
+
+    ``margin``: how many times as long the next, ``against``, takes, None where it is alone;
+    ``low``, ``high``: its 95 % interval, None without raw times. ``library``: how many times as
+    long the library takes, None where it was not measured or won. ``sure``: the interval lies above
+    1.
+    """
+
+    name: str
+    row: Row
+    margin: float | None = None
+    low: float | None = None
+    high: float | None = None
+    against: str = ""
+    library: float | None = None
+
+    @property
+    def sure(self) -> bool:
+        """Whether nothing else may be as fast."""
+        return self.margin is None or (self.low is not None and self.low > 1)
+
+    @property
+    def latency_bound(self) -> bool:
+        """Whether its time says more than its rate."""
+        return not self.row.busbw_bytes_per_s or (self.row.size or 0) < LATENCY_BOUND
+
+
+Cells = dict[tuple[int, int], Winner]
+"""By size and number of ranks."""
+
+
+def winners(rows: Sequence[Row]) -> dict[str, Cells]:
+    """The winners of each measured thing, by its name.
+
+    Wrong results win nothing, and neither does shared work: it is no algorithm.
+    """
+    groups: dict[str, dict[tuple[int, int], dict[str, list[Row]]]] = {}
+    several = _several_transports(rows)
+    for r in rows:
+        if not r.ranks or r.size is None or not r.time_s or r.wrong or r.worksharing:
+            continue
+        name = r.algorithm or r.run.library
+        name = f"{name} {r.transport}" if r.algorithm in several else name
+        root = f", root {r.root}" if r.root is not None and r.root >= 0 else ""
+        cells = groups.setdefault(setting(replace(r, ranks=None)) + root, {})
+        cells.setdefault((r.size, r.ranks), {}).setdefault(name, []).append(r)
+    return {
+        thing: {at: _winner(contenders) for at, contenders in sorted(cells.items())}
+        for thing, cells in groups.items()
+    }
+
+
+def _several_transports(rows: Sequence[Row]) -> set[str]:
+    carried: dict[str, set[str]] = {}
+    for r in rows:
+        carried.setdefault(r.algorithm, set()).add(r.transport)
+    return {name for name, transports in carried.items() if len(transports) > 1}
+
+
+def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
+    times = {
+        name: [r.times_s or (r.time_s or 0.0,) for r in rows] for name, rows in contenders.items()
+    }
+    middle = {name: float(np.median(np.concatenate(runs))) for name, runs in times.items()}
+    first, *others = sorted(middle, key=lambda name: (middle[name], name))
+    row = contenders[first][0]
+    if middle[first] != row.time_s and row.busbw_bytes_per_s and row.time_s:
+        rated = row.busbw_bytes_per_s * row.time_s / middle[first]
+        row = replace(row, time_s=middle[first], busbw_bytes_per_s=rated)
+    if not others:
+        return Winner(first, row)
+    margin = middle[others[0]] / middle[first]
+    bounds = _bounds(times[first], times[others[0]])
+    library = middle.get(LIBRARY) if first != LIBRARY else None
+    against = None if library is None else library / middle[first]
+    return Winner(first, row, margin, *bounds, others[0], against)
+
+
+def _bounds(
+    best: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
+) -> tuple[float | None, float | None]:
+    """The ratio of medians' interval, from the ends of both intervals: wider than it need be.
+
+    A sweep has hundreds of such ratios, too many for a bootstrap. Where sides were measured several
+    times it holds what differs from time to time, too
+    (`reports.statistics.inference.between_runs`).
+    """
+    ends = [interval([t for run in side for t in run]) for side in (best, other)]
+    if ends[0] is None or ends[1] is None or not ends[0][0]:
+        return None, None
+    low, high = ends[1][0] / ends[0][1], ends[1][1] / ends[0][0]
+    wider = between_runs(best, other) or (low, high)
+    return min(low, wider[0]), max(high, wider[1])
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Sizes next to each other that one algorithm is best for, smallest first.
+
+    ``won``: the winner of each size. It may be another, which this one may well be as fast as.
+    """
+
+    name: str
+    won: tuple[Winner, ...]
+
+    @property
+    def sure(self) -> bool:
+        """Whether it wins every size for sure."""
+        return all(w.sure and w.name == self.name for w in self.won)
+
+    @property
+    def compared(self) -> bool:
+        """Whether there was anybody to win against."""
+        return any(w.margin is not None for w in self.won)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """The first and the last."""
+        return self.won[0].row.size or 0, self.won[-1].row.size or 0
+
+
+def stretches(cells: Cells, ranks: int) -> list[Stretch]:
+    """Which algorithm to take from which size to which, on so many ranks.
+
+    Nobody changes within noise: a size whose winner is not sure stays with the algorithm of the
+    size before it where that is the next best.
+    """
+    found: list[Stretch] = []
+    for (_, n), winner in sorted(cells.items()):
+        if n != ranks:
+            continue
+        last = found[-1].name if found else ""
+        name = last if not winner.sure and winner.against == last else winner.name
+        if name == last:
+            found[-1] = Stretch(name, (*found[-1].won, winner))
+        else:
+            found.append(Stretch(name, (winner,)))
+    return found

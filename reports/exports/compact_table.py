@@ -1,0 +1,64 @@
+"""A run's rows for a terminal that nccl-tests' table does not fit: a line a placement.
+
+Comment lines start with ``#``, as in `reports.exports.nccl_table`; nothing is parsed from here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from reports.exports.nccl_table import Banner, number
+from reports.records.record import Result, Sample
+from reports.statistics.order import bandwidths, center, relative_width
+from reports.statistics.quantities import LATENCY_BOUND, of_limit
+
+_WIDTHS = (10, 5, 8, 7, 7, 6, 6)
+_HEADS = (
+    ("size", "place", "time", "busbw", "limit", "±", "#wrong"),
+    ("(B)", "", "(us)", "(GB/s)", "(%)", "(%)", ""),
+)
+_MOST_KINDS = 4
+
+
+def header(banner: Banner, setting: str) -> list[str]:
+    """The lines above the rows. ``setting``: the type and whatever else all rows share."""
+    checked = "" if banner.check else ", unchecked"
+    lines = [f"# {banner.program}: {setting}, {len(banner.devices)} ranks{checked}"]
+    if not banner.above:
+        kinds = Counter((host, name) for _, _, host, name in banner.devices).most_common()
+        lines[:0] = [f"# {banner.version}"]
+        lines += [f"# {n} on {host}: {name}" for (host, name), n in kinds[:_MOST_KINDS]]
+        left = sum(n for _, n in kinds[_MOST_KINDS:])
+        lines += [f"# {left} elsewhere; --layout nccl lists all"] if left else []
+    return ["#", *lines, *(f"#{_line(heads)[1:]}" for heads in _HEADS)]
+
+
+def rows(result: Result, statistic: str = "median", setting: str = "") -> list[str]:
+    """A line for each placement that was asked for; ``setting`` stands behind the first."""
+    halves = [("out", result.out), ("in", result.in_place)]
+    shown = [(name, sample) for name, sample in halves if sample is not None]
+    lines = [
+        _line((str(result.size) if at == 0 else "", name, *_figures(result, sample, statistic)))
+        for at, (name, sample) in enumerate(shown)
+    ]
+    return [f"{lines[0]}  {setting}".rstrip(), *lines[1:]] if lines else []
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "  ".join(f"{c:>{w}}" for c, w in zip(cells, _WIDTHS, strict=True)).rstrip()
+
+
+def _figures(result: Result, sample: Sample, statistic: str) -> tuple[str, ...]:
+    seconds = center(sample, statistic)
+    if seconds is None:
+        return ("N/A",) * 5
+    # Below this a call takes its latency, whatever it moves.
+    told = result.size >= LATENCY_BOUND
+    busbw = number(bandwidths(result, seconds)[1] / 1e9, 7).strip() if told else "-"
+    share = of_limit(seconds, sample.limit) if sample.limit and seconds else None
+    limit = "-" if share is None else f"{100 * share:.0f}" if share < 1e4 else f"{100 * share:.0e}"
+    width = relative_width(sample.times)
+    either = f"{100 * width:.1f}" if width < 100 else "-"
+    wrong = "N/A" if sample.wrong is None else f"{sample.wrong:g}"
+    return (number(seconds * 1e6, 8).strip(), busbw, limit, either, wrong)
