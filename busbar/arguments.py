@@ -9,12 +9,13 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from busbar.completion import completing
 from busbar.errors import Unsupported
-from busbar.installation import busbar_version
+from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
 
 __all__ = ["Parser", "number", "program", "unknown", "whole"]
@@ -34,9 +35,17 @@ def program(module: str) -> str:
 def unknown(what: str, word: str, known: Iterable[str]) -> Unsupported:
     """The error for a name that is none of those that there are, with the one that may be meant."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, 1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    near = _nearest(word, names)
+    meant = f"did you mean {near}? " if near else ""
     return Unsupported(f"no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")
+
+
+def _nearest(word: str, names: Sequence[str]) -> str:
+    """The name that is most like a word, whatever its case and its dashes; empty for none."""
+    plain = {re.sub(r"[-_ ]", "", name.lower()): name for name in reversed(names)}
+    asked = re.sub(r"[-_ ]", "", word.lower())
+    near = difflib.get_close_matches(asked, plain, 1)
+    return plain[near[0]] if near else ""
 
 
 def whole(low: int, what: str, most: int) -> Callable[[str], int]:
@@ -80,20 +89,58 @@ def number(low: float, most: float, what: str) -> Callable[[str], float]:
 class Parser(argparse.ArgumentParser):
     """A parser that raises Unsupported where argparse would print its usage and leave.
 
-    It has ``--version``, takes no abbreviations, and prints on the launcher's rank 0 alone.
+    It has ``--version``, takes no abbreviations, prints on the launcher's rank 0 alone, and
+    completes a shell's words where one asks (`busbar.completion`).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
-        version = f"busbar {busbar_version()}"
+        self._left: list[str] = []
         text = "show the version and leave"
-        self.add_argument("--version", action="version", version=version, help=text)
+        self.add_argument("--version", action=_Version, nargs=0, help=text)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; what is left is kept for whoever says what is wrong with it."""
+        completing(self, sys.argv[1:] if args is None else args)
+        found, self._left = super().parse_known_args(args, namespace)
+        return found, self._left
 
     def error(self, message: str) -> NoReturn:
-        """Raise Unsupported, with where to find help."""
-        raise Unsupported(f"{message}; see {self.prog} --help")
+        """Raise Unsupported, with what may be meant and where to find help."""
+        parser = self._asked()
+        near = parser.nearest(parser._left)
+        meant = f"; did you mean {near}?" if near else ""
+        raise Unsupported(f"{message}{meant}; see {parser.prog} --help")
+
+    def nearest(self, words: Sequence[str]) -> str:
+        """The option that the first of these words which is one may stand for; empty for none."""
+        for word in words:
+            if word.startswith("--"):
+                known = [n[2:] for n in self._option_string_actions if n.startswith("--")]
+                near = _nearest(word[2:].partition("=")[0], known)
+                return f"--{near}" if near else ""
+        return ""
+
+    def _asked(self) -> Parser:
+        """The parser of the command that could not take all of its words, or else this one."""
+        for action in self._actions:
+            for one in action.choices.values() if isinstance(action.choices, dict) else ():
+                if isinstance(one, Parser) and one._left:
+                    return one._asked()
+        return self
 
     def _print_message(self, message: str, file: Any = None) -> None:
         if speaks():
             # argparse's own keeps silent where it cannot write.
             (file or sys.stderr).write(message)
+
+
+class _Version(argparse.Action):
+    """``--version``: with the revision, which only git tells where this is a checkout."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print it where results go, and leave."""
+        found = revision()
+        known = f" ({found[:12]})" if found else ""
+        parser._print_message(f"busbar {busbar_version()}{known}\n", sys.stdout)
+        parser.exit()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from busbar.completion import completing
+from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
 __all__ = ["DOORS", "main"]
@@ -32,12 +34,14 @@ DOORS: Mapping[str, Door] = {
     ),
     "step": Door("busbar", "bench.launch.rank:step", "measure training steps of a model"),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
+    "doctor": Door("busbar", "bench.cli.doctor:main", "what is here, what is missing, what to do"),
 }
 
 
 def main(argv: Sequence[str]) -> int:
     """Open the door that the first word names; gives the exit status."""
-    words = list(argv)
+    asked = words_asked()
+    words = list(argv) if asked is None else asked
     if words and words[0] in DOORS:
         door = DOORS[words[0]]
         return serve(door.name, lambda: load(door.target)(words[1:]))
@@ -63,10 +67,12 @@ def _about(words: Sequence[str]) -> int:
     from busbar.arguments import Parser
 
     doors = [f"  {name:<16}{door.about}" for name, door in DOORS.items()]
-    Parser(
+    parser = Parser(
         prog="busbar",
         usage="busbar COMMAND [options]   (busbar COMMAND --help)",
         epilog="\n".join([*doors, *load("bench.cli.main:listing")()]),
         formatter_class=RawDescriptionHelpFormatter,
-    ).parse_args(words or ["--help"])
+    )
+    completing(parser, words, [*DOORS, *load("bench.cli.main:names")(), load("bench.cli.main:ALL")])
+    parser.parse_args(words or ["--help"])
     return 0

@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """What a command loads first, and light: from here on an interrupt ends it without a traceback."""
 
 from __future__ import annotations

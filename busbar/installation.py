@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["DISTRIBUTION", "HOME", "busbar_version", "checkout", "extra", "revision"]
+__all__ = ["DISTRIBUTION", "HOME", "busbar_version", "checkout", "extra", "reinstall", "revision"]
 
 DISTRIBUTION = "busbw"
 #: The folder that our rooms are in.
@@ -79,6 +79,11 @@ def extra(name: str) -> str:
     return f"{_pip()} install {_source(name)}"
 
 
+def reinstall() -> str:
+    """The command that installs this copy once more, as after a compiler has come."""
+    return f"{_pip()} install --force-reinstall --no-deps {_source('')}"
+
+
 def _pip() -> str:
     """``pip`` where the shell's is this environment's, else the whole command."""
     from shutil import which
@@ -93,13 +98,13 @@ def _source(name: str) -> str:
 
     Of what is installed pip reads the extras where it is; it looks for no other.
     """
-    home = checkout()
+    home, wanted = checkout(), f"[{name}]" if name else ""
     if home is None:
-        return f"'{DISTRIBUTION}[{name}]'"
+        return f"'{DISTRIBUTION}{wanted}'"
     with contextlib.suppress(OSError):
         if Path.cwd() == home:
             home = Path()
-    return f"-e {_quoted(f'{home}[{name}]')}"
+    return f"-e {_quoted(f'{home}{wanted}')}"
 
 
 def _quoted(text: str) -> str:

@@ -34,9 +34,14 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     if comparing and not any(word.startswith("-") for word in rest):
         options.files, rest = [*options.files, *rest], []  # those behind an option
     if rest:
-        name = options.command
-        raise ReportError(f"{name}: no argument {rest[0]}; see {program('reports')} {name} --help")
+        raise ReportError(f"{options.command}: no argument {rest[0]}{_meant(options, rest)}")
     return options
+
+
+def _meant(options: argparse.Namespace, rest: Sequence[str]) -> str:
+    near = options.parser.nearest(rest)
+    meant = f"; did you mean {near}?" if near else ""
+    return f"{meant}; see {program('reports')} {options.command} --help"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +52,6 @@ def _parser() -> argparse.ArgumentParser:
         module = import_module(place)
         said = (module.__doc__ or "").split("\n", 1)[0].rstrip(".")
         made = commands.add_parser(name, help=said, description=said)
-        made.set_defaults(run=module.run, command=name)
+        made.set_defaults(run=module.run, command=name, parser=made)
         module.add(made)
     return parser

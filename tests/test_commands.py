@@ -39,6 +39,8 @@ COMMANDS: dict[str, str] = {
     "step --help": "busbar",
     "step --model list": "busbar",
     "cluster --dry-run --hosts 2": "busbar",
+    "doctor": "busbar",
+    "doctor --help": "busbar",
     "topology --from MAP": "topology",
     "topology --json --from MAP": "topology",
     "topology export json --from MAP": "topology",
@@ -55,7 +57,7 @@ COMMANDS: dict[str, str] = {
 }
 DRY = "allreduce --ranks 4 --dry-run -A all"
 #: Times, and the memory that is free, are as long as they are.
-TIMED = (SWEEP, TUNE, STEP, DRY)
+TIMED = (SWEEP, TUNE, STEP, DRY, "doctor")
 #: A benchmark without an end, which must have one when nobody reads it.
 ENDLESS = f"{SWEEP} -N 0"
 #: Commands that wait at a pipe: interrupted there.
@@ -70,6 +72,13 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["alreduce"], "did you mean allreduce?"),
     (["--frob"], "--frob"),
     (["allreduce", "--frob"], "--frob; see python -m bench.allreduce --help"),
+    (["allreduce", "--rank", "4"], "--rank 4; did you mean --ranks?"),
+    (["allreduce", "--algoritm=ring"], "did you mean --algorithm?"),
+    (["doctor", "--json"], "unrecognized arguments: --json"),
+    (["topology", "check", "--form", "x"], "did you mean --from?"),
+    (["collectives", "cost", "--colective", "allreduce"], "did you mean --collective?"),
+    (["collectives", "show", "ring", "--minbytes", "1"], "arguments: --minbytes 1; see"),
+    (["reports", "plot", "RUN", "--topolgy", "x"], "did you mean --topology?"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
     (["step", "--frob"], "--frob; see python -m bench.step --help"),
@@ -78,7 +87,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["step", "--model", "toy", "--update", "rign"], "did you mean ring?"),
     (["cluster", "--hosts", "2"], "no command; write it after --"),
     (["topology", "pck"], "did you mean pick?"),
-    (["topology", "--frob"], "--frob; see python -m topology --help"),
+    (["topology", "--frob"], "--frob; did you mean --from?; see python -m topology --help"),
     (["collectives", "list", "--frob"], "--frob"),
     (["reports", "show", "RUN", "--frob"], "no argument --frob"),
     (["reports"], "required: COMMAND"),
@@ -263,6 +272,7 @@ def test_the_console_script_is_busbar_cli() -> None:
         ("tune", "bench/tune.py"),
         ("step", "bench/step.py"),
         ("cluster", "bench/cluster/__main__.py"),
+        ("doctor", "bench/doctor.py"),
     ):
         door = DOORS[name]
         assert f'leave("{door.name}", "{door.target}")' in (REPO / file).read_text(encoding="utf-8")

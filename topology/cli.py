@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from busbar.arguments import Parser, program, unknown
+from busbar.completion import completing
 from busbar.errors import ProbeError
 from busbar.files import write
 from busbar.printable import printable
@@ -81,6 +82,7 @@ def _show(argv: Sequence[str]) -> int:
     form.add_argument("--tree", action="store_true", help="the tree from host to device")
     parser.add_argument("--svg", metavar="FILE", help="draw the link graph (matplotlib)")
     parser.add_argument("--html", metavar="FILE", help="draw it as a page with facts (plotly)")
+    completing(parser, argv, filter(None, _COMMANDS))
     args = parser.parse_args(argv)
     topology = _gathered(args)
     if args.svg or args.html:

@@ -10,6 +10,7 @@ from bench.launch import launch
 from bench.launch.line import Hotline
 from bench.options.options import Options, parse
 from busbar.arguments import Parser, program, unknown
+from busbar.completion import completing
 from busbar.errors import Unsupported
 from busbar.launchers import speaks
 from busbar.process import serve
@@ -43,12 +44,14 @@ def command(argv: Sequence[str], line: Hotline | None = None) -> int:
 
 def _about(argv: Sequence[str]) -> int:
     name = program("bench")
-    Parser(
+    parser = Parser(
         prog=name,
         usage=f"{name} NAME [options]   ({name} NAME --help)",
         epilog="\n".join(listing()),
         formatter_class=RawDescriptionHelpFormatter,
-    ).parse_args(argv or ["--help"])
+    )
+    completing(parser, argv, [*names(), ALL])
+    parser.parse_args(argv or ["--help"])
     return 0
 
 

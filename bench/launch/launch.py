@@ -20,8 +20,10 @@ from busbar.launchers import launched, wrong_library, wrong_size
 from busbar.rooms import safely
 
 __all__ = [
+    "RANK_FILES",
     "check_library",
     "check_world",
+    "files_for",
     "launched",
     "launcher",
     "room_for_files",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 # What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
-_RANK_FILES, _LAUNCHER_FILES = 48, 4
+RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 
 def check_library(library: str, env: Mapping[str, str] = os.environ) -> None:
@@ -102,12 +104,17 @@ def _words(command: str) -> list[str]:
         raise Unsupported(f"--launcher {command!r}: {str(error).lower()}") from None
 
 
+def files_for(ranks: int) -> int:
+    """How many files a process may have to open in a run of so many ranks on this host."""
+    return RANK_FILES + _LAUNCHER_FILES * ranks
+
+
 def room_for_files(ranks: int) -> None:
     """Raise the limit of open files as far as it goes; Unavailable where that is not enough.
 
     Beyond it a launcher fails at an assertion of its own, and names nobody.
     """
-    need = _RANK_FILES + _LAUNCHER_FILES * ranks
+    need = files_for(ranks)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= need:
         return

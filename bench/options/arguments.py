@@ -18,8 +18,10 @@ from bench.options.argument_types import (
 )
 from bench.options.nccl_flags import add_flags
 from busbar.arguments import Parser, program
+from busbar.completion import offer
 from busbar.sizes import MOST_RANKS
 from collectives.execution.registry import transports
+from collectives.schedule.catalogue import algorithms
 from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
@@ -95,7 +97,7 @@ def _sweep(add: Add) -> None:
 
 
 def _work(add: Add, collective: str) -> None:
-    add(
+    algorithm = add(
         "-A",
         "--algorithm",
         metavar="NAMES",
@@ -103,6 +105,7 @@ def _work(add: Add, collective: str) -> None:
         " processes share the work); auto; all (default"
         " ring,library; on GPUs tree, torus and ps, too)",
     )
+    offer(algorithm, (*algorithms(collective), "worksharing", "library", "auto", "all"))
     add(
         "--tuning",
         type=Path,
@@ -111,14 +114,18 @@ def _work(add: Add, collective: str) -> None:
         help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
     )
     add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
-    add("-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPS)}, all (default sum)")
-    add(
+    operation = add(
+        "-o", "--op", default="sum", metavar="OP", help=f"{', '.join(OPS)}, all (default sum)"
+    )
+    offer(operation, (*OPS, "all"))
+    kind = add(
         "-d",
         "--datatype",
         default="float",
         metavar="TYPE",
         help=f"{', '.join((*DTYPES, *FLOAT8))}, all but the last two (default float)",
     )
+    offer(kind, (*DTYPES, *FLOAT8, "all"))
     add(
         "-r",
         "--root",

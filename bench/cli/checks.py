@@ -1,0 +1,274 @@
+"""What a run needs of this machine, asked one thing at a time; nothing here prints or fails."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.gpu import devices
+from bench.launch.launch import RANK_FILES, files_for
+from bench.launch.segments import room
+from bench.run.memory import free_memory
+from busbar.errors import Unavailable
+from busbar.host import cores, cpu_model, numa_nodes
+from busbar.installation import (
+    DISTRIBUTION,
+    HOME,
+    busbar_version,
+    checkout,
+    extra,
+    reinstall,
+    revision,
+)
+from busbar.launchers import mpirun_beside
+from busbar.mpi import library_version, load_mpi
+from busbar.rooms import ROOMS, owners
+from busbar.sizes import human
+from collectives.execution.gpu.load import load_nccl, version_text
+from collectives.execution.shm.transport import why_not
+
+__all__ = ["CHECKS", "Check", "Standing", "usual_ranks"]
+
+_LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml")
+_PATIENCE_S = 10.0
+
+
+class Standing(Enum):
+    """How a thing stands: well, not here (which nobody may need), or in the way."""
+
+    GOOD = "ok"
+    ABSENT = "--"
+    WRONG = "!!"
+
+
+class Check(NamedTuple):
+    """What was asked of, what was found, and what to do about it; empty where there is nothing."""
+
+    name: str
+    state: Standing
+    found: str
+    remedy: str = ""
+
+
+def usual_ranks() -> int:
+    """As many ranks as cores, and two at least: with one nothing is sent."""
+    return max(2, len(cores()))
+
+
+def _busbar() -> Check:
+    known = revision()
+    home = checkout()
+    where = f"checkout {home}" if home is not None else f"installed in {HOME}"
+    found = f"{busbar_version()}{f' ({known[:12]})' if known else ''}, {where}"
+    strangers = sorted({who for name in ("busbar", *ROOMS) for who in owners(name, HOME)})
+    strangers = [who for who in strangers if who != DISTRIBUTION]
+    if strangers:
+        said = f"{found}; {', '.join(strangers)} has put files of the same names there"
+        return Check("busbar", Standing.WRONG, said, f"pip uninstall {strangers[0]}; {reinstall()}")
+    return Check("busbar", Standing.GOOD, found)
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Check("Python", Standing.GOOD, f"{version}, {sys.executable}")
+
+
+def _native() -> Check:
+    if not why_not():
+        return Check(
+            "C++ kernels", Standing.GOOD, "built: the ranks of one host share memory (shm)"
+        )
+    compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+    first = "" if compiler else "install a C++20 compiler (g++ or clang++), then "
+    said = why_not().partition(";")[0]
+    return Check("C++ kernels", Standing.ABSENT, said, f"{first}{reinstall()}")
+
+
+def _library() -> str | None:
+    try:
+        return library_version(load_mpi(initialize=False))
+    except Unavailable:
+        return None
+
+
+def _mpi() -> Check:
+    try:
+        return Check("MPI", Standing.GOOD, library_version(load_mpi(initialize=False)))
+    except Unavailable as error:
+        said = str(error).partition(";")[0]
+        return Check("MPI", Standing.ABSENT, f"{said}; ranks are threads", extra("mpi"))
+
+
+def family(text: str) -> str:
+    """Whose a library or a launcher is, by what its version says; empty where that is unknown."""
+    for mark, name in (
+        ("open mpi", "Open MPI"),
+        ("open-mpi", "Open MPI"),
+        ("openrte", "Open MPI"),
+        ("prte", "Open MPI"),
+        ("intel", "Intel MPI"),
+        ("mvapich", "MVAPICH"),
+        ("hydra", "MPICH"),
+        ("mpich", "MPICH"),
+    ):
+        if mark in text.lower():
+            return name
+    return ""
+
+
+def _said(command: Sequence[str]) -> tuple[int, str]:
+    """Exit status and output of a short command; 127 where it cannot be started or hangs."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_S,
+            check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return 127, str(error)
+    return done.returncode, done.stdout + done.stderr
+
+
+def _launcher() -> Check:
+    library, mpirun = _library(), mpirun_beside()
+    if mpirun is None:
+        said = "no mpirun beside this Python or on PATH"
+        return Check("launcher", Standing.ABSENT, said, extra("mpi"))
+    whose = family(_said([mpirun, "--version"])[1])
+    mine = family(library or "")
+    if library is None:
+        return Check("launcher", Standing.ABSENT, f"{mpirun} ({whose}), but no MPI library for it")
+    if mine and whose and (mine == "Open MPI") != (whose == "Open MPI"):
+        said = f"{mpirun} is of {whose}, the library of {mine}: every rank would run alone"
+        return Check("launcher", Standing.WRONG, said, f"put the mpirun of {mine} first on PATH")
+    found = f"{mpirun} ({whose or 'unknown'}), what --ranks starts"
+    other = shutil.which("mpirun")
+    if other is not None and Path(other).resolve() != Path(mpirun).resolve():
+        theirs = family(_said([other, "--version"])[1]) or "unknown"
+        return Check(
+            "launcher",
+            Standing.GOOD,
+            f"{found}; PATH has another, {other} ({theirs})",
+            f"write {mpirun} where you mean this one, or --ranks",
+        )
+    return Check("launcher", Standing.GOOD, found)
+
+
+def _gpus() -> Check:
+    if not devices.driver_here():
+        return Check("GPUs", Standing.ABSENT, "no NVIDIA driver here")
+    control = Path("/dev/nvidiactl")
+    if control.exists() and not os.access(control, os.R_OK | os.W_OK):
+        said = f"{control} may not be opened by this user"
+        return Check("GPUs", Standing.WRONG, said, "join the group that owns it (ls -l)")
+    try:
+        cupy, count = devices.visible()
+    except Unavailable as error:
+        return Check("GPUs", Standing.WRONG, str(error).partition(";")[0], extra("cuda13"))
+    return Check("GPUs", Standing.GOOD, f"{count}, CuPy {cupy.__version__}")
+
+
+def _nccl() -> Check:
+    if not devices.driver_here():
+        return Check("NCCL", Standing.ABSENT, "not asked for without a driver")
+    try:
+        nccl = load_nccl()
+        return Check("NCCL", Standing.GOOD, version_text(int(nccl.get_version())))
+    except Unavailable as error:
+        return Check("NCCL", Standing.WRONG, str(error).partition(";")[0], extra("cuda13"))
+
+
+def _memory() -> Check:
+    return Check("memory", Standing.GOOD, f"{human(free_memory())} free for the ranks of this host")
+
+
+def _shm() -> Check:
+    ranks, library = usual_ranks(), _library()
+    if library is None:
+        return Check("MPI's memory", Standing.ABSENT, "not needed without MPI")
+    try:
+        room(ranks, library)
+    except Unavailable as error:
+        said, _, remedy = str(error).partition("; ")
+        return Check("MPI's memory", Standing.WRONG, said, remedy)
+    return Check("MPI's memory", Standing.GOOD, f"room for the segments of {ranks} ranks")
+
+
+def _files() -> Check:
+    ranks = usual_ranks()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < files_for(ranks):
+        said = f"{hard} at most, {ranks} ranks and their launcher need {files_for(ranks)}"
+        return Check("open files", Standing.WRONG, said, "raise ulimit -n, or start fewer ranks")
+    most = "without limit" if hard == resource.RLIM_INFINITY else f"{hard} at most"
+    return Check("open files", Standing.GOOD, f"{most}, {RANK_FILES} or so a rank")
+
+
+def _cores() -> Check:
+    nodes = len(numa_nodes()) or 1
+    found = f"{len(cores())} in {nodes} NUMA node{'s' * (nodes != 1)}, {cpu_model()}"
+    return Check("cores", Standing.GOOD, found)
+
+
+def _namespaces() -> Check:
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    status, said = _said(["unshare", *as_root, "--net", "true"])
+    if status == 0:
+        return Check(
+            "namespaces", Standing.GOOD, "hosts and links can be emulated (busbar cluster)"
+        )
+    line = (said.strip().splitlines() or ["refused"])[-1]
+    return Check(
+        "namespaces",
+        Standing.ABSENT,
+        f"no emulated hosts: {line}",
+        "sysctl user.max_user_namespaces and kernel.apparmor_restrict_unprivileged_userns say why",
+    )
+
+
+def _reports() -> Check:
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        return Check("reports", Standing.ABSENT, f"without {', '.join(missing)}", extra("reports"))
+    return Check("reports", Standing.GOOD, "tables, DataFrames, plots and pages")
+
+
+def _completion() -> Check:
+    if find_spec("argcomplete") is None:
+        return Check("completion", Standing.ABSENT, "no argcomplete", extra("completion"))
+    turn_on = 'eval "$(register-python-argcomplete busbar)"'
+    return Check("completion", Standing.GOOD, "of the shell's words, once it is turned on", turn_on)
+
+
+def _default() -> Check:
+    """What a run without options comes to, in the order in which `bench.cli.start` looks."""
+    ranks, library = usual_ranks(), _library()
+    if devices.driver_here():
+        try:
+            _, count = devices.visible()
+            load_nccl()
+            line = f"busbar allreduce --ranks {count}: nccl, a GPU a rank"
+            if library is None:
+                line = f"busbar allreduce --threads {count}: nccl, a GPU a thread"
+            return Check("by default", Standing.GOOD, line)
+        except Unavailable:
+            pass
+    if library is None or mpirun_beside() is None:
+        line = f"busbar allreduce --transport inproc --ranks {ranks}: threads of one process"
+        return Check("by default", Standing.GOOD, line)
+    name = "mpi, without shared memory of our own" if why_not() else "shm"
+    line = f"busbar allreduce --ranks {ranks}: {name}, beside {library}"
+    return Check("by default", Standing.GOOD, line)
+
+
+CHECKS: Sequence[Callable[[], Check]] = (
+    _busbar, _python, _cores, _memory, _native, _mpi, _launcher, _shm, _files, _gpus, _nccl,
+    _namespaces, _reports, _completion, _default,
+)  # fmt: skip

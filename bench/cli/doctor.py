@@ -1,0 +1,47 @@
+"""``busbar doctor``: what is here, what is missing or in the way, and what to do about it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+from bench.cli.checks import CHECKS, Check, Standing
+from busbar.arguments import Parser, program
+from busbar.printable import printable
+from busbar.process import serve
+from busbar.status import FOUND, GOOD
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print what was found; 0, or 1 where something is in the way."""
+    return serve("busbar", lambda: _doctor(argv))
+
+
+def _doctor(argv: Sequence[str]) -> int:
+    Parser(
+        prog=program("bench.doctor"),
+        description="See what is installed, what belongs together, and what a run would take."
+        " Exit status 1 where something is in the way.",
+        epilog="ok: well; --: not here, which nobody may need; !!: in the way.",
+    ).parse_args(argv)
+    width = shutil.get_terminal_size().columns
+    found = []
+    for check in CHECKS:
+        found.append(check())
+        for line in _lines(found[-1], width):
+            print(printable(line))
+    return FOUND if any(one.state is Standing.WRONG for one in found) else GOOD
+
+
+def _lines(check: Check, width: int) -> Iterator[str]:
+    """What was found, and below it the remedy, which is one line: it is copied."""
+    head = f"{check.state.value}  {check.name:<11}  "
+    room = max(40, width - len(head))
+    first, *more = wrap(check.found, room, break_long_words=False, break_on_hyphens=False) or [""]
+    yield head + first
+    yield from (" " * len(head) + line for line in more)
+    if check.remedy:
+        yield f"{' ' * len(head)}-> {check.remedy}"
