@@ -14,7 +14,7 @@ pytest.importorskip("argcomplete")
 
 @pytest.fixture
 def offered(run: Run, tmp_path: Path) -> object:
-    """``offered(line)``: the words that may stand where the line ends, as the shell is told them."""
+    """``offered(line)``: the words that may stand where the line ends, as a shell is told them."""
 
     def ask(line: str) -> set[str]:
         told = tmp_path / "told"
