@@ -20,7 +20,7 @@ def words() -> list[str] | None:
     if _ASKED not in os.environ or _AT_WORK in os.environ:
         return None
     try:
-        from argcomplete import split_line
+        from argcomplete.lexers import split_line
     except ImportError:
         return None
     line, point = os.environ.get("COMP_LINE", ""), os.environ.get("COMP_POINT", "")

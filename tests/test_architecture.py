@@ -133,6 +133,7 @@ OPTIONAL = {
     "plotly",
     "scipy",
     "yaml",
+    "argcomplete",
 }
 
 
