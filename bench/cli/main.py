@@ -70,10 +70,10 @@ def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
     if first.dry_run:
         return _dry(wanted)
     module = ["bench", ALL] if collective == ALL else [f"bench.{collective}"]
-    if first.launches:
+    if first.launch is None and (first.rank_counts or first.launches > 1):
         from bench.cli.several import several
 
-        return several(module, argv, first.launches)
+        return several(module, argv, first)
     from bench.cli import start
 
     if first.transport == "inproc" or first.threads is not None:
@@ -116,7 +116,7 @@ def _dry(wanted: Sequence[Options]) -> int:
 
     sign, first = launch.launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1
-    for nranks in first.launches or (one,):
+    for nranks in first.rank_counts or (one,):
         for job in jobs(wanted, nranks, first.transport):
             if speaks():
                 for chosen in job.chosen:

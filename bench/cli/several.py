@@ -1,44 +1,59 @@
-"""``--ranks 2,4,8``: a launch for each rank count, one after the other, and who wins where."""
+"""``--ranks 2,4,8`` and ``--launches N``: launches one after the other, and what they say together."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from secrets import randbelow
 from tempfile import TemporaryDirectory
 
 from bench.launch.launch import launched, run_of_its_own
+from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.options.options import Options
 from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
 from busbar.status import CLOSED, MISSING
+from reports.analysis.launches import over_launches
+from reports.commands.output import ascii_only
 from reports.readers.reading import read
+from reports.records.rows import Row
+from reports.tables.show import texts
 from reports.tables.winners import winners_map
 
 #: What ends all launches: nothing can be started, or nobody reads the results any more.
 _FINAL = (MISSING, CLOSED)
 
 
-def several(module: Sequence[str], argv: Sequence[str], counts: Sequence[int]) -> int:
-    """Run ``python -m`` module with these arguments on every rank count; gives the exit status.
+def several(module: Sequence[str], argv: Sequence[str], options: Options) -> int:
+    """Run ``python -m`` module with these arguments in several launches; gives the exit status.
 
-    A launch that fails does not keep the others from running: the status is the greatest of theirs.
-    A signal ends the launch under way, which reports what it has, and the rest; what was measured
-    is shown, and the status is the signal's. Raises Unsupported under a launcher.
+    Of several rank counts each has its launches, in turns whose order is drawn. A launch that fails
+    does not keep the others from running: the status is the greatest of theirs. A signal ends the
+    launch under way, which reports what it has, and the rest; what was measured is shown, and the
+    status is the signal's. Raises Unsupported under a launcher.
     """
+    counts = options.rank_counts or (options.ranks or options.threads or 0,)
+    what = f"--ranks {','.join(map(str, counts))}"
+    if options.launches > 1:
+        what = f"--launches {options.launches}"
     if launched() is not None:
-        raise Unsupported(
-            f"--ranks {','.join(map(str, counts))} starts launches of its own; run it without "
-            f"mpirun"
-        )
+        raise Unsupported(f"{what} starts launches of its own; run it without mpirun")
+    if not counts[0]:
+        raise Unsupported(f"{what} starts the ranks itself; say how many: --ranks N")
     worst = 0
     with TemporaryDirectory(prefix="busbar-") as folder:
         rows = Path(folder) / "rows.jsonl"
-        for number, ranks in enumerate(counts, 1):
-            what = "1 rank" if ranks == 1 else f"{ranks} ranks"
-            print(f"busbar: {what}, launch {number} of {len(counts)}", file=sys.stderr, flush=True)
-            more = ["--out", str(rows), "--after", str(rows)]
-            ended = run_of_its_own(module, ranks, [*argv, *more])
+        planned = turns(counts, options)
+        for at, (ranks, one) in enumerate(planned, 1):
+            _say(ranks, at, len(planned), one)
+            more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
+            # Of several launches of one thing the rows are shown together, below.
+            stdout = subprocess.DEVNULL if one else None
+            ended = run_of_its_own(module, ranks, [*argv, *more], stdout=stdout)
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
@@ -46,14 +61,36 @@ def several(module: Sequence[str], argv: Sequence[str], counts: Sequence[int]) -
     return worst
 
 
+def turns(counts: Sequence[int], options: Options) -> list[tuple[int, LaunchTurn | None]]:
+    """Ranks and launch of every run, in order; no launch where each count has one.
+
+    With every launch all counts have their turn, in an order that the seed draws.
+    """
+    if options.launches == 1:
+        return [(ranks, None) for ranks in counts]
+    seed = randbelow(MOST_SEED) if options.seed is None else options.seed
+    random, found = Random(seed), list[tuple[int, LaunchTurn | None]]()
+    for number in range(1, options.launches + 1):
+        one = LaunchTurn(number, options.launches, seed)
+        found += [(ranks, one) for ranks in random.sample(counts, len(counts))]
+    return found
+
+
+def _say(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
+    what = "1 rank" if ranks == 1 else f"{ranks} ranks"
+    drawn = f", rows in the order of seed {one.seed}" if one else ""
+    print(f"busbar: {what}, launch {at} of {of}{drawn}", file=sys.stderr, flush=True)
+
+
 def _closing(rows: Path) -> list[str]:
-    """The map of what was measured; nothing where no launch came to a row."""
+    """What was measured, over launches, and the map of rank counts; nothing without a row."""
     try:
-        found = read(rows).rows
+        every = read(rows).rows
     except ReportError:
         return []
-    return [
-        line
-        for one in winners_map(found, report_width() - len("# "))
-        for line in ("#", *(f"# {w}" for w in one))
-    ]
+    width = report_width() - len("# ")
+    found: Sequence[Row] = over_launches(every)
+    lines = texts(found, width, ascii_only()) if found is not every else []
+    for one in winners_map(every, width):
+        lines += ["", *one]
+    return [f"# {line}".rstrip() for line in lines]

@@ -64,10 +64,14 @@ def variables(env: Mapping[str, str]) -> dict[str, str]:
 def launching(command: list[str], ranks: int) -> list[str]:
     """A command as it is started: on so many ranks, unless it is itself what starts ranks.
 
+    What is to have several launches (``--launches``) starts each of them, and is told the ranks.
+
     Raises Unavailable without an MPI.
     """
     if Path(command[0]).name in STARTERS:
         return command
+    if "--launches" in command:
+        return [*command, "--ranks", str(ranks)]
     library_version(load_mpi(initialize=False))
     mpirun = mpirun_beside()
     if mpirun is None:

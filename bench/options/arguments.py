@@ -16,6 +16,7 @@ from bench.options.argument_types import (
     seconds,
     split,
 )
+from bench.options.launching import MOST_SEED
 from bench.options.nccl_flags import add_flags
 from busbar.arguments import Parser, program
 from busbar.completion import offer
@@ -175,6 +176,20 @@ def _ranks(add: Add) -> None:
         " end who wins at which size and count",
     )
     add(
+        "--launches",
+        type=at_least(1, "launches"),
+        default=1,
+        metavar="N",
+        help="launch the ranks anew N times, rows in another order each time, and show the interval"
+        " over launches (default 1)",
+    )
+    add(
+        "--seed",
+        type=at_least(0, "as seed", MOST_SEED),
+        metavar="N",
+        help="of --launches' order of rows (default: drawn; the records have it)",
+    )
+    add(
         "--bind",
         choices=BINDINGS,
         default="none",
@@ -285,8 +300,9 @@ def _output(add: Add) -> None:
         help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
         " directory (DIR/); repeatable",
     )
-    # Between us and the launches that --ranks 2,4 starts: the rows of those before.
+    # Between us and the launches that we start: the rows of those before, and which one it is.
     add("--after", type=Path, help=argparse.SUPPRESS)
+    add("--launch", help=argparse.SUPPRESS)
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add(
         "-I",

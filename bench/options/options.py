@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
+from bench.options.launching import LaunchTurn, parse_turn
 from busbar.arguments import whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, parse_size, sweep
@@ -44,8 +45,8 @@ class Options:
 
     ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
-    ``launches`` has them all and ``ranks`` is None. ``after``: a file of records that the files of
-    results begin with.
+    ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
+    which of them this is. ``after``: a file of records that the files of results begin with.
     """
 
     sizes: tuple[int, ...]
@@ -87,7 +88,10 @@ class Options:
     split: tuple[str, int] | None = None
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
-    launches: tuple[int, ...] = ()
+    rank_counts: tuple[int, ...] = ()
+    launches: int = 1
+    seed: int | None = None
+    launch: LaunchTurn | None = None
     after: Path | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
@@ -197,15 +201,23 @@ def _check_gpus(made: Options) -> None:
 
 
 def _check_launches(made: Options) -> None:
-    """Raise Unsupported for what cannot be had of several rank counts in one command."""
-    if not made.launches:
-        return
-    counts = ",".join(map(str, made.launches))
-    if made.nccl_json is not None:
-        raise Unsupported(f"--ranks {counts}: -J has room for one rank count; --out FILE for all")
-    if made.split is not None or made.threads is not None:
-        other = "--threads (-t x -g)" if made.split is None else "--split"
-        raise Unsupported(f"--ranks {counts} and {other} exclude each other; give one of them")
+    """Raise Unsupported for what cannot be had of several launches in one command."""
+    several = []
+    if made.rank_counts:
+        several.append(f"--ranks {','.join(map(str, made.rank_counts))}")
+        if made.threads is not None:
+            raise Unsupported(
+                f"{several[0]} and --threads (-t x -g) exclude each other; give one of them"
+            )
+    if made.launches > 1:
+        several.append(f"--launches {made.launches}")
+        if not made.cycles:
+            raise Unsupported(f"{several[-1]}: with -N 0 the first would never end")
+    for what in several:
+        if made.nccl_json is not None:
+            raise Unsupported(f"{what}: -J has room for one launch; --out FILE for all")
+        if made.split is not None:
+            raise Unsupported(f"{what} and --split exclude each other; give one of them")
 
 
 def parse(argv: Sequence[str], collective: str) -> Options:
@@ -262,7 +274,10 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         counts=getattr(given, "counts", None),
         spread=getattr(given, "spread", 1.0),
         ranks=given.ranks[0] if len(given.ranks) == 1 else None,
-        launches=given.ranks if len(given.ranks) > 1 else (),
+        rank_counts=given.ranks if len(given.ranks) > 1 else (),
+        launches=given.launches,
+        seed=given.seed,
+        launch=None if given.launch is None else parse_turn(given.launch),
         after=given.after,
         dry_run=given.dry_run,
         nccl_json=given.output_file,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as forever
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +36,14 @@ from reports.records.cores import Load
 from reports.records.record import WORKSHARING, Result, Sample
 
 __all__ = ["Session"]
+
+
+class _Work(NamedTuple):
+    """A row to measure, and the table that it is of."""
+
+    job: Job
+    chosen: Auto | Chosen
+    line: SizeRow
 
 
 class Session:
@@ -73,6 +83,8 @@ class Session:
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         if group is not None:
             self._environment["group"] = group.facts
+        if options.launch is not None:
+            self._environment["launch"] = options.launch.facts
         self._watch = Watchdog(world, options.timeout, self.stop, line, self._screen.tick)
         rules = Timing(
             options.warmup,
@@ -108,27 +120,36 @@ class Session:
         """What the rows may take of time; only rank 0's decides, and only rank 0 works it out."""
         seen, options = room.seen(), self._options
         found = limits(self._jobs, self._world.size, seen) if self._world.rank == 0 else []
-        return Pace(found * max(1, options.cycles), bounded=options.iterations is None)
+        width, every = len(options.placements), list[float]()
+        for cycle in range(max(1, options.cycles)):
+            for at in self._order(len(found) // width, cycle):
+                every += found[at * width : (at + 1) * width]
+        return Pace(every, bounded=options.iterations is None)
+
+    def _order(self, n: int, cycle: int) -> Sequence[int]:
+        """The order in which n rows are measured: as they stand, or as a launch draws it."""
+        launch = self._options.launch
+        return range(n) if launch is None else launch.order(n, cycle)
 
     # -- the sweep
 
     def run(self) -> int:
         """The whole run; gives the exit status."""
         options = self._options
-        lines = sum(
-            len(chosen) * sum(1 for _ in rows(spec, options, self._world.size))
-            for spec, options, chosen, _ in self._jobs
-        )
+        work = [
+            _Work(job, chosen, line)
+            for job in self._jobs
+            for chosen in job.chosen
+            for line in rows(job.spec, job.options, self._world.size)
+        ]
         cycles = range(options.cycles) if options.cycles else forever()
-        self._screen.start(lines * len(options.placements) * max(1, options.cycles), self._pace)
+        each = len(work) * len(options.placements)
+        self._screen.start(each * max(1, options.cycles), self._pace)
         try:
             # In place a sum grows from one iteration to the next; only the proof's result counts.
             with np.errstate(all="ignore"):
-                for _ in cycles:
-                    for job in self._jobs:
-                        self._spec, self._options = job.spec, job.options
-                        for chosen in job.chosen:
-                            self._table(chosen)
+                for cycle in cycles:
+                    self._cycle(work, cycle)
         except RankFailure as error:
             reason = str(error)
             self._keeper.end(lambda: self._early(reason))
@@ -148,7 +169,32 @@ class Session:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
-    def _table(self, chosen: Auto | Chosen) -> None:
+    def _cycle(self, work: Sequence[_Work], cycle: int) -> None:
+        """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
+        done: dict[int, Result] = {}
+        if self._options.launch is not None:
+            for at in self._order(len(work), cycle):
+                done[at] = self._measured(work[at])
+                self._keeper.row(done[at], ())
+        for _, numbered in groupby(enumerate(work), lambda one: (id(one[1].job), one[1].chosen)):
+            table = list(numbered)
+            first = table[0][1]
+            self._spec, self._options = first.job.spec, first.job.options
+            if done:
+                self._table(first.chosen, [done[at] for at, _ in table], self._again)
+            else:
+                self._table(first.chosen, (self._measured(w) for _, w in table), self._keeper.row)
+
+    def _again(self, _: Result, lines: Sequence[str]) -> None:
+        """Print a row that is on disk already."""
+        self._keeper.say(lines)
+
+    def _table(
+        self,
+        chosen: Auto | Chosen,
+        results: Iterable[Result],
+        kept: Callable[[Result, Sequence[str]], None],
+    ) -> None:
         options = self._options
         program = f"{self._spec.name} {chosen.label} ({self._through(chosen)})"
         top = banner(program, options, self._library, self._people, self._group, self._listed)
@@ -156,18 +202,18 @@ class Session:
         self._keeper.say([f"# {remark}" for remark in said])
         self._listed = True
         self._keeper.say(self._layout.header(top))
-        first = len(self._keeper.results)
-        for result in self._rows(chosen):
-            self._keeper.row(result, shown(result, self._layout))
-        lines = self._keeper.results[first:]
+        lines = []
+        for result in results:
+            kept(result, shown(result, self._layout))
+            lines.append(result)
         self._keeper.say(footer(lines, program, options.statistic))
 
-    def _rows(self, chosen: Auto | Chosen) -> Iterator[Result]:
-        for line in rows(self._spec, self._options, self._world.size):
-            self._watch.row()
-            if self._group is not None:
-                self._group.together()
-            yield self._row(chosen, line)
+    def _measured(self, work: _Work) -> Result:
+        self._spec, self._options = work.job.spec, work.job.options
+        self._watch.row()
+        if self._group is not None:
+            self._group.together()
+        return self._row(work.chosen, work.line)
 
     def _row(self, wanted: Auto | Chosen, line: SizeRow) -> Result:
         options, spec = self._options, self._spec

@@ -6,12 +6,15 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
+from secrets import randbelow
 
 from bench.cli.main import names
 from bench.launch import launch
 from bench.options import options
 from bench.options.argument_types import at_least, ranks
 from bench.options.arguments import TUNING
+from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.rules import LIBRARY, Rules, dump
 from bench.run.screen import Screen
 from bench.tuning import nccl, openmpi
@@ -51,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--open-mpi", action="store_true", help="also every algorithm of Open MPI's own")
     add("--nccl", action="store_true", help="also every algorithm and protocol of NCCL's own")
     add("--rounds", type=at_least(1, "rounds"), default=3, help="sweeps per run (default 3)")
+    add("--launches", type=at_least(1, "launches"), default=1, help="of each run (default 1)")
+    add("--seed", type=at_least(0, "as seed", MOST_SEED), help="of --launches' order of rows")
     add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
     add("--placement", choices=("out", "in"), default="out", help="default out")
     add("--noise", type=_share, default=0.02, metavar="SHARE", help="no preference (default 2%%)")
@@ -189,22 +194,38 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Path]
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
-    return _all(todo, folder, given.launcher)
+    turns = _turns(todo, given.launches, given.seed)
+    return _all(turns, folder, given.launcher)
 
 
-def _all(todo: Sequence[Launch], folder: Path, launcher: str | None) -> tuple[list[Path], int]:
-    found: list[Path] = []
+_Run = tuple[Launch, LaunchTurn | None]
+
+
+def _turns(todo: Sequence[Launch], launches: int, seed: int | None) -> list[_Run]:
+    """Every run as often as asked for, in turns whose order is drawn."""
+    if launches == 1:
+        return [(one, None) for one in todo]
+    seed = randbelow(MOST_SEED) if seed is None else seed
+    random, found = Random(seed), list[_Run]()
+    for number in range(1, launches + 1):
+        which = LaunchTurn(number, launches, seed)
+        found += [(one, which) for one in random.sample(todo, len(todo))]
+    return found
+
+
+def _all(turns: Sequence[_Run], folder: Path, launcher: str | None) -> tuple[list[Path], int]:
+    found: dict[Path, None] = {}
     failed = 0
-    for number, one in enumerate(todo, 1):
-        _say(f"{number}/{len(todo)} {one.name}")
+    for number, (one, which) in enumerate(turns, 1):
+        _say(f"{number}/{len(turns)} {one.name}")
         try:
-            found.append(run(one, folder, launcher))
+            found[run(one, folder, launcher, which)] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             _say(str(error))
     if not found:
-        raise LaunchFailed(f"none of {len(todo)} runs succeeded")
-    return found, failed
+        raise LaunchFailed(f"none of {len(turns)} runs succeeded")
+    return list(found), failed
 
 
 def _say(text: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.launch.launch import run_of_its_own
+from bench.options.launching import LaunchTurn
 from bench.tuning import nccl, openmpi
 from busbar.errors import BusbarError, Unsupported
 from busbar.status import FOUND
@@ -90,17 +91,22 @@ def _forced(collective: str, n: int, own: str, rest: Sequence[str]) -> Iterator[
         yield Launch(label, collective, n, argv, variables)
 
 
-def run(launch: Launch, records: Path, launcher: str | None) -> Path:
+def run(
+    launch: Launch, records: Path, launcher: str | None, which: LaunchTurn | None = None
+) -> Path:
     """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
-    ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun. Raises
+    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun. Raises
     LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
     path = records / f"{launch.name}.jsonl"
+    more = which.words if which is not None else []
+    if which is not None and which.number > 1:
+        more += ["--after", str(path)]
     ended = run_of_its_own(
         [f"bench.{launch.collective}"],
         launch.ranks,
-        [*launch.argv, "--out", str(path)],
+        [*launch.argv, "--out", str(path), *more],
         command=launcher,
         variables=launch.variables,
         stdout=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from bench.run.rules import ANY, LIBRARY, Rules, Tunable
 from bench.tuning import nccl, openmpi
 from bench.tuning.decide import decide
 from busbar.errors import ReportError, Unsupported
+from reports.analysis.compare import samples
 from reports.readers.reading import read
 from reports.records.rows import Row
 
@@ -25,7 +26,7 @@ class Key(NamedTuple):
 
 
 Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
-"""For each key and size, seconds of each candidate's iterations, a list for each time measured."""
+"""For each key and size, seconds of each candidate's iterations, a list a launch or round."""
 
 
 def candidate(row: Row) -> Tunable:
@@ -49,7 +50,7 @@ def collect(rows: Iterable[Row], placement: str) -> Series:
     Rows with wrong results are no candidates: a fast wrong answer wins nothing. Nor are rows whose
     work was shared among ranks: they do not time what a rank of a schedule has to do.
     """
-    found: Series = {}
+    found: dict[Key, dict[int, dict[Tunable, list[Row]]]] = {}
     for row in rows:
         if row.placement != placement or not row.times_s or row.wrong or row.algorithm == "auto":
             continue
@@ -60,8 +61,20 @@ def collect(rows: Iterable[Row], placement: str) -> Series:
         crowded = None if row.ranks_per_core is None else row.oversubscribed
         key = Key(row.collective, row.ranks, nodes, row.dtype, crowded)
         times = found.setdefault(key, {}).setdefault(row.size, {})
-        times.setdefault(candidate(row), []).append(list(row.times_s))
-    return found
+        times.setdefault(candidate(row), []).append(row)
+    return {
+        key: {
+            size: {name: _units(rows) for name, rows in times.items()}
+            for size, times in sizes.items()
+        }
+        for key, sizes in found.items()
+    }
+
+
+def _units(rows: Sequence[Row]) -> list[list[float]]:
+    """What a choice's times are drawn by: launches where there are several, else rounds of one."""
+    launches = [list(run) for run in samples(rows)]
+    return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
 
 
 def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:

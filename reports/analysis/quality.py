@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from reports.analysis.launches import LaunchedRow
 from reports.records.rows import Row, Run, listed
 
 State = Literal["kept", "not kept", "does not apply"]
@@ -174,6 +175,10 @@ def _intervals(f: _Facts) -> Verdict:
 def _normality(f: _Facts) -> Verdict:
     ranked = [r for r in f.timed if r.low_s is not None]
     means = [r for r in f.timed if r.statistic == "mean"]
+    several = sum(isinstance(r, LaunchedRow) for r in f.timed)
+    if several or any(w in ("faster", "slower", "indistinguishable") for w in f.words):
+        text = "Student's t holds the logarithms of launches' medians to be normal"
+        return _BROKEN, text if f.words else _count(several, len(f.timed), f"{text}, in intervals")
     if means:
         text = _count(
             len(means), len(f.timed), "a mean, which stands for a symmetric distribution,"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from busbar.statistics import interval
+from reports.analysis.compare import samples
 from reports.records.rows import Row
 from reports.records.shown import setting
-from reports.statistics.inference import between_runs
+from reports.statistics.inference import between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
 
 LIBRARY = "library"
@@ -78,10 +77,8 @@ def _several_transports(rows: Sequence[Row]) -> set[str]:
 
 
 def _winner(contenders: Mapping[str, Sequence[Row]]) -> Winner:
-    times = {
-        name: [r.times_s or (r.time_s or 0.0,) for r in rows] for name, rows in contenders.items()
-    }
-    middle = {name: float(np.median(np.concatenate(runs))) for name, runs in times.items()}
+    times = {name: samples(rows) for name, rows in contenders.items()}
+    middle = {name: launch_center(runs) for name, runs in times.items()}
     first, *others = sorted(middle, key=lambda name: (middle[name], name))
     row = contenders[first][0]
     if middle[first] != row.time_s and row.busbw_bytes_per_s and row.time_s:

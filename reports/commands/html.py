@@ -22,6 +22,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the page and print its name."""
     from busbar.files import write
     from reports.analysis.expect import parse_rate
+    from reports.analysis.launches import over_launches
     from reports.analysis.machine import read_machine
     from reports.page import page
 
@@ -34,6 +35,6 @@ def run(options: argparse.Namespace) -> int:
         found = read_noting(path, options.ranks)
         rows += found.rows
         notes += map(str, found.notes)
-    write(options.out, page(rows, machine, limit, options.title, notes))
+    write(options.out, page(over_launches(rows), machine, limit, options.title, notes))
     print(options.out)
     return 0

@@ -20,11 +20,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the tables."""
+    from reports.analysis.launches import over_launches
     from reports.tables.markdown import comparison_markdown, markdown
 
     rows = read_noting(options.run_, options.ranks).rows
     if options.new is None:
-        sys.stdout.write(markdown(rows))
+        sys.stdout.write(markdown(over_launches(rows)))
     else:
         new = read_noting(options.new, options.ranks).rows
         comparisons, differing = compared(rows, new, options)

@@ -27,6 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Write the figures and print their names."""
     from busbar.files import write
     from reports.analysis.expect import parse_rate
+    from reports.analysis.launches import over_launches
     from reports.analysis.machine import read_machine
     from reports.figures.plot import figures
 
@@ -34,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
         raise ReportError(f"{options.out}: is no folder, and none can be made there")
     machine = read_machine(options.topology) if options.topology else None
-    for name, data in figures(rows_of(options), options.format, limit, machine).items():
+    for name, data in figures(
+        over_launches(rows_of(options)), options.format, limit, machine
+    ).items():
         try:
             options.out.mkdir(exist_ok=True)
         except OSError as error:

@@ -23,6 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print each file's tables; 1 when an expectation is not kept."""
     from reports.analysis.cautions import warnings_of
+    from reports.analysis.launches import over_launches
     from reports.analysis.quality import checklist
     from reports.readers.folding import folded
     from reports.tables.show import tables
@@ -38,15 +39,16 @@ def run(options: argparse.Namespace) -> int:
     for path in options.files:
         every = read_noting(path, options.ranks).rows
         found = folded(every)
-        rows += found
-        expected = () if fit is None else (beside(found, fit),)
-        for table in tables(found, terminal.width, ascii_only(), *expected):
+        shown = over_launches(found)
+        rows += shown
+        expected = () if fit is None else (beside(shown, fit),)
+        for table in tables(shown, terminal.width, ascii_only(), *expected):
             print_table(terminal, table)
         if best := answer(found, terminal.width):
             print("\n".join(best))
-        if len(found) < len(every):
+        if len(shown) < len(every):
             note(
-                f"{path}: {len(every)} rows, shown as {len(found)}: iterations of the same together"
+                f"{path}: {len(every)} rows, shown as {len(shown)}: iterations of the same together"
             )
         for warning in warnings_of(found):
             note(f"{path}: {warning}")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from reports.readers.columns import Coded, Rows, Times
 from reports.records.rows import Row
 
-# What makes two rows of one run the same measurement.
-_KEY = (
+#: What makes two rows of one run the same measurement.
+MEASURED = (
     "run", "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
     "placement", "statistic", "schedule", "skipped", "timing", "across",
 )  # fmt: skip
@@ -46,7 +46,7 @@ def folded(rows: Sequence[Row]) -> Sequence[Row]:
 def _groups(columns: dict[str, Any]) -> NDArray[np.int64]:
     """A number a row, the same for rows of one key."""
     group = np.zeros(len(columns["line"]), np.int64)
-    for name in _KEY:
+    for name in MEASURED:
         column = columns[name]
         if isinstance(column, Coded):
             codes, kinds = column.codes, len(column.labels)

@@ -91,6 +91,20 @@ def launch_test(base: Samples, new: Samples) -> float | None:
     return 2 * student_p(abs(found.middle) / found.error, found.freedom)
 
 
+def launch_interval(runs: Samples, level: float = 0.95) -> tuple[float, float] | None:
+    """The interval of `launch_center` by Student's t on the logarithms of the launches' medians.
+
+    None for one launch, or where a median is not positive.
+    """
+    medians = np.array([np.median(run) for run in runs])
+    if len(medians) < 2 or medians.min() <= 0:
+        return None
+    logs = np.log(medians)
+    error = float(logs.std(ddof=1)) / sqrt(len(logs))
+    off = student_quantile((1 - level) / 2, len(logs) - 1) * error
+    return exp(float(logs.mean()) - off), exp(float(logs.mean()) + off)
+
+
 def launch_center(runs: Samples) -> float:
     """The time of several launches: the geometric mean of their medians; of one its median.
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from busbar.terminal import terminal
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
 from reports.records.rows import Expected, Row
 from reports.records.shown import (
@@ -120,7 +123,23 @@ def _of_rows(rows: Sequence[Row], columns: Sequence[_Column], ascii_only: bool) 
     shown = _rich(heading(rows[0]), columns, [r.skipped for r in rows], ascii_only)
     notes = [shown.footnote] if shown.footnote else []
     notes += [SHARED] * any(marked(r) != r.algorithm for r in rows)
+    counts = sorted({len(r.launches_s) for r in rows if isinstance(r, LaunchedRow)})
+    if counts:
+        several = " or ".join(map(str, counts))
+        notes.append(f"time: the middle of {several} launches' medians; 95 %: over launches")
     return replace(shown, footnote="; ".join(notes))
+
+
+def texts(rows: Sequence[Row], width: int, ascii_only: bool = False) -> list[str]:
+    """`tables` as lines of text."""
+    out = io.StringIO()
+    screen = terminal(file=out, width=width, color_system=None, highlight=False, emoji=False)
+    for shown in tables(rows, width, ascii_only):
+        screen.print(shown.heading, markup=False, soft_wrap=True)
+        screen.print(shown.table)
+        if shown.footnote:
+            screen.print(shown.footnote, markup=False)
+    return out.getvalue().splitlines()
 
 
 def _fitting(

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from bench.cli.several import turns
+from bench.options.launching import LaunchTurn
 from bench.options.options import parse
 from bench.run.environment import load as load_of
 from busbar.errors import Unsupported
+from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
 from reports.records.cores import Load, busiest
@@ -112,7 +115,7 @@ def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("-J", "x.json"), "-J has room for one rank count"),
+        (("-J", "x.json"), "-J has room for one launch"),
         (("--split", "mod:2"), "exclude each other"),
         (("--threads", "2"), "exclude each other"),
     ],
@@ -200,3 +203,74 @@ def test_a_remark_names_whom_it_is_about() -> None:
     assert Load(16, 2).remark(16).startswith("16 ranks share 2 cores: times include")
     assert Load(2, 1).remark(4).startswith("2 of 4 ranks share 1 core:")
     assert Load(2, 2).remark(4) == ""
+
+
+# -- several launches of one thing
+
+
+def test_launches_are_shuffled_by_a_recorded_seed_and_shown_together(
+    run: Run, tmp_path: Path
+) -> None:
+    """Rule: every launch measures all rows, in the order that its seed gives again; all are in the
+    file, each with its launch; one table has the interval over launches, and compare takes them.
+    """  # noqa: D205
+    argv = (*BENCH, "--ranks", "2", *SMALL, "-A", "ring,ps", "--launches", "2", "--seed", "7")
+    done = run(sys.executable, *argv, "--out", f"{tmp_path}/a.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = list(read(tmp_path / "a.jsonl").rows)
+    assert {launch_of(r.run) for r in rows} == {(7, 2, 1), (7, 2, 2)} and len(rows) == 8
+    plain = [("ring", 1024), ("ring", 2048), ("ps", 1024), ("ps", 2048)]
+    for number in (1, 2):
+        mine = [(r.algorithm, r.size) for r in rows if launch_of(r.run) == (7, 2, number)]
+        assert mine == [plain[at] for at in LaunchTurn(number, 2, 7).order(4)]
+    assert "of seed 7" in done.stderr and "2 launches' medians" in done.stdout
+    assert done.stdout.count("ring") == 2 and all(
+        line.startswith("#") for line in done.stdout.splitlines()
+    )
+
+
+def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
+    """Rule: rows are on disk as they are measured; the tables of the launch are those of any run."""
+    argv = ["--ranks", "2", *SMALL, "-A", "ring,ps", "--placement", "out"]
+    _, usual, _ = on_threads("allreduce", *argv)
+    _, drawn, _ = on_threads("allreduce", *argv, "--launch", "1/5:3")
+    sizes = [
+        [line.split()[0] for line in text.splitlines() if re.match(" +[12][0-9]+ ", line)]
+        for text in (usual, drawn)
+    ]
+    assert sizes[0] == sizes[1] == ["1024", "2048"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--launches", "2", "-J", "x.json"), "-J has room for one launch"),
+        (("--launches", "2", "--split", "mod:2"), "exclude each other"),
+        (("--launches", "2", "-N", "0"), "would never end"),
+        (("--launches", "0"), "at least 1"),
+        (("--launch", "nonsense"), "NUMBER/OF:SEED"),
+    ],
+)
+def test_what_has_no_launches_is_refused(words: tuple[str, ...], said: str) -> None:
+    """Rule: what cannot be had of several launches is refused before anything is started."""
+    with pytest.raises(Unsupported, match=said):
+        parse(words, "allreduce")
+
+
+def test_launches_start_their_ranks_themselves(run: Run) -> None:
+    """Rule: without a number of ranks, or under a launcher, one line says so."""
+    words = (sys.executable, "-m", "bench.allreduce", "--launches", "2")
+    done = run(*words)
+    assert done.returncode == 2 and "--ranks N" in done.stderr and not done.stdout
+    done = run(*words, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
+    assert done.returncode == 2 and "without mpirun" in done.stderr and not done.stdout
+
+
+def test_all_counts_have_their_turn_with_every_launch() -> None:
+    """Rule: --ranks 2,4,8 --launches 3 goes round, in an order that the seed gives again."""
+    found = turns((2, 4, 8), parse(["--launches", "3", "--seed", "1"], "allreduce"))
+    assert found == turns((2, 4, 8), parse(["--launches", "3", "--seed", "1"], "allreduce"))
+    for number in (1, 2, 3):
+        assert sorted(r for r, t in found if t is not None and t.number == number) == [2, 4, 8]
+    assert [t.number for _, t in found if t is not None] == [1] * 3 + [2] * 3 + [3] * 3
+    assert turns((2, 4), parse([], "allreduce")) == [(2, None), (4, None)]

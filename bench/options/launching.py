@@ -1,0 +1,54 @@
+"""``--launches``: which of several launches this is, and the order of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from random import Random
+
+from busbar.errors import Unsupported
+
+#: Whatever is drawn by a seed can be had again: one that fits into any language's whole numbers.
+MOST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class LaunchTurn:
+    """Launch ``number`` (from 1) ``of`` several; all of them have one seed, which is recorded."""
+
+    number: int
+    of: int
+    seed: int
+
+    def __str__(self) -> str:
+        """As ``--launch`` takes it: ``2/5:1234``."""
+        return f"{self.number}/{self.of}:{self.seed}"
+
+    @property
+    def facts(self) -> Mapping[str, int]:
+        """What a record's environment says of it, under ``launch``."""
+        return {"number": self.number, "of": self.of, "seed": self.seed}
+
+    @property
+    def words(self) -> list[str]:
+        """The options that make a run this launch."""
+        return ["--launches", "1", "--launch", str(self)]
+
+    def order(self, n: int, cycle: int = 0) -> list[int]:
+        """The numbers below n as the seed shuffles them for this launch and cycle.
+
+        So what a row owes to its neighbours in time is another with every launch.
+        """
+        found = list(range(n))
+        Random(f"{self.seed}/{self.number}/{cycle}").shuffle(found)
+        return found
+
+
+def parse_turn(text: str) -> LaunchTurn:
+    """The turn of ``2/5:1234``. Raises Unsupported."""
+    try:
+        place, seed = text.split(":")
+        number, of = place.split("/")
+        return LaunchTurn(int(number), int(of), int(seed))
+    except ValueError:
+        raise Unsupported(f"--launch {text[:80]!r}: write NUMBER/OF:SEED") from None

@@ -1,0 +1,104 @@
+"""Rows of several launches of one command (``--launches``) as one row each. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from math import ceil
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from reports.readers.folding import MEASURED
+from reports.records.rows import Row, Run
+from reports.statistics.inference import launch_center, launch_interval
+
+_P99 = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRow(Row):
+    """A row of several launches: ``launches_s`` has the median of each, in their order.
+
+    ``time_s`` is the geometric mean of these, ``low_s`` and ``high_s`` its 95 % interval over
+    launches; all else is of their iterations together.
+    """
+
+    launches_s: tuple[float, ...] = ()
+
+
+def launch_of(run: Run) -> tuple[int, int, int] | None:
+    """Seed, how many launches, and which of them a run is; None where it is none of several."""
+    said = run.environment.get("launch")
+    if not isinstance(said, Mapping):
+        return None
+    found = tuple(said.get(name) for name in ("seed", "of", "number"))
+    return found if all(type(one) is int for one in found) else None  # type: ignore[return-value]
+
+
+def over_launches(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows of all launches of one command as one row for each thing that they measured.
+
+    They come by what was measured, in order of size; rows of other runs are passed on first, and
+    where there are no others the rows come back as they are.
+    """
+    places = {id(run): launch_of(run) for run in {id(r.run): r.run for r in rows}.values()}
+    if not any(places.values()):
+        return rows
+    what = attrgetter(*(name for name in MEASURED if name != "run"))
+    found: list[Row] = []
+    groups: dict[tuple[Any, ...], dict[int, list[Row]]] = {}
+    for row in rows:
+        place = places[id(row.run)]
+        if place is None:
+            found.append(row)
+        else:
+            key = (row.run.source, *place[:2], *what(row))
+            groups.setdefault(key, {}).setdefault(place[2], []).append(row)
+    order = sorted(groups, key=lambda key: tuple(map(str, key[:3])))
+    made = [_together(groups[key]) for key in order]
+    made.sort(key=lambda r: (r.collective, r.ranks or 0, r.algorithm, r.transport, r.size or 0))
+    return [*found, *made]
+
+
+def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
+    """One row from those of each launch; a skipped row stays what it is."""
+    every = [row for number in sorted(by_launch) for row in by_launch[number]]
+    first = every[0]
+    runs = [[t for row in by_launch[n] for t in row.times_s] for n in sorted(by_launch)]
+    runs = [run for run in runs if run]
+    if not runs:
+        return first
+    times = np.sort(np.concatenate(runs))
+    middle = launch_center(runs)
+    low, high = launch_interval(runs) or (None, None)
+    known = {f.name: getattr(first, f.name) for f in fields(first)}
+    share = (first.time_s or middle) / middle if middle > 0 else 1.0
+    known |= {
+        "time_s": middle,
+        "low_s": low,
+        "high_s": high,
+        "min_s": float(times[0]),
+        "max_s": float(times[-1]),
+        "p99_s": float(times[ceil(_P99 * len(times)) - 1]),
+        "cv": float(times.std() / times.mean()) if times.mean() > 0 else None,
+        "algbw_bytes_per_s": _times(first.algbw_bytes_per_s, share),
+        "busbw_bytes_per_s": _times(first.busbw_bytes_per_s, share),
+        "wrong": _sum([row.wrong for row in every]),
+        "iterations": sum(row.iterations or 0 for row in every),
+        "stopped": first.stopped if len({row.stopped for row in every}) == 1 else "",
+        "times_s": tuple(t for run in runs for t in run),
+        "limit_s": min((row.limit_s for row in every if row.limit_s), default=None),
+        "per_rank_s": (),
+    }
+    return LaunchedRow(**known, launches_s=tuple(float(np.median(run)) for run in runs))
+
+
+def _times(rate: float | None, share: float) -> float | None:
+    return None if rate is None else rate * share
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    known = [one for one in counts if one is not None]
+    return sum(known) if known else None

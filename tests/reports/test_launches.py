@@ -1,0 +1,93 @@
+"""Rows of several launches as one row each, with the interval over launches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reports.analysis.launches import LaunchedRow, launch_of, over_launches
+from reports.exports.formats import to_jsonl
+from reports.readers.folding import folded
+from reports.readers.reading import parse
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.statistics.inference import launch_interval
+from reports.tables.show import texts
+from tests.reports.runs import noisy
+
+
+def _launched(number: int, of: int = 4, seed: int = 9, slow: float = 1.0) -> list[Result]:
+    place = {"number": number, "of": of, "seed": seed}
+    return noisy(number, slow=slow, launch=place)[::-1]  # in another order than sizes
+
+
+def _read(results: list[Result]) -> list[Row]:
+    return list(parse(to_jsonl(results).decode(), "a.jsonl").rows)
+
+
+def test_the_interval_is_over_launches() -> None:
+    """Rule: each launch counts once; time and interval are those of its medians; rows by size."""
+    slow = (1.0, 1.1, 0.9, 1.05)
+    rows = _read([r for n, s in enumerate(slow, 1) for r in _launched(n, slow=s)])
+    found = over_launches(rows)
+    assert len(rows) == 24 and len(found) == 6 and all(type(r) is LaunchedRow for r in found)
+    assert [r.size for r in found] == [1024, 2**20, 2**26] * 2
+    for row in found:
+        assert isinstance(row, LaunchedRow)
+        same = [r for r in rows if (r.algorithm, r.size) == (row.algorithm, row.size)]
+        medians = [float(np.median(r.times_s)) for r in same]
+        assert row.launches_s == pytest.approx(medians) and row.iterations == 160
+        assert row.time_s == pytest.approx(float(np.exp(np.mean(np.log(medians)))))
+        assert (row.low_s, row.high_s) == launch_interval([r.times_s for r in same])
+        rate = row.busbw_bytes_per_s or 0.0
+        expected = (same[0].busbw_bytes_per_s or 0) * (same[0].time_s or 0)
+        assert rate * (row.time_s or 0) == pytest.approx(expected)
+    ring, tree = (next(r for r in found if r.algorithm == name) for name in ("ring", "tree"))
+    width = [(r.high_s or 0) / (r.low_s or 1) for r in (ring, tree)]
+    assert width[0] > 1.1 > width[1]  # the ring's launches differ, and no iteration says so
+    assert "4 launches' medians" in " ".join(texts(found, 80))
+
+
+def test_cycles_of_a_launch_are_one_sample() -> None:
+    """Rule: what a launch measured twice is one median, folded before or not."""
+    rows = _read([*_launched(1), *_launched(1), *_launched(2)])
+    for given in (
+        rows,
+        folded(parse(to_jsonl([*_launched(1), *_launched(1), *_launched(2)]).decode()).rows),
+    ):
+        found = over_launches(given)
+        assert len(found) == 6
+        assert {len(r.launches_s) for r in found if isinstance(r, LaunchedRow)} == {2}
+
+
+def test_other_runs_stay_what_they_are() -> None:
+    """Rule: runs without a launch, of other commands, or with nonsense there, are not put together."""
+    alone = _read(noisy(1))
+    assert over_launches(alone) is alone and launch_of(alone[0].run) is None
+    assert launch_of(_read(noisy(1, launch={"seed": "x", "of": 2, "number": 1}))[0].run) is None
+    two = over_launches(_read([*_launched(1, seed=1), *_launched(2, seed=2), *noisy(3)]))
+    assert len(two) == 18
+
+
+def test_a_skipped_row_keeps_its_reason() -> None:
+    """Rule: where no launch has times the row says why, as that of one run does."""
+    skipped = []
+    for number in (1, 2):
+        for one in _launched(number):
+            assert one.out is not None
+            skipped.append(replace(one, out=replace(one.out, times=(), skipped="no memory")))
+    assert {r.skipped for r in over_launches(_read(skipped))} == {"no memory"}
+
+
+def test_the_interval_over_launches_covers_as_often_as_it_says() -> None:
+    """Rule: about 95 % of the intervals of three and of ten launches hold the true middle."""
+    random = np.random.default_rng(5)
+    for n in (3, 10):
+        hits = 0
+        for _ in range(1000):
+            low, high = launch_interval([[m] for m in random.lognormal(0, 0.1, n)]) or (0, 0)
+            hits += low <= 1 <= high
+        assert 0.93 <= hits / 1000 <= 0.97, n
+    assert launch_interval([[1.0]]) is None and launch_interval([[0.0], [1.0]]) is None
