@@ -1,4 +1,4 @@
-"""``--ranks 2,4,8`` and ``--launches N``: launches one after the other, and what they say together."""
+"""``--ranks 2,4,8`` and ``--launches N``: one launch after the other, and what they say."""
 
 from __future__ import annotations
 

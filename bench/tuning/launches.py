@@ -96,8 +96,9 @@ def run(
 ) -> Path:
     """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
-    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a command line with ``{ranks}`` in it, None for this host's own mpirun. Raises
-    LaunchFailed with the run's last words, Interrupted where we were told to end.
+    ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
+    command line with ``{ranks}`` in it, None for this host's own mpirun. Raises LaunchFailed with
+    the run's last words, Interrupted where we were told to end.
     """
     path = records / f"{launch.name}.jsonl"
     more = which.words if which is not None else []

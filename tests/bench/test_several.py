@@ -230,7 +230,7 @@ def test_launches_are_shuffled_by_a_recorded_seed_and_shown_together(
 
 
 def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
-    """Rule: rows are on disk as they are measured; the tables of the launch are those of any run."""
+    """Rule: rows are on disk as they are measured; the launch's tables are those of any run."""
     argv = ["--ranks", "2", *SMALL, "-A", "ring,ps", "--placement", "out"]
     _, usual, _ = on_threads("allreduce", *argv)
     _, drawn, _ = on_threads("allreduce", *argv, "--launch", "1/5:3")

@@ -52,11 +52,9 @@ def test_the_interval_is_over_launches() -> None:
 
 def test_cycles_of_a_launch_are_one_sample() -> None:
     """Rule: what a launch measured twice is one median, folded before or not."""
-    rows = _read([*_launched(1), *_launched(1), *_launched(2)])
-    for given in (
-        rows,
-        folded(parse(to_jsonl([*_launched(1), *_launched(1), *_launched(2)]).decode()).rows),
-    ):
+    results = [*_launched(1), *_launched(1), *_launched(2)]
+    rows = _read(results)
+    for given in (rows, folded(parse(to_jsonl(results).decode()).rows)):
         found = over_launches(given)
         assert len(found) == 6
         assert {len(r.launches_s) for r in found if isinstance(r, LaunchedRow)} == {2}
