@@ -36,12 +36,12 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
         return _list(models=options.model == "list")
     run, sign = options.run, launch.launched()
     workload = model(options.model).scaled(options.scale)
-    for nranks in run.launches or (_ranks(options),):
+    for nranks in run.rank_counts or (_ranks(options),):
         check(options, nranks)
-    if run.launches:
+    if run.rank_counts:
         from bench.cli.several import several
 
-        return several(_MODULE, argv, run.launches)
+        return several(_MODULE, argv, run)
     from bench.cli import start
 
     if run.transport == "inproc" or run.threads is not None:

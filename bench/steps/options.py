@@ -74,12 +74,12 @@ def parse(argv: Sequence[str]) -> StepOptions:
         threads=given.threads,
         per_rank=given.per_rank,
         ranks=given.ranks[0] if len(given.ranks) == 1 else None,
-        launches=given.ranks if len(given.ranks) > 1 else (),
+        rank_counts=given.ranks if len(given.ranks) > 1 else (),
         after=given.after,
         out=tuple(given.out),
     )
     updates = tuple(_choice(text) for text in given.update.split(","))
-    if given.trace is not None and (len(updates) > 1 or run.launches):
+    if given.trace is not None and (len(updates) > 1 or run.rank_counts):
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
     return StepOptions(
         run=run,

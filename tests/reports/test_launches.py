@@ -54,14 +54,15 @@ def test_cycles_of_a_launch_are_one_sample() -> None:
     """Rule: what a launch measured twice is one median, folded before or not."""
     results = [*_launched(1), *_launched(1), *_launched(2)]
     rows = _read(results)
-    for given in (rows, folded(parse(to_jsonl(results).decode()).rows)):
+    again = folded(parse(to_jsonl(results).decode()).rows)
+    for given in (rows, again):
         found = over_launches(given)
         assert len(found) == 6
         assert {len(r.launches_s) for r in found if isinstance(r, LaunchedRow)} == {2}
 
 
 def test_other_runs_stay_what_they_are() -> None:
-    """Rule: runs without a launch, of other commands, or with nonsense there, are not put together."""
+    """Rule: runs without a launch, of other commands, or with nonsense there, stay apart."""
     alone = _read(noisy(1))
     assert over_launches(alone) is alone and launch_of(alone[0].run) is None
     assert launch_of(_read(noisy(1, launch={"seed": "x", "of": 2, "number": 1}))[0].run) is None
