@@ -32,7 +32,7 @@ class GradientLayout:
 
     @classmethod
     def of(cls, workload: Workload, kind: str) -> GradientLayout:
-        """The layout of a model whose gradients are of a type, but for those that have their own."""
+        """The layout of a model whose gradients are of a type, or of their own."""
         kinds = tuple(tensor.dtype or kind for tensor in workload.ready)
         starts, at = [0], 0
         for n, tensor in enumerate(workload.ready):
