@@ -32,12 +32,16 @@ def program(module: str) -> str:
     return f"busbar {module.removeprefix('bench.')}" if ours else f"python -m {module}"
 
 
-def unknown(what: str, word: str, known: Iterable[str]) -> Unsupported:
-    """The error for a name that is none of those that there are, with the one that may be meant."""
+def unknown(what: str, word: str, known: Iterable[str], of: str = "") -> Unsupported:
+    """The error for a name that is none of those that there are, with the one that may be meant.
+
+    ``of``: whose names they are, where that is not plain.
+    """
     names = list(known)
     near = _nearest(word, names)
     meant = f"did you mean {near}? " if near else ""
-    return Unsupported(f"no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")
+    whose = f"{of}: " if of else ""
+    return Unsupported(f"{whose}no {what} {word[:_SHOWN]!r}; {meant}there are: {', '.join(names)}")
 
 
 def _nearest(word: str, names: Sequence[str]) -> str:

@@ -82,14 +82,24 @@ def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
             raise Unsupported(
                 f"{what} makes its own ranks; run it without mpirun, or give mpirun them all"
             )
-        if first.threads is not None and first.ranks not in (None, first.threads):
-            raise Unsupported("--ranks and --threads exclude each other; give one of them")
+        if first.threads and first.ranks and first.ranks != first.threads:
+            raise Unsupported(_either(first.ranks, first.threads, given=first.ngpus))
         return start.threads(first, partial(start.sweep, wanted))
     if first.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
         return start_ranks(module, argv, first.ranks, first)
     return start.mpi(first, line, partial(start.sweep, wanted))
+
+
+def _either(ranks: int, threads: int, *, given: bool) -> str:
+    """Why ``--ranks`` and threads exclude each other; ``given``: they are nccl-tests' ``-g``."""
+    what = f"-g (times -t) makes {threads}" if given else f"--threads {threads} makes so many"
+    each = "a process a GPU" if given else "processes"
+    return (
+        f"--ranks {ranks} starts {ranks} processes, and {what} threads of one process: give"
+        f" --ranks {threads} alone for {each}, or {'-g' if given else '--threads'} alone"
+    )
 
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:

@@ -10,14 +10,14 @@ from pathlib import Path
 from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
 from bench.options.launching import LaunchTurn, parse_turn
-from busbar.arguments import whole
+from busbar.arguments import unknown, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, parse_size, sweep
 from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
 from collectives.schedule import catalogue
-from collectives.schedule.dtypes import DTYPES, FLOAT8
+from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 
 BESIDE = ("worksharing", "library")
@@ -125,8 +125,12 @@ def _names(text: str, known: Sequence[str], what: str, more: Sequence[str] = ())
         return tuple(known)
     for name in text.split(","):
         if name not in (*known, *more):
-            raise Unsupported(f"no {what} {name!r}; there are: {', '.join((*known, *more))}, all")
+            raise unknown(what, name, (*known, *more, "all"))
     return tuple(text.split(","))
+
+
+def _canonical(types: str) -> str:
+    return ",".join(map(canonical, types.split(",")))
 
 
 def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
@@ -139,10 +143,7 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     for choice in chosen:
         listed = choice.name in (*BESIDE, "auto") or choice.name in known
         if not (listed or "+" in choice.name or from_file(choice.name)):
-            raise Unsupported(
-                f"no algorithm {choice.name!r}; there are: "
-                f"{', '.join([*known, *BESIDE, 'auto', 'all'])}"
-            )
+            raise unknown("algorithm", choice.name, [*known, *BESIDE, "auto", "all"])
     return chosen
 
 
@@ -242,7 +243,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         collective=collective,
         every_algorithm=given.algorithm == "all",
         usual=given.algorithm is None,
-        dtypes=_names(given.datatype, DTYPES, "data type", FLOAT8),
+        dtypes=_names(_canonical(given.datatype), DTYPES, "data type", FLOAT8),
         ops=_names(given.op, OPS, "operation"),
         root=given.root,
         iterations=given.iters,

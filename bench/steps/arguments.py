@@ -1,20 +1,22 @@
-"""``bench.step``'s command line: names, defaults and help; see `options` for the rest."""
+"""The grammar of ``bench.step``'s command line: names, defaults and help; the rest is `options`."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.arguments import BINDINGS, Add
+from bench.options.arguments import BINDINGS, TUNING, Add
+from bench.steps.workloads.file import PRECISIONS
 from busbar.arguments import Parser, number, program
 from busbar.sizes import MOST_RANKS
 from collectives.execution.registry import transports
 
-PRECISIONS = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}
 SPENDING = ("sleep", "burn")
 #: Milliseconds of a step at most: an hour.
 MOST_MS = 3.6e6
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,58 +50,152 @@ def _work(add: Add) -> None:
         metavar="F",
         help="exchange a part in F of every tensor, as on links F times as fast (default 1)",
     )
-    add("--precision", choices=tuple(PRECISIONS), default="fp32",
-        help="the gradients' type (default fp32)")  # fmt: skip
-    add("--batch", type=at_least(1, "samples"), default=32, metavar="N",
-        help="samples of a rank's step, for samples/s (default 32)")  # fmt: skip
-    add("--compute", default="none", metavar="LAW",
-        help="a rank's step without exchange: none (default), fixed:MS, exp:MS, exp:MS,SHIFT or a"
-        " .csv file of milliseconds, a row a step and a column a rank")  # fmt: skip
+    add(
+        "--precision",
+        choices=tuple(PRECISIONS),
+        default="fp32",
+        help="the gradients' type (default fp32)",
+    )
+    add(
+        "--batch",
+        type=at_least(1, "samples"),
+        default=32,
+        metavar="N",
+        help="samples of a rank's step, for samples/s (default 32)",
+    )
+    add(
+        "--compute",
+        metavar="LAW",
+        help="a rank's step without exchange: none, fixed:MS, exp:MS, exp:MS,SHIFT, model (the"
+        " times of the model's file) or a .csv file of milliseconds, a row a step and a column a"
+        " rank (default: model where its file has times, else none)",
+    )
     add(
         "--compute-by",
         choices=SPENDING,
         default="sleep",
         help="sleep (default): as where an accelerator computes; burn: the rank's core is busy",
     )
-    add("--straggler", action="append", default=[], metavar="RANK:F",
-        help="a rank whose compute takes F times as long; repeatable")  # fmt: skip
-    add("--seed", type=at_least(0, "as seed"), default=0, metavar="N",
-        help="of everything that is drawn (default 0)")  # fmt: skip
+    add(
+        "--straggler",
+        action="append",
+        default=[],
+        metavar="RANK:F",
+        help="a rank whose compute takes F times as long; repeatable",
+    )
+    add(
+        "--seed",
+        type=at_least(0, "as seed"),
+        default=0,
+        metavar="N",
+        help="of everything that is drawn (default 0)",
+    )
 
 
 def _update(add: Add) -> None:
-    add("--update", default="ring,library", metavar="NAMES",
+    add(
+        "--update",
+        default="ring,library",
+        metavar="NAMES",
         help="names joined by commas (--update list), such as ring, sharded_ps, library, auto"
-        " (default ring,library)")  # fmt: skip
+        " (default ring,library)",
+    )
+    add(
+        "--fusion",
+        default="ddp",
+        metavar="HOW",
+        help="ddp (default: a bucket of 1M, then of 25M), ddp:FIRST,REST, SIZE, none or all",
+    )
+    add(
+        "--cycle",
+        type=duration,
+        metavar="TIME",
+        help="fill a buffer of --fusion SIZE every so often, as 5ms, with what is ready",
+    )
+    add(
+        "--overlap",
+        choices=("on", "off"),
+        default="on",
+        help="exchange while the backward pass goes on (default), or after it",
+    )
+    add(
+        "--tuning",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"what --update auto goes by (default {TUNING})",
+    )
+    add(
+        "--fit",
+        type=Path,
+        metavar="FILE",
+        help="predict with these costs (python -m collectives fit)",
+    )
+    add("--topology", nargs="+", metavar="FILE", help="predict for the machine that files map")
+
+
+def duration(text: str) -> float:
+    """Seconds of ``5ms``, ``200us`` or ``1s``."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+)(us|ms|s)", text, re.ASCII)
+    value = 0.0 if found is None else float(found[1]) * _UNITS[found[2]]
+    if not 1e-6 <= value <= 60:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r}: write a time such as 5ms, up to 60s")
+    return value
 
 
 def _ranks(add: Add) -> None:
-    add("--transport", choices=("auto", *transports()), default="auto",
-        help="as of the benchmarks (default auto)")  # fmt: skip
-    add("--ranks", type=ranks(1), default=(), metavar="P[,P…]",
-        help="start this many ranks ourselves; several counts one after the other")  # fmt: skip
-    add("--threads", type=at_least(1, "threads", MOST_RANKS), metavar="N",
-        help="N ranks as threads of this process")  # fmt: skip
-    add("--servers", type=at_least(1, "servers", MOST_RANKS), default=1, metavar="S",
-        help="of the protocols with a server, the first S ranks serve a part of the weights each,"
-        " and the others learn (default 1)")  # fmt: skip
-    add("--learners", type=at_least(1, "learners", MOST_RANKS), default=0, metavar="P",
-        help="start P learners as processes joined by sockets, which may be lost and may join; this"
-        " process serves")  # fmt: skip
-    add("--join", default="", metavar="NAME",
-        help="be a learner of a run with --learners on this host; it prints its name")  # fmt: skip
+    add(
+        "--transport",
+        choices=("auto", *transports()),
+        default="auto",
+        help="as of the benchmarks (default auto)",
+    )
+    add(
+        "--ranks",
+        type=ranks(1),
+        default=(),
+        metavar="P[,P…]",
+        help="start this many ranks ourselves; several counts one after the other",
+    )
+    add(
+        "--threads",
+        type=at_least(1, "threads", MOST_RANKS),
+        metavar="N",
+        help="N ranks as threads of this process",
+    )
     add("--bind", choices=BINDINGS, default="none", help="pin ranks to cores (default none)")
 
 
 def _time(add: Add) -> None:
-    add("-n", "--iters", type=at_least(1, "steps"), metavar="N",
-        help="steps (default: until the median is within 2 %% or the budget is spent)")  # fmt: skip
-    add("-w", "--warmup_iters", type=at_least(0, "warm-ups"), default=1, metavar="N",
-        help="steps before the first that counts (default 1)")  # fmt: skip
-    add("--budget", type=seconds, default=5.0, metavar="SECONDS",
-        help="time for an update, without -n (default 5)")  # fmt: skip
-    add("-T", "--timeout", type=patience, metavar="SECONDS",
-        help="end an update that is stuck so long (default 0: never)")  # fmt: skip
+    add(
+        "-n",
+        "--iters",
+        type=at_least(1, "steps"),
+        metavar="N",
+        help="steps (default: until the median is within 2 %% or the budget is spent)",
+    )
+    add(
+        "-w",
+        "--warmup_iters",
+        type=at_least(0, "warm-ups"),
+        default=1,
+        metavar="N",
+        help="steps before the first that counts (default 1)",
+    )
+    add(
+        "--budget",
+        type=seconds,
+        default=5.0,
+        metavar="SECONDS",
+        help="time for an update, without -n (default 5)",
+    )
+    add(
+        "-T",
+        "--timeout",
+        type=patience,
+        metavar="SECONDS",
+        help="end an update that is stuck so long (default 0: never)",
+    )
 
 
 def _output(add: Add) -> None:

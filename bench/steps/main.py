@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from bench.launch import launch
 from bench.launch.line import Hotline
+from bench.run.memory import SHARE, free_memory
+from bench.steps.gradients import GradientLayout
 from bench.steps.options import StepOptions, parse
 from bench.steps.table import UPDATES, update
 from bench.steps.workloads.models import MODELS, model
-from bench.steps.workloads.workload import Workload
 from busbar.errors import Unsupported
 from busbar.launchers import speaks
 from busbar.process import load, serve
+from busbar.sizes import human
 
 if TYPE_CHECKING:
     from bench.cli.start import Opened
@@ -32,12 +34,9 @@ def main(argv: Sequence[str], line: Hotline) -> int:
 
 def _run(argv: Sequence[str], line: Hotline) -> int:
     options = parse(argv)
-    if "list" in (options.model, options.updates[0].name):
-        return _list(models=options.model == "list")
-    if options.join:
-        return int(load("bench.steps.server.member:join")(options.join))
+    if options.listing:
+        return _list(options.listing)
     run, sign = options.run, launch.launched()
-    workload = model(options.model).scaled(options.scale)
     for nranks in run.rank_counts or (_ranks(options),):
         check(options, nranks)
     if run.rank_counts:
@@ -49,24 +48,22 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
     if run.transport == "inproc" or run.threads is not None:
         if sign is not None:
             raise Unsupported("--threads makes its own ranks; run it without mpirun")
-        return start.threads(run, partial(_measure, options, workload))
+        return start.threads(run, partial(_measure, options))
     if run.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
         return start_ranks(_MODULE, argv, run.ranks, run)
-    return start.mpi(run, line, partial(_measure, options, workload))
+    return start.mpi(run, line, partial(_measure, options))
 
 
-def _measure(options: StepOptions, workload: Workload, opened: Opened) -> int:
+def _measure(options: StepOptions, opened: Opened) -> int:
     from bench.steps.session import measure
 
-    return measure(options, workload, opened)
+    return measure(options, opened)
 
 
 def _ranks(options: StepOptions) -> int:
     """How many ranks there will be, as far as can be told before they start."""
-    if options.learners:
-        return options.servers + options.learners
     sign, run = launch.launched(), options.run
     return sign.size if sign is not None else run.threads or run.ranks or 1
 
@@ -76,15 +73,28 @@ def check(options: StepOptions, nranks: int) -> None:
     for rank in options.compute.slow:
         if rank >= nranks:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
+    if launch.launched() is None:
+        _check_memory(options, nranks)
     for choice in options.updates:
         found = update(choice.name)
         if found.check:
-            load(found.check)(choice, nranks, options)
+            load(found.check)(choice, nranks)
 
 
-def _list(models: bool) -> int:
+def _check_memory(options: StepOptions, nranks: int) -> None:
+    """Raise Unsupported where this machine cannot hold the gradients of so many ranks."""
+    need = nranks * GradientLayout.of(options.workload, options.dtype).nbytes
+    free = int(free_memory() * SHARE)
+    if need > free:
+        raise Unsupported(
+            f"{nranks} ranks' gradients of {options.workload.name} are {human(need)}, and there are"
+            f" {human(free)} to give; --scale {-(-2 * need // max(1, free))} makes them smaller"
+        )
+
+
+def _list(what: str) -> int:
     if speaks():
-        if models:
+        if what == "models":
             lines = [f"{name:<14}{model(name).elements:>14,} parameters" for name in MODELS]
         else:
             lines = [f"{name:<22}{one.about}" for name, one in UPDATES.items()]

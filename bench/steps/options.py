@@ -7,16 +7,22 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from bench.options.options import Options
-from bench.steps.arguments import MOST_MS, PRECISIONS, parser
-from bench.steps.compute import Compute, Exponential, Fixed, Replay
-from bench.steps.text import text_of
+from bench.steps import fusion
+from bench.steps.arguments import MOST_MS, parser
+from bench.steps.compute import FORWARD, Compute, Exponential, Fixed, Replay
+from bench.steps.fusion import Fusion
+from bench.steps.workloads import file as model_file
+from bench.steps.workloads.file import PRECISIONS
+from bench.steps.workloads.models import model
+from bench.steps.workloads.text import text_of
+from bench.steps.workloads.workload import Workload
 from busbar.errors import Unsupported
 
 __all__ = ["StepOptions", "UpdateChoice", "parse"]
@@ -39,28 +45,32 @@ class UpdateChoice(NamedTuple):
 
 @dataclass(frozen=True)
 class StepOptions:
-    """The options. ``run``: those that every benchmark has (ranks, transport, time, files)."""
+    """The options. ``run``: those that every benchmark has (ranks, transport, time, files).
+
+    ``listing``: models or updates, where only their names were asked for.
+    """
 
     run: Options
-    model: str
+    workload: Workload
     updates: tuple[UpdateChoice, ...]
     compute: Compute
-    scale: float = 1.0
+    fusion: Fusion
+    overlap: bool = True
+    fit: Path | None = None
+    topology: tuple[str, ...] = ()
     dtype: str = "float"
     batch: int = 32
     burn: bool = False
     seed: int = 0
     json: bool = False
     trace: Path | None = None
-    servers: int = 1
-    learners: int = 0
-    join: str = ""
-    words: tuple[str, ...] = ()
+    listing: str = ""
 
 
 def parse(argv: Sequence[str]) -> StepOptions:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong."""
     given = parser().parse_args(argv)
+    listing = "models" if given.model == "list" else "updates" if given.update == "list" else ""
     if "" in given.out:
         raise Unsupported("--out '' names no file; ./ is this folder")
     run = Options(
@@ -80,39 +90,30 @@ def parse(argv: Sequence[str]) -> StepOptions:
         ranks=given.ranks[0] if len(given.ranks) == 1 else None,
         rank_counts=given.ranks if len(given.ranks) > 1 else (),
         after=given.after,
+        tuning=given.tuning,
         out=tuple(given.out),
     )
-    if given.learners:
-        run = _of_processes(run, given.servers)
+    workload = workload_of("toy" if listing else given.model)
     updates = tuple(_choice(text) for text in given.update.split(","))
     if given.trace is not None and (len(updates) > 1 or run.rank_counts):
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
     return StepOptions(
         run=run,
-        model=given.model,
+        workload=workload.scaled(given.scale),
         updates=updates,
-        compute=compute(given.compute, given.seed, given.straggler),
-        scale=given.scale,
+        compute=compute(given.compute, workload.backward_s, given.seed, given.straggler),
+        fusion=fusion.parse(given.fusion, given.cycle),
+        overlap=given.overlap == "on",
+        fit=given.fit,
+        topology=tuple(given.topology or ()),
         dtype=PRECISIONS[given.precision],
         batch=given.batch,
         burn=given.compute_by == "burn",
         seed=given.seed,
         json=given.json,
         trace=given.trace,
-        servers=given.servers,
-        learners=given.learners,
-        join=given.join,
-        words=tuple(argv),
+        listing=listing,
     )
-
-
-def _of_processes(run: Options, servers: int) -> Options:
-    """With learners that are processes, servers are threads of this one."""
-    if run.ranks is not None or run.launches or run.threads is not None:
-        raise Unsupported("--learners starts its own processes; leave out --ranks and --threads")
-    if run.transport not in ("auto", "inproc"):
-        raise Unsupported(f"--learners are joined by sockets, not by --transport {run.transport}")
-    return replace(run, threads=servers, transport="inproc")
 
 
 def _choice(text: str) -> UpdateChoice:
@@ -122,9 +123,26 @@ def _choice(text: str) -> UpdateChoice:
     return UpdateChoice(name, value)
 
 
-def compute(text: str, seed: int = 0, stragglers: Sequence[str] = ()) -> Compute:
-    """The law that ``--compute`` names. Raises Unsupported."""
+def workload_of(name: str) -> Workload:
+    """The model of a name or of a file. Raises Unsupported."""
+    if name.endswith((".csv", ".json")):
+        return model_file.read(Path(name))
+    return model(name)
+
+
+def compute(
+    given: str | None,
+    backward: float | None = None,
+    seed: int = 0,
+    stragglers: Sequence[str] = (),
+) -> Compute:
+    """The law that ``--compute`` names. ``backward``: a model's own seconds. Raises Unsupported."""
     slow = dict(map(_straggler, stragglers))
+    text = ("none" if backward is None else "model") if given is None else given
+    if text == "model":
+        if backward is None:
+            raise Unsupported("--compute model: the model has no times (a file's backward_ms)")
+        return Fixed(text, backward / (1 - FORWARD), slow)
     kind, _, rest = text.partition(":")
     if text == "none":
         return Fixed(text, 0.0, slow)
@@ -136,7 +154,9 @@ def compute(text: str, seed: int = 0, stragglers: Sequence[str] = ()) -> Compute
         return Exponential(text, _ms(text, mean), moved, seed, slow)
     if text.endswith(".csv"):
         return Replay(Path(text).name, _table(Path(text)), slow)
-    raise Unsupported(f"--compute {text[:40]!r}: write none, fixed:MS, exp:MS[,SHIFT] or FILE.csv")
+    raise Unsupported(
+        f"--compute {text[:40]!r}: write none, fixed:MS, exp:MS[,SHIFT], model, FILE.csv"
+    )
 
 
 def _ms(text: str, number: str) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
-from collectives.schedule.dtypes import dtype
 from reports.records.cores import Load
 from reports.records.record import Result
 
@@ -19,7 +19,7 @@ def record(
     """The record of one update.
 
     ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and how
-    it was fused: rows are alike where both are. ``size``: the gradients' bytes.
+    it was fused (``ring/ddp``): rows are alike where both are. ``size``: the gradients' bytes.
     """
     options, workload = job.options, job.workload
     named = f"step:{workload.name}" + (
@@ -41,14 +41,12 @@ def record(
         "predicted_by": outcome.model,
         **outcome.facts,
     }
-    kind = dtype(options.dtype)
     return Result(
         collective=named,
-        algorithm=job.choice.label,
-        transport=outcome.transport
-        or (job.baseline if job.choice.name == "library" else job.transport).name,
-        ranks=job.ranks,
-        size=workload.elements * kind.itemsize,
+        algorithm=_label(job, outcome),
+        transport=(job.baseline if job.choice.name == "library" else job.transport).name,
+        ranks=job.world.size,
+        size=GradientLayout.of(workload, options.dtype).nbytes,
         count=workload.elements,
         dtype=options.dtype,
         op="sum",
@@ -59,3 +57,10 @@ def record(
         ranks_per_core=0.0 if crowd is None else crowd.per_core,
         step={name: value for name, value in step.items() if value not in (None, "", [])},
     )
+
+
+def _label(job: StepJob, outcome: StepOutcome) -> str:
+    """The update, how it was fused, and whether that was after the backward pass."""
+    fused = outcome.facts.get("fusion")
+    after = [] if job.options.overlap else ["after"]
+    return "/".join([job.choice.label, *([str(fused), *after] if fused else [])])

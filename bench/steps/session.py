@@ -17,7 +17,6 @@ from bench.steps.record import record
 from bench.steps.rows import header, row
 from bench.steps.table import update
 from bench.steps.trace import Trace, TraceSpan, chrome
-from bench.steps.workloads.workload import Workload
 from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.process import load as loaded
@@ -27,19 +26,19 @@ from reports.records.record import Result
 __all__ = ["measure"]
 
 
-def measure(options: StepOptions, workload: Workload, opened: Opened) -> int:
+def measure(options: StepOptions, opened: Opened) -> int:
     """Run every update that was asked for; gives the exit status. All ranks call this together."""
-    return _StepSession(options, workload, opened).run()
+    return _StepSession(options, opened).run()
 
 
 class _StepSession:
     """What one run needs on one rank."""
 
-    def __init__(self, options: StepOptions, workload: Workload, opened: Opened) -> None:
-        self._options, self._workload, self._opened = options, workload, opened
+    def __init__(self, options: StepOptions, opened: Opened) -> None:
+        self._options, self._workload, self._opened = options, options.workload, opened
         world, transport = opened.world, opened.transport
         self._world = world
-        self._screen = Screen(world.rank)
+        self._screen, self._status = Screen(world.rank), 0
         self._trace = Trace(on=options.trace is not None)
         if options.trace is not None and world.rank == 0:
             check(options.trace)
@@ -56,12 +55,11 @@ class _StepSession:
     def run(self) -> int:
         """All updates, one after the other."""
         options = self._options
-        ranks = self._world.size + options.learners
         budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
         self._screen.start(len(options.updates), Pace([budget] * len(options.updates)))
         try:
             if not options.json:
-                self._keeper.say(header(options, self._workload, ranks, self._crowd))
+                self._keeper.say(header(options, self._world.size, self._crowd))
             for choice in options.updates:
                 self._screen.advance(choice.label)
                 self._watch.row()
@@ -75,7 +73,7 @@ class _StepSession:
             self._watch.close()
         self._keeper.end(list)
         self._draw()
-        return 1 if self._keeper.failed else 0
+        return 1 if self._keeper.failed else self._status
 
     def _one(self, choice: UpdateChoice) -> None:
         job = StepJob(
@@ -94,6 +92,8 @@ class _StepSession:
         result = record(job, outcome, self._environment, self._crowd)
         lines = _as_json(result) if self._options.json else [*row(result), *outcome.lines]
         self._keeper.row(result, lines)
+        if result.out is not None and result.out.wrong:
+            self._status = 1
 
     def _draw(self) -> None:
         """Write the trace of all ranks, whose clocks are held together by a barrier."""

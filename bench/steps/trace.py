@@ -61,29 +61,51 @@ def chrome(ranks: Sequence[tuple[float, Sequence[TraceSpan]]], title: str) -> by
     """Every rank's spans as a file for chrome://tracing or Perfetto: a process a rank.
 
     ``ranks``: of each its clock at a moment that all shared, and its spans. Times in the file are
-    microseconds from that moment.
+    microseconds from the first span's start. What overlaps within a lane is drawn on further lines
+    of it, since viewers take what shares a line for nested.
     """
+    starts = [span.start - zero for zero, spans in ranks for span in spans]
+    first = min(starts, default=0.0)
     events: list[dict[str, Any]] = []
     for rank, (zero, spans) in enumerate(ranks):
         events.append(_named("process_name", rank, 0, f"rank {rank}"))
-        lanes = {name: n for n, name in enumerate(dict.fromkeys(span.lane for span in spans))}
-        events += [_named("thread_name", rank, n, name) for name, n in lanes.items()]
-        for span in spans:
-            events.append(
-                {
-                    "name": span.name,
-                    "cat": span.lane,
-                    "ph": "X",
-                    "pid": rank,
-                    "tid": lanes[span.lane],
-                    "ts": round((span.start - zero) * 1e6, 3),
-                    "dur": round(max(0.0, span.seconds) * 1e6, 3),
-                    "args": dict(span.more),
-                }
-            )
+        for thread, (name, span) in enumerate(_threads(spans)):
+            events.append(_named("thread_name", rank, thread, name))
+            events += (_complete(rank, thread, zero + first, one) for one in span)
     whole = {"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": events}
     return json.dumps(whole, separators=(",", ":")).encode() + b"\n"
 
 
-def _named(what: str, rank: int, lane: int, name: str) -> dict[str, Any]:
-    return {"name": what, "ph": "M", "pid": rank, "tid": lane, "args": {"name": name}}
+def _threads(spans: Sequence[TraceSpan]) -> list[tuple[str, list[TraceSpan]]]:
+    """The lines of a rank: of each lane as many as it takes for none to hold two spans at once."""
+    found: dict[str, list[list[TraceSpan]]] = {}
+    for span in sorted(spans, key=lambda one: one.start):
+        lines = found.setdefault(span.lane, [])
+        for line in lines:
+            if line[-1].start + line[-1].seconds <= span.start:
+                line.append(span)
+                break
+        else:
+            lines.append([span])
+    return [
+        (lane if n == 1 else f"{lane} {n}", line)
+        for lane, lines in found.items()
+        for n, line in enumerate(lines, 1)
+    ]
+
+
+def _complete(rank: int, thread: int, zero: float, span: TraceSpan) -> dict[str, Any]:
+    return {
+        "name": span.name,
+        "cat": span.lane,
+        "ph": "X",
+        "pid": rank,
+        "tid": thread,
+        "ts": round((span.start - zero) * 1e6, 3),
+        "dur": round(max(0.0, span.seconds) * 1e6, 3),
+        "args": dict(span.more),
+    }
+
+
+def _named(what: str, rank: int, thread: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": rank, "tid": thread, "args": {"name": name}}

@@ -9,9 +9,9 @@ from collectives.schedule.catalogue import algorithm, algorithms, collectives, s
 
 
 def summary(collective: str, name: str) -> str:
-    """What an algorithm says of itself in one line."""
+    """What an algorithm says of itself in one line: not what it raises, which is not its cost."""
     doc = (algorithm(collective, name).__doc__ or "").strip().splitlines()
-    return doc[0] if doc else ""
+    return doc[0].partition(" Raises ")[0] if doc else ""
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from collectives.commands.command import (
     width,
 )
 from collectives.formats.load import build, draft
+from collectives.schedule.catalogue import algorithm, algorithms
 from collectives.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -48,18 +50,27 @@ def _show(options: argparse.Namespace) -> int:
     chunks = "1 chunk" if schedule.nchunks == 1 else f"{schedule.nchunks} chunks"
     title = f"{options.collective} {options.name} on {nranks} ranks, {chunks}"
     legend = "→2 5: sends chunk 5 to rank 2, which keeps it instead of its own; +5: which adds it"
+    said = _about(options.collective, name)
     if nranks <= _WIDEST:
-        show(_columns(schedule, title), legend)
+        show(_columns(schedule, title), legend, *said)
     else:
         columns = width()
         show(title, "", " step   moves", f" {'─' * (columns - 2)}")
         for number, step in enumerate(schedule.steps):
             sys.stdout.write(_lines(number, listed(step.moves(), schedule.vector), columns))
-        show("", legend)
+        show("", legend, *said)
     if options.svg is not None:
         picture(schedule, title, options.svg)
         print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
+
+
+def _about(collective: str, name: str) -> list[str]:
+    """What an algorithm says of its moves beyond its cost; a composition or a file says nothing."""
+    if name not in algorithms(collective):
+        return []
+    _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")
+    return [" ".join(one.split()) for one in more if not one.startswith("Raises")]
 
 
 def _columns(schedule: Schedule, title: str) -> Table:

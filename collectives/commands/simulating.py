@@ -215,7 +215,7 @@ def _gigabytes(rate: float) -> str:
     value = rate / 1e9
     if value >= 1000:
         return f"{value:.0f}"
-    return f"{value:.4g}" if value >= 1 else f"{value:.3f}"
+    return f"{value:.4g}" if value >= 1 else f"{value:.3g}"
 
 
 def _links(found: Outcome) -> Table:
@@ -249,7 +249,10 @@ def _swept(options: argparse.Namespace, size: int) -> int:
     if options.svg is not None:
         from collectives.simulate.draw import scaling
 
-        scaling(points, options.sweep, options.machine, options.svg)
+        first = next(iter(cases.values()))[0][0]
+        fixed = human(size) if options.sweep == "n" else f"{first.nranks} ranks"
+        title = f"{first.what.name}, {fixed}, simulated on {options.machine}"
+        scaling(points, options.sweep, title, options.svg)
         print(f"drawn to {options.svg}", file=sys.stderr)
     return 0
 

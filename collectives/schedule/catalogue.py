@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import cast
 
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from collectives.schedule.passes import named, then
 from collectives.schedule.place import place
@@ -68,7 +69,7 @@ def collectives() -> list[str]:
 def spec(collective: str) -> Collective:
     """The specification of that name. Raises Unsupported with the list of names."""
     if collective not in collectives():
-        raise Unsupported(f"no collective {collective!r}; there are: {', '.join(collectives())}")
+        raise unknown("collective", collective, collectives())
     return cast(Collective, import_module(f"collectives.specs.{collective}").SPEC)
 
 
@@ -84,7 +85,7 @@ def algorithm(collective: str, name: str) -> Callable[..., Schedule]:
     """
     known = algorithms(collective)
     if name not in known:
-        raise Unsupported(f"{collective}: no algorithm {name!r}; there are: {', '.join(known)}")
+        raise unknown("algorithm", name, known, collective)
     module = import_module(f"collectives.algorithms.{collective}.{name}")
     return cast(Callable[..., Schedule], getattr(module, name))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from busbar.errors import Unsupported
+from busbar.arguments import unknown
 
 _NUMPY = {
     "int8": "int8",
@@ -25,6 +25,29 @@ DTYPES = tuple(_NUMPY)
 # Not among all types: only some libraries and devices add them, so they are asked for by name.
 _FLOAT8 = {"f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
 FLOAT8 = tuple(_FLOAT8)
+# The same by the names of other libraries.
+_ALIASES = {
+    "float16": "half",
+    "fp16": "half",
+    "f16": "half",
+    "bf16": "bfloat16",
+    "float32": "float",
+    "fp32": "float",
+    "f32": "float",
+    "float64": "double",
+    "fp64": "double",
+    "f64": "double",
+    "float8_e4m3": "f8e4m3",
+    "fp8_e4m3": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+    "fp8_e5m2": "f8e5m2",
+    "int": "int32",
+}
+
+
+def canonical(name: str) -> str:
+    """nccl-tests' name of a type that other libraries call otherwise; any other name as it is."""
+    return _ALIASES.get(name.lower(), name)
 
 
 @cache
@@ -33,9 +56,9 @@ def dtype(name: str) -> np.dtype[Any]:
 
     Raises Unsupported with the list of names.
     """
-    found = (_NUMPY | _FLOAT8).get(name)
+    found = (_NUMPY | _FLOAT8).get(canonical(name))
     if found is None:
-        raise Unsupported(f"no data type {name!r}; there are: {', '.join((*DTYPES, *FLOAT8))}")
+        raise unknown("data type", name, (*DTYPES, *FLOAT8))
     if found.startswith(("bfloat", "float8")):
         import ml_dtypes
 

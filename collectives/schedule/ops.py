@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unsupported
+from busbar.arguments import unknown
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ OPS = tuple(_OPS)
 def op(name: str) -> Op:
     """The operation of that name. Raises Unsupported with the list of names."""
     if name not in _OPS:
-        raise Unsupported(f"no operation {name!r}; there are: {', '.join(OPS)}")
+        raise unknown("operation", name, OPS)
     return _OPS[name]
 
 

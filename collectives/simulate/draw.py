@@ -177,11 +177,11 @@ def _nodes(axes: Any, machine: Machine, place: Points) -> None:
 
 
 def scaling(
-    points: Sequence[tuple[str, float, float, float]], over: str, machine: str, path: Path
+    points: Sequence[tuple[str, float, float, float]], over: str, title: str, path: Path
 ) -> None:
     """Draw a sweep: time and busbw. ``points``: (algorithm, ranks or bytes, seconds, bytes/s).
 
-    ``over`` is n or b. Raises what `checked` does.
+    ``over`` is n or b; ``title``: what was swept, and where. Raises what `checked` does.
     """
     checked(path)
     from matplotlib.figure import Figure
@@ -199,5 +199,5 @@ def scaling(
     left.set_yscale("log")
     right.set_ylim(0, None)
     left.legend(frameon=False)
-    figure.suptitle(f"simulated on {machine}")
+    figure.suptitle(title)
     save(figure, path, 150)

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from busbar.arguments import program
 from busbar.errors import ReportError
 from reports.readers import (
     imb,
@@ -39,6 +40,7 @@ _JSON = re.compile(r"\s*(?:\{\s*[\"}]|\{\s*$|\[\s*[{\]]|\[\s*$)")
 _START = re.compile(r"\s*(\S)")
 _LINE = re.compile(r"\S[^\n]*")
 _FIRST_LINES = 5
+_HEAD = 200
 #: Characters of a log or of a JSON document; one that is longer would take minutes and gigabytes.
 MOST_TEXT, MOST_JSON = 64 << 20, 256 << 20
 
@@ -138,8 +140,15 @@ def _json(text: str, source: str) -> Reading | None:
     notes = [note for part in read_ for note in part.notes]
     notes += [Note(source, line, said) for one in found for line, said in one.said]
     if None in parts and not notes:
-        notes.append(Note(source, 0, "a JSON document of a shape that is not known"))
+        notes.append(Note(source, 0, _unknown(text)))
     return Reading(read_[0].rows, notes) if len(read_) == 1 else Reading(_numbered(read_), notes)
+
+
+def _unknown(text: str) -> str:
+    """What is said of a JSON document that has no rows."""
+    if '"busbar_topology"' in text[:_HEAD]:
+        return f"this is a map of a machine, which {program('topology')} --from reads"
+    return "a JSON document of a shape that is not known"
 
 
 def _is_jsonl(text: str) -> bool:

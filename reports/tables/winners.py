@@ -234,13 +234,8 @@ def _text(winner: Winner) -> tuple[str, str]:
         margin = _factor(winner.margin)
     else:
         margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
-    figure = _rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
+    figure = rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
     return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
-
-
-def _rate(value: float) -> str:
-    """GB/s; two digits of what is little, so that four rank counts stand side by side."""
-    return rate(value) if value >= 1e8 else f"{value / 1e9:.2g}"
 
 
 def _factor(value: float) -> str:

@@ -30,6 +30,22 @@ def test_parameters_stand_behind_a_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "known"),
+    [
+        ("float32", "float"),
+        ("FP32,fp16", "float,half"),
+        ("bf16", "bfloat16"),
+        ("float64,int", "double,int32"),
+        ("fp8_e4m3", "f8e4m3"),
+        ("uint8", "uint8"),
+    ],
+)
+def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
+    """Rule: NumPy's and PyTorch's names of types are taken; records have nccl-tests'."""
+    assert parse(("-d", given), "allreduce").dtypes == tuple(known.split(","))
+
+
+@pytest.mark.parametrize(
     ("argv", "says"),
     [
         ("-A nosuch", "ring, sharded_ps"),
@@ -42,7 +58,7 @@ def test_parameters_stand_behind_a_name() -> None:
         ("-e 99999999999T", "more than any memory has"),
         ("-t 2 -g 2", "-g has no effect with --transport inproc"),
         ("--threads 3 -t 2", "-t x -g makes 2"),
-        ("-t 2 --ranks 3", "exclude each other"),
+        ("-t 2 --ranks 3", "give --ranks 2 alone"),
         ("-G 1 --graph off", "exclude each other"),
         ("-I 2", "invalid choice"),
         ("-c 5", "write 0 or 1"),
@@ -54,7 +70,10 @@ def test_parameters_stand_behind_a_name() -> None:
         ("--ranks 2 -A ring:segments=3", "no parameter 'segments'"),
         ("--ranks 2 -A double_tree:segments=0", "at least 1"),
         ("--ranks 2 -A torus:grid", "name:key=value"),
-        ("-d float32", "no data type 'float32'"),
+        ("-d flaot", "no data type 'flaot'; did you mean float?"),
+        ("-A Ring", "no algorithm 'Ring'; did you mean ring?"),
+        ("-A recursive-doubling", "did you mean recursive_doubling?"),
+        ("--ranks 2 --threads 8", "--ranks 2 starts 2 processes, and --threads 8 makes so many"),
         ("-o mean", "no operation 'mean'"),
         ("-f 1", "does not advance"),
         ("-f 2 -i 1M", "exclude each other"),
@@ -96,3 +115,11 @@ def test_grid_reaches_the_algorithms_that_have_one() -> None:
     assert _parse("--grid", "4x4")
     with pytest.raises(Unsupported, match="grid such as"):
         _parse("--grid", "4")
+
+
+def test_ranks_and_nccl_tests_threads_are_told_apart() -> None:
+    """Rule: who gave -g is told of -g, and of what gives a process a GPU."""
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err):
+        assert main("allreduce", ["--ranks", "2", "-g", "8"]) == 2
+    assert "-g (times -t) makes 8 threads of one process: give --ranks 8 alone" in err.getvalue()

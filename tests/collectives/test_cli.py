@@ -20,6 +20,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     for name in collectives():
         assert name in out
         assert all(algorithm in out for algorithm in algorithms(name))
+    assert "Raises" not in out, "an error is no cost"
 
 
 def test_show_is_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,6 +29,7 @@ def test_show_is_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
     assert status == 0
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
     assert rows[0][:3] == ["0", "→1", "+3"]
+    assert "The second half goes round the other way" in out
     status, out, _ = collectives_cli(
         capsys, "show", "ring", "-c", "allgather", "-n", "3", "--placed"
     )

@@ -76,9 +76,9 @@ def test_a_machine_says_how_many_ranks(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("over", ["n", "b"])
 def test_sweeps(over: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Over rank counts up to a power of two, or sizes up to -e; drawn as a plot."""
+    """Over rank counts up to a power of two, or sizes up to -e; the plot says what was swept."""
     pytest.importorskip("matplotlib")
-    target = tmp_path / "sweep.png"
+    target = tmp_path / ("sweep.png" if over == "n" else "sweep.svg")
     extra = ("-b", "1K", "-e", "64K") if over == "b" else ("-b", "1K")
     command = ("ring,recursive_doubling", "--machine", "torus", "-n", "16", "--sweep", over, *extra)
     status, out, err = said(capsys, *command, "--svg", str(target))
@@ -86,7 +86,11 @@ def test_sweeps(over: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     labels = ["2", "4", "8", "16"] if over == "n" else ["1 KiB", "4 KiB", "16 KiB", "64 KiB"]
     for label in labels:
         assert out.count(f"\n {label} ") == 2
-    assert target.read_bytes().startswith(b"\x89PNG")
+    if over == "n":
+        assert target.read_bytes().startswith(b"\x89PNG")
+    else:
+        text = target.read_text(encoding="utf-8")
+        assert "allreduce, 16 ranks, simulated on torus" in text
 
 
 def test_a_sweep_passes_over_rank_counts_that_do_not_go(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from busbar.installation import extra
+from reports.cli import main as reports_main
+from reports.exports.formats import to_jsonl
+from tests.reports import logs
+from tests.reports.runs import records
 from topology import cli
 from topology.exports import EXPORTS
 from topology.sources import own_json
@@ -208,3 +212,20 @@ def test_start_loads_no_heavy_library(report: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_rows_are_sent_to_their_reader_and_maps_to_theirs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: a file of the other kind is recognised, and the command that reads it is named."""
+    path = tmp_path / "file"
+    measured = to_jsonl(records(["ring"], [2], [1024])).decode()
+    texts = [measured, logs.OLD, logs.BITWISE, logs.OSU, logs.IMB, json.dumps(logs.DOCUMENT)]
+    for text in texts:
+        path.write_text(text)
+        assert cli.main(["--from", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and "python -m reports show FILE reads them" in said
+    path.write_text(own_json.dump(dgx_1v()))
+    assert reports_main(["show", str(path)]) == 2
+    assert "which python -m topology --from reads" in capsys.readouterr().err

@@ -28,8 +28,9 @@ def short(ids: Iterable[str]) -> str:
 
 
 def rate(value: float) -> str:
-    """``12.0 GB/s``."""
-    return f"{value / 1e9:.1f} GB/s"
+    """``12.0 GB/s``; below 1 three digits, for a network's ports are of 0.0250, too."""
+    gigabytes = value / 1e9
+    return f"{gigabytes:.1f} GB/s" if gigabytes >= 1 or not value else f"{gigabytes:#.3g} GB/s"
 
 
 def hop_words(hop: Hop) -> str:

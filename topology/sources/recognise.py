@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 
+from busbar.arguments import program
 from busbar.errors import ProbeError
 from topology.model.merge import merge
 from topology.model.topology import Topology
@@ -40,6 +41,11 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
 )
 #: What AMD's rocm-smi and amd-smi print, so that it is told apart from a damaged text of NVIDIA's.
 _AMD = r"ROCm System Management Interface|between two GPUs =|^LINK TYPE TABLE:"
+#: What benchmarks print and keep: ours, nccl-tests, OSU's and Intel's.
+_MEASURED = (
+    r'"bus_factor"\s*:|^collective,algorithm,|^# *(?:Collective test starting|nThread \d)|^# OSU |'
+    r"^# *Intel\(R\) MPI Benchmarks|out-of-place +in-place|\"out_of_place\"\s*:"
+)
 #: One GPU alone has no pair to say anything of; and a matrix may be damaged, which its parser
 #: tells.
 _ALONE = r"\bGPU ?[0-9]+[ \t|,;]+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)(?:\s|$)"
@@ -69,6 +75,12 @@ def recognise(text: str) -> tuple[str, ...]:
             "this is rocm-smi's or amd-smi's, which is not read; of AMD's GPUs lstopo's XML, "
             "sysfs and "
             "RCCL's topology XML (NCCL_TOPO_DUMP_FILE) say more, and are"
+        )
+        raise ProbeError("text", reason)
+    if re.search(_MEASURED, rows, re.M):
+        reason = (
+            f"these are a benchmark's rows, not a map: {program('reports')} show FILE reads them;"
+            f" {program('topology')} measure -o MATRIX.json keeps a map of measured links"
         )
         raise ProbeError("text", reason)
     what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"

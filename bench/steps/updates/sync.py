@@ -1,109 +1,212 @@
-"""Synchronous updates: all ranks' gradients are added, and all ranks go on with the same sum."""
+"""Synchronous updates: all ranks' gradients are averaged, and all ranks go on with the same ones.
+
+A step is the forward pass, then the backward pass, in which gradients become ready last tensor
+first. They are exchanged bucket by bucket, by a thread of their own while the backward pass goes
+on, or after it (``--overlap off``).
+"""
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
-from bench.run.measure import Timing, measure
+import numpy as np
+
+from bench.options.options import parse_choice
+from bench.run.measure import Timed, Timing, measure
+from bench.run.memory import Need, Room
+from bench.steps import fusion
 from bench.steps.compute import spend_until
+from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
+from bench.steps.expected import expected
+from bench.steps.fusion import TensorRange
+from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob, StepOutcome
-from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.options import UpdateChoice
+from bench.steps.stepping import TrainingStep
 from bench.steps.table import UPDATES
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
-from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, LibraryCall
+from busbar.sizes import human
+from collectives.execution.transport import Action
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
-from collectives.schedule.dtypes import dtype
-from collectives.schedule.moves import Buffer
-from collectives.schedule.ops import op
-from collectives.schedule.schedule import Schedule
-from collectives.schedule.verify import verify
 from reports.records.record import Sample
 
-_NO_SCHEDULE = ("library", "auto", "reduce+broadcast")
+# What has no schedule that could be built before the ranks are there.
+_LATER = ("library", "auto")
+# How often all buckets are exchanged with nothing to compute.
+_ALONE = 10
 
 
-def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
+def check(choice: UpdateChoice, nranks: int) -> None:
     """Raise Unsupported for an update that cannot be on so many ranks."""
-    if options.learners:
-        raise Unsupported(f"{choice.label} has no server that --learners could call")
-    if choice.name in _NO_SCHEDULE:
-        return
     known = catalogue.algorithms("allreduce")
-    if choice.name not in known and "+" not in choice.name and not from_file(choice.name):
-        raise unknown("update", choice.name, (*UPDATES, "library", "auto", *known))
-    _schedule(choice, nranks)
-
-
-def _schedule(choice: UpdateChoice, nranks: int) -> Schedule:
-    name, parsed = catalogue.parse(choice.label)
-    given: dict[str, Any] = dict(parsed)
-    return build("allreduce", name, nranks, **given)
+    plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
+    if not plain and "+" not in choice.name and not from_file(choice.name):
+        raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
+    for collective, label in stages(choice):
+        if label not in _LATER:
+            parsed = parse_choice(label)
+            given: dict[str, Any] = dict(parsed.parameters)
+            build(collective, parsed.name, nranks, **given)
 
 
 def run(job: StepJob) -> StepOutcome:
-    """The steps of one all-reduce; all ranks call this together."""
-    step = _Step(job)
-    options = job.options.run
-    rules = Timing(options.warmup, options.iterations, options.budget, per_rank=options.per_rank)
+    """The steps of one update, what they take without exchange, and the exchange without steps.
+
+    All ranks call this together.
+    """
     try:
-        timed = measure(step, job.world, job.transport.clock(), rules, job.watch)
+        mine = _Update(job)
+    except Unsupported as error:  # the same on every rank
+        skipped = Sample(skipped=str(error))
+        return StepOutcome(skipped, "synchronous", facts={"fusion": job.options.fusion.label})
+    try:
+        return mine.outcome()
     finally:
-        step.close()
-    return StepOutcome(
-        Sample(timed.times, timed.iterations, stopped=timed.stopped, per_rank=timed.per_rank),
-        "synchronous",
-        gradients=job.world.size,
-    )
+        mine.close()
 
 
-class _Step(Action):
-    """One rank's step: compute, then one all-reduce of everything."""
+class _Update:
+    """One update on one rank: its memory, its exchanges, its measurements."""
 
     def __init__(self, job: StepJob) -> None:
-        self._job, self._number = job, -job.options.run.warmup
-        kind = dtype(job.options.dtype)
-        n = job.workload.elements
-        self._gradients = job.transport.allocate(n * kind.itemsize).view(kind)
-        self._gradients[:] = 1
-        spec, choice = catalogue.spec("allreduce"), job.choice
-        if choice.name == "library":
-            both = {Buffer.IN: self._gradients, Buffer.OUT: self._gradients}
-            self._exchange: Action = job.baseline.library(
-                LibraryCall(spec, both, op("sum"), n, in_place=True)
+        self._job = job
+        self._layout = GradientLayout.of(job.workload, job.options.dtype)
+        self._fusion = job.options.fusion
+        first, *rest = (Exchange(job, *stage) for stage in stages(job.choice))
+        self._first, self._rest = first, rest
+        self.spans = self._fixed()
+        self._check_memory()
+        self._gradients = Gradients(self._layout, job.transport)
+        self._gradients.fill(job.world.rank + 1)
+        for one in (first, *rest):
+            for span in self.spans:
+                one.plan(self._gradients, span)
+
+    def _fixed(self) -> list[TensorRange]:
+        """The buckets; with a cycle those that there would be if all gradients were ready."""
+        sizes, kinds = self._layout.sizes, self._layout.kinds
+        if self._fusion.cycle is None:
+            return fusion.buckets(sizes, self._fusion.limits, kinds)
+        return list(fusion.filled(sizes, 0, len(sizes), self._fusion.buffer, kinds))
+
+    def _check_memory(self) -> None:
+        """Raise Unsupported on all ranks where one lacks memory for gradients and staging."""
+        job, layout = self._job, self._layout
+        staging = sum(
+            one.need(layout, span) for one in (self._first, *self._rest) for span in self.spans
+        )
+        need = Need(layout.nbytes + staging, mapped=job.transport.shares_memory)
+        lack = Room(job.world, job.transport).lack(need)
+        if lack is not None:
+            raise Unsupported(
+                f"{lack.ranks} ranks need {human(lack.need)} {lack.name}, which has"
+                f" {human(lack.free)} to give; --scale {max(2, -(-lack.need // lack.free))} may fit"
             )
-            return
-        if choice.name in ("auto", "reduce+broadcast"):
-            raise Unsupported(f"--update {choice.name} is not there yet")
-        schedule = _schedule(choice, job.world.size)
-        verify(schedule, spec, in_place=True)
-        self._exchange = Plan(
-            schedule, spec, job.transport, job.world.rank, self._gradients, self._gradients,
-            op("sum"), n, in_place=True,
-        )  # fmt: skip
+
+    def outcome(self) -> StepOutcome:
+        """Measure, and say what was found; the same on every rank."""
+        job, options = self._job, self._job.options.run
+        rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
+        step = TrainingStep(
+            job, self._fusion, self._layout, self._gradients, [self._first, *self._rest]
+        )
+        before = self._moved()
+        made = self._first.made
+        try:
+            timed = self._timed(step, rules)
+        finally:
+            step.close()
+        moved = np.array(self._moved()) - before
+        made = self._first.made - made
+        n = len(timed.times)
+        alone = self._timed(_ComputeAlone(job), Timing(0, n, per_rank=True))
+        exchange = self._timed(_ExchangeAlone(self), Timing(1, min(n, _ALONE)))
+        wrong = self._gradients.wrong((job.world.size + 1) / 2, job.world.size)
+        everyone = job.world.gather(
+            [*(moved / timed.fired).tolist(), step.messages / timed.fired, wrong]
+        )
+        sent, received, messages, wrongs = zip(*everyone, strict=True)
+        ours = self._first.schedule(self._layout.nbytes) is not None
+        predicted, model = expected(job, self._layout, self.spans, [self._first, *self._rest], n)
+        own = [median(times) for times in alone.per_rank]
+        return StepOutcome(
+            Sample(
+                times=timed.times,
+                iterations=timed.iterations,
+                stopped=timed.stopped,
+                wrong=sum(wrongs),
+                sent=round(max(sent)) if ours else None,
+                received=round(max(received)) if ours else None,
+                total=round(sum(sent)) if ours else None,
+                per_rank=timed.per_rank if options.per_rank else (),
+            ),
+            "synchronous",
+            compute=alone.times,
+            messages=round(sum(messages)) if ours else None,
+            predicted=predicted,
+            model=model,
+            gradients=job.world.size,
+            facts={
+                "fusion": self._fusion.label,
+                "overlap": job.options.overlap,
+                "buckets": round(step.buckets / timed.fired, 2),
+                "plans_made_late": made,
+                "one_rank_s": sum(own) / len(own),
+                "exchange_s": list(exchange.times),
+            },
+        )
+
+    def _timed(self, action: Action, rules: Timing) -> Timed:
+        job = self._job
+        return measure(action, job.world, job.transport.clock(), rules, job.watch)
+
+    def _moved(self) -> tuple[int, int]:
+        all_ = (self._first, *self._rest)
+        return sum(one.sent for one in all_), sum(one.received for one in all_)
+
+    def exchange_all(self) -> None:
+        """All buckets back to back."""
+        for one in (self._first, *self._rest):
+            for span in self.spans:
+                one.plan(self._gradients, span)()
+
+    def close(self) -> None:
+        """Free all plans."""
+        for one in (self._first, *self._rest):
+            one.close()
+
+
+class _ExchangeAlone(Action):
+    """The exchange of all gradients with nothing to compute."""
+
+    sent = received = 0
+
+    def __init__(self, update: _Update) -> None:
+        self._update = update
 
     def __call__(self) -> None:
-        job, clock = self._job, self._job.transport.clock()
-        start = clock()
-        end = start + job.compute.seconds(job.world.rank, self._number)
-        spend_until(end, job.options.burn)
-        job.trace.add("compute", "compute", start, clock(), step=self._number)
-        with job.trace.span("exchange", "exchange", step=self._number):
-            self._exchange()
-        self._number += 1
-
-    @property
-    def sent(self) -> int:
-        """See `Action.sent`."""
-        return self._exchange.sent
-
-    @property
-    def received(self) -> int:
-        """See `Action.received`."""
-        return self._exchange.received
+        self._update.exchange_all()
 
     def close(self) -> None:
         """See `Action.close`."""
-        self._exchange.close()
+
+
+class _ComputeAlone(Action):
+    """The same steps with nothing to exchange."""
+
+    sent = received = 0
+
+    def __init__(self, job: StepJob) -> None:
+        self._job, self._number = job, 0
+
+    def __call__(self) -> None:
+        job, clock = self._job, self._job.transport.clock()
+        end = clock() + job.compute.seconds(job.world.rank, self._number)
+        spend_until(end, job.options.burn)
+        self._number += 1
+
+    def close(self) -> None:
+        """See `Action.close`."""

@@ -7,5 +7,10 @@ from collectives.schedule.schedule import Schedule
 
 
 def ring(n: int) -> Schedule:
-    """2(n−1) steps; every rank sends and receives 2(n−1)/n of the vector: bandwidth-optimal."""
+    """2(n−1) steps; every rank sends and receives 2(n−1)/n of the vector: bandwidth-optimal.
+
+    The second half goes round the other way, since the all-gather is the reduce-scatter reversed:
+    the moves that brought the parts of a chunk to one rank take their sum back. That costs the
+    same, for one half follows the other, and a link has both directions.
+    """
     return then(reduce_scatter_ring(n), allgather_ring(n))

@@ -1,0 +1,143 @@
+"""What one bucket's gradients go through: a plan, or the library's call, made once a range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.options.options import parse_choice
+from bench.run.catalogue import Auto, Chosen
+from bench.steps.fusion import TensorRange
+from bench.steps.gradients import GradientLayout, Gradients
+from bench.steps.job import StepJob
+from bench.steps.options import UpdateChoice
+from busbar.errors import Unsupported
+from collectives.execution.lower import lower
+from collectives.execution.plan import Plan, memory
+from collectives.execution.program import Program
+from collectives.execution.transport import Action, LibraryCall
+from collectives.schedule import catalogue
+from collectives.schedule.dtypes import dtype
+from collectives.schedule.layout import Layout
+from collectives.schedule.moves import Buffer
+from collectives.schedule.ops import op
+from collectives.schedule.schedule import Schedule
+
+__all__ = ["REDUCE_BROADCAST", "Exchange", "stages"]
+
+#: The update that reduces to rank 0 and broadcasts from it.
+REDUCE_BROADCAST = "reduce+broadcast"
+# Ranges that differ from step to step keep so many plans at most.
+_MOST_PLANS = 128
+
+
+def stages(choice: UpdateChoice) -> list[tuple[str, str]]:
+    """The collectives of an update, each with the algorithm that carries it out.
+
+    ``reduce+broadcast:ALGORITHM+ALGORITHM`` names both; else the usual ones are taken.
+    """
+    if choice.name != REDUCE_BROADCAST:
+        return [("allreduce", choice.label)]
+    names = choice.value.split("+") if choice.value else []
+    if len(names) not in (0, 2):
+        raise Unsupported(f"--update {choice.label}: write {REDUCE_BROADCAST}:binomial+binomial")
+    both = ("reduce", "broadcast")
+    return [(one, names[n] if names else catalogue.usual(one)) for n, one in enumerate(both)]
+
+
+class Exchange:
+    """One collective of an update, on ranges of a rank's gradients, in place; sums are averaged.
+
+    ``made``: plans made so far; ``name``: for traces. Raises Unsupported where it cannot be on
+    these ranks.
+    """
+
+    def __init__(self, job: StepJob, collective: str, name: str) -> None:
+        self._job, self._spec = job, catalogue.spec(collective)
+        self.collective, self.name = collective, f"{collective} {name}"
+        run, nranks = job.options.run, job.world.size
+        self._library = name == "library"
+        self._chosen: Auto | Chosen | None = None
+        if self._library:
+            if not job.baseline.has_library:
+                raise Unsupported("threads of one process have no library; leave out library")
+        elif name == "auto":
+            self._chosen = Auto(self._spec, run, nranks, job.transport.name)
+        else:
+            self._chosen = Chosen(self._spec, run, parse_choice(name), nranks)
+            self._chosen.prove()
+        self._op = op("avg") if self._spec.reduces else None
+        self._plans: dict[TensorRange, Action] = {}
+        self._messages: dict[TensorRange, int] = {}
+        self._gone = [0, 0]
+        self.made = 0
+
+    def schedule(self, nbytes: int) -> Schedule | None:
+        """The schedule that so many bytes take; None for a library's collective."""
+        return None if self._chosen is None else self._chosen.at(nbytes).schedule(0)
+
+    def _program(self, layout: GradientLayout, span: TensorRange) -> Program | None:
+        n = layout.elements(span)
+        schedule = self.schedule(n * dtype(layout.kinds[span[0]]).itemsize)
+        if schedule is None:
+            return None
+        placed = Layout.of(schedule, self._spec)
+        return lower(schedule, placed, self._job.world.rank, n, in_place=True)
+
+    def need(self, layout: GradientLayout, span: TensorRange) -> int:
+        """Bytes that a range takes beside the gradients themselves: staging, scratch."""
+        own = layout.starts[span[1]] - layout.starts[span[0]]
+        program = self._program(layout, span)
+        if program is None:
+            return own  # a vector that the library takes for itself
+        itemsize = dtype(layout.kinds[span[0]]).itemsize
+        return memory(program, self._job.transport, itemsize, in_place=True) - own
+
+    def plan(self, gradients: Gradients, span: TensorRange) -> Action:
+        """What exchanges a range; made by the first who asks. All ranks ask for the same ranges."""
+        if span not in self._plans:
+            if len(self._plans) >= _MOST_PLANS:
+                self._drop(next(iter(self._plans)))
+            self._plans[span] = self._made(gradients, span)
+            self.made += 1
+        return self._plans[span]
+
+    def _made(self, gradients: Gradients, span: TensorRange) -> Action:
+        job, layout, view = self._job, gradients.layout, gradients.view(span)
+        if self._library:
+            self._messages[span] = 0
+            both: dict[Buffer, Any] = {Buffer.IN: view, Buffer.OUT: view}
+            call = LibraryCall(self._spec, both, self._op, len(view), in_place=True)
+            return job.baseline.library(call)
+        program = self._program(layout, span)
+        schedule = self.schedule(view.nbytes)
+        assert program is not None and schedule is not None
+        self._messages[span] = sum(len(step.sends) for step in program.steps)
+        return Plan(
+            schedule, self._spec, job.transport, job.world.rank, view, view, self._op, len(view),
+            in_place=True, program=program,
+        )  # fmt: skip
+
+    def messages(self, span: TensorRange) -> int:
+        """Messages that this rank sends for a range that has a plan."""
+        return self._messages[span]
+
+    def _drop(self, span: TensorRange) -> None:
+        plan = self._plans.pop(span)
+        self._gone[0] += plan.sent
+        self._gone[1] += plan.received
+        plan.close()
+
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has sent so far."""
+        return self._gone[0] + sum(plan.sent for plan in self._plans.values())
+
+    @property
+    def received(self) -> int:
+        """Bytes that this rank has received so far."""
+        return self._gone[1] + sum(plan.received for plan in self._plans.values())
+
+    def close(self) -> None:
+        """Free all plans."""
+        for span in list(self._plans):
+            self._drop(span)

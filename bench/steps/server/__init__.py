@@ -1,1 +1,0 @@
-"""Parameter servers and their learners: protocols, formulas, messages."""
