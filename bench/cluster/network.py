@@ -92,6 +92,11 @@ class Network:
         """The name of a host, of its namespaces and of the device of its switch's port."""
         return f"host{host}"
 
+    @property
+    def lossless(self) -> bool:
+        """Whether ports hold all that TCP has under way, and drop nothing."""
+        return self.buffer >= _BUFFER and not self.loss
+
     @staticmethod
     def address(host: int) -> str:
         """The address of a host on its shaped link."""

@@ -181,6 +181,13 @@ def test_the_check_says_when_processors_are_measured() -> None:
     assert "the CPU is measured" in cpu.judged(network, 1e8, 2)
 
 
+def test_only_ports_that_drop_nothing_have_a_long_timer() -> None:
+    """Rule: where a port may drop, TCP recovers as fast as it does elsewhere."""
+    lossless, small = Network(3, 1e7), Network(3, 1e7, buffer=1 << 16)
+    for network, timers in ((lossless, 3), (small, 0)):
+        assert sum("rto_min" in c.words for c in making(network, 1)) == timers
+
+
 def test_a_cable_to_a_host_names_it() -> None:
     """Uplinks have no host."""
     assert Cable("host1", 1.0, 0, 1) in Network(2, 1.0).cables()
