@@ -1,0 +1,1 @@
+"""Parameter servers and their learners: protocols, formulas, messages."""

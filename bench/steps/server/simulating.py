@@ -1,0 +1,114 @@
+"""The protocols' core played with drawn compute times and a server that takes its time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from bench.steps.server.protocol import Core, UpdateProtocol
+
+__all__ = ["Played", "ServiceTimes", "play"]
+
+
+class ServiceTimes(NamedTuple):
+    """Seconds of the server, which does one thing after the other, and of a learner's round."""
+
+    gradient: float = 0.0
+    update: float = 0.0
+    weights: float = 0.0
+    #: What a learner adds to each of its rounds: it wakes up late, its message travels.
+    round: float = 0.0
+
+
+@dataclass
+class Played:
+    """What came of it: when updates happened, by how stale gradients, how busy the server was."""
+
+    updates: list[float] = field(default_factory=list)
+    staleness: Counter[int] = field(default_factory=Counter)
+    dropped: int = 0
+    busy: float = 0.0
+    waited: float = 0.0
+
+    def per_update(self, warmup: int = 0) -> float:
+        """The mean time per update after the first ``warmup``."""
+        first = self.updates[warmup - 1] if warmup else 0.0
+        return (self.updates[-1] - first) / (len(self.updates) - warmup)
+
+
+def play(
+    protocol: UpdateProtocol,
+    draw: Callable[[int, int], float],
+    updates: int,
+    costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
+) -> Played:
+    """Play until there have been so many updates. A server serves in the order of arrival.
+
+    ``draw``: the seconds of a learner's n-th computation, from 0; one that is cancelled counts.
+    """
+    return _Play(protocol, draw, costs).until(updates)
+
+
+class _Play:
+    def __init__(
+        self, protocol: UpdateProtocol, draw: Callable[[int, int], float], costs: ServiceTimes
+    ) -> None:
+        self.draw, self.costs = draw, costs
+        self.core = Core(protocol, range(protocol.learners))
+        self.free = 0.0
+        self.made = Played()
+        # What happens when: to which learner, in which of its epochs, and with which new weights.
+        self.events: list[tuple[float, int, int, int, int | None]] = []
+        self.count = 0
+        self.epochs = [0] * protocol.learners
+        self.versions = [0] * protocol.learners
+        self.computed = [0] * protocol.learners
+
+    def until(self, updates: int) -> Played:
+        self._send(self.core.start().send)
+        while len(self.made.updates) < updates:
+            now, _, learner, epoch, version = heappop(self.events)
+            if version is not None:
+                self.epochs[learner] += 1
+                self.versions[learner] = version
+                self._begin(learner, now)
+            elif epoch == self.epochs[learner]:  # else it was cancelled meanwhile
+                self._push(learner, now)
+        return self.made
+
+    def _push(self, learner: int, now: float) -> None:
+        self.made.waited += max(0.0, self.free - now)
+        self.free = max(now, self.free)
+        done = self.core.gradient(learner, self.versions[learner])
+        self._serve(self.costs.gradient)
+        if done.staleness is None:
+            self.made.dropped += 1
+        else:
+            self.made.staleness[done.staleness] += 1
+        if done.update:
+            self._serve(self.costs.update)
+            self.made.updates.append(self.free)
+        self._send(done.send)
+        if self.core.protocol.goes_on:
+            self._begin(learner, now)
+
+    def _send(self, learners: tuple[int, ...]) -> None:
+        for learner in learners:
+            self._serve(self.costs.weights)
+            self._event(self.free, learner, self.core.version)
+
+    def _begin(self, learner: int, now: float) -> None:
+        seconds = self.draw(learner, self.computed[learner])
+        self.computed[learner] += 1
+        self._event(now + self.costs.round + seconds, learner, None)
+
+    def _serve(self, seconds: float) -> None:
+        self.free += seconds
+        self.made.busy += seconds
+
+    def _event(self, when: float, learner: int, version: int | None) -> None:
+        self.count += 1  # what happens at once happens in order
+        heappush(self.events, (when, self.count, learner, self.epochs[learner], version))
