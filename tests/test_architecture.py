@@ -115,9 +115,13 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " bench.steps.workloads",
     ),
     (
+        "bench.steps.server",
+        "busbar collectives.schedule reports.* bench.steps bench.steps.workloads",
+    ),
+    (
         "bench.steps.updates",
         "busbar collectives.schedule collectives.formats collectives.execution*"
-        " collectives.model reports.* bench.options bench.run bench.steps*",
+        " collectives.model reports.* bench.launch bench.options bench.run bench.steps*",
     ),
     ("bench", "busbar bench.*"),
 )

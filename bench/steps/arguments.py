@@ -163,6 +163,28 @@ def _ranks(add: Add) -> None:
         metavar="N",
         help="N ranks as threads of this process",
     )
+    add(
+        "--servers",
+        type=at_least(1, "servers", MOST_RANKS),
+        default=1,
+        metavar="S",
+        help="of the protocols with a server (sync, async …) the first S ranks serve a part of the"
+        " weights each, and the others learn (default 1)",
+    )
+    add(
+        "--learners",
+        type=at_least(1, "learners", MOST_RANKS),
+        default=0,
+        metavar="P",
+        help="start P learners as processes joined by sockets, which may be lost and may join; this"
+        " process serves",
+    )
+    add(
+        "--join",
+        default="",
+        metavar="NAME",
+        help="be a learner of a run with --learners on this host; it prints its name",
+    )
     add("--bind", choices=BINDINGS, default="none", help="pin ranks to cores (default none)")
 
 

@@ -131,6 +131,11 @@ class Replay(Compute):
         """See `Compute.mean`."""
         return float(self._table.mean())
 
+    @property
+    def recorded(self) -> NDArray[np.float64]:
+        """All that was recorded, of all ranks."""
+        return self._table.ravel()
+
     def draw(self, rank: int, step: int) -> float:
         """See `Compute.draw`."""
         steps, ranks = self._table.shape

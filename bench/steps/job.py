@@ -39,6 +39,11 @@ class StepJob:
     trace: Trace
     note: Callable[[str], None]
 
+    @property
+    def ranks(self) -> int:
+        """How many there are, with learners that are processes of their own."""
+        return self.world.size + self.options.learners
+
 
 @dataclass(frozen=True)
 class StepOutcome:
@@ -51,6 +56,7 @@ class StepOutcome:
     where none was asked for; ``model`` says by what. ``gradients``: how many ranks' gradients a
     step of `sample` takes in, for samples/s. ``facts``: what else there is to keep, as JSON values,
     under names of the update's own. ``lines``: what is shown below the row.
+    ``transport``: what carried it, where that is none of the job's.
     """
 
     sample: Sample
@@ -62,6 +68,7 @@ class StepOutcome:
     gradients: float = 1.0
     facts: Mapping[str, Any] = field(default_factory=dict)
     lines: Sequence[str] = ()
+    transport: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,8 @@ class Update:
     """A way to make ranks' gradients one update.
 
     ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it
-    is chosen. ``check``: ``module:function`` that is given the choice and the number of ranks
-    before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
+    is chosen. ``check``: ``module:function`` that is given the choice, the number of ranks and the
+    options before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
     """
 
     target: str

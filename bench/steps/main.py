@@ -36,6 +36,8 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
     options = parse(argv)
     if options.listing:
         return _list(options.listing)
+    if options.join:
+        return int(load("bench.steps.server.member:join")(options.join))
     run, sign = options.run, launch.launched()
     for nranks in run.rank_counts or (_ranks(options),):
         check(options, nranks)
@@ -64,6 +66,8 @@ def _measure(options: StepOptions, opened: Opened) -> int:
 
 def _ranks(options: StepOptions) -> int:
     """How many ranks there will be, as far as can be told before they start."""
+    if options.learners:
+        return options.servers + options.learners
     sign, run = launch.launched(), options.run
     return sign.size if sign is not None else run.threads or run.ranks or 1
 
@@ -78,7 +82,7 @@ def check(options: StepOptions, nranks: int) -> None:
     for choice in options.updates:
         found = update(choice.name)
         if found.check:
-            load(found.check)(choice, nranks)
+            load(found.check)(choice, nranks, options)
 
 
 def _check_memory(options: StepOptions, nranks: int) -> None:

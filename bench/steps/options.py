@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +47,9 @@ class UpdateChoice(NamedTuple):
 class StepOptions:
     """The options. ``run``: those that every benchmark has (ranks, transport, time, files).
 
-    ``listing``: models or updates, where only their names were asked for.
+    ``listing``: models or updates, where only their names were asked for. ``servers``: ranks that
+    serve, ``learners``: those that are processes of their own, ``join``: the run of which this
+    process is one. ``words``: the command line, of which such processes make the same options.
     """
 
     run: Options
@@ -65,6 +67,10 @@ class StepOptions:
     json: bool = False
     trace: Path | None = None
     listing: str = ""
+    servers: int = 1
+    learners: int = 0
+    join: str = ""
+    words: tuple[str, ...] = ()
 
 
 def parse(argv: Sequence[str]) -> StepOptions:
@@ -93,6 +99,8 @@ def parse(argv: Sequence[str]) -> StepOptions:
         tuning=given.tuning,
         out=tuple(given.out),
     )
+    if given.learners:
+        run = _of_processes(run, given.servers)
     workload = workload_of("toy" if listing else given.model)
     updates = tuple(_choice(text) for text in given.update.split(","))
     if given.trace is not None and (len(updates) > 1 or run.rank_counts):
@@ -113,7 +121,20 @@ def parse(argv: Sequence[str]) -> StepOptions:
         json=given.json,
         trace=given.trace,
         listing=listing,
+        servers=given.servers,
+        learners=given.learners,
+        join=given.join,
+        words=tuple(argv),
     )
+
+
+def _of_processes(run: Options, servers: int) -> Options:
+    """With learners that are processes, servers are threads of this one."""
+    if run.ranks is not None or run.rank_counts or run.threads is not None:
+        raise Unsupported("--learners starts its own processes; leave out --ranks and --threads")
+    if run.transport not in ("auto", "inproc"):
+        raise Unsupported(f"--learners are joined by sockets, not by --transport {run.transport}")
+    return replace(run, threads=servers, transport="inproc")
 
 
 def _choice(text: str) -> UpdateChoice:

@@ -44,8 +44,9 @@ def record(
     return Result(
         collective=named,
         algorithm=_label(job, outcome),
-        transport=(job.baseline if job.choice.name == "library" else job.transport).name,
-        ranks=job.world.size,
+        transport=outcome.transport
+        or (job.baseline if job.choice.name == "library" else job.transport).name,
+        ranks=job.ranks,
         size=GradientLayout.of(workload, options.dtype).nbytes,
         count=workload.elements,
         dtype=options.dtype,

@@ -27,9 +27,10 @@ _ALWAYS = 6
 class StepFigures:
     """What is derived from a record of steps; seconds, None where a part was not measured.
 
-    ``low``, ``high``: the 95 % interval of the median step. ``rate``: samples/s of all ranks.
-    ``exposed``: T_step - T_compute alone. ``hidden``: the share of
-    the exchange, as long as it takes alone, that is not exposed; below 0 where overlap costs more.
+    ``low``, ``high``: the 95 % interval of the median step, of a server's pace of the mean.
+    ``rate``: samples/s of all ranks. ``exposed``: T_step - T_compute alone. ``hidden``: the share
+    of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap costs
+    more.
     ``speedup``: over one rank, that is samples/s over what one rank's compute alone allows;
     ``efficiency``: that over the ranks.
     """
@@ -51,7 +52,9 @@ def figures(result: Result) -> StepFigures | None:
     middle = None if sample is None else center(sample)
     if sample is None or not middle:
         return None
-    low, high = interval(sample.times) or (None, None)
+    # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
+    between = step.get("interval_s") if sample.timing == "loop" else interval(sample.times)
+    low, high = between or (None, None)
     rate = float(step.get("gradients", 1)) * int(step.get("batch", 1)) / middle
     compute, exchange = _middle(step.get("compute_s")), _middle(step.get("exchange_s"))
     exposed = None if compute is None else middle - compute

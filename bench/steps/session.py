@@ -59,7 +59,7 @@ class _StepSession:
         self._screen.start(len(options.updates), Pace([budget] * len(options.updates)))
         try:
             if not options.json:
-                self._keeper.say(header(options, self._world.size, self._crowd))
+                self._keeper.say(header(options, self._world.size + options.learners, self._crowd))
             for choice in options.updates:
                 self._screen.advance(choice.label)
                 self._watch.row()

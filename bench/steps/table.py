@@ -18,12 +18,25 @@ ALLREDUCE = Update(
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
     "bench.steps.updates.sync:check",
 )
+_SERVERS = "bench.steps.updates.servers"
+
+
+def _served(about: str) -> Update:
+    return Update(f"{_SERVERS}:run", about, f"{_SERVERS}:check")
+
+
 UPDATES: Mapping[str, Update] = {
     "reduce+broadcast": Update(
         "bench.steps.updates.sync:run",
         "gradients reduced to rank 0, parameters broadcast from it (as torch's DataParallel)",
         "bench.steps.updates.sync:check",
     ),
+    "sync": _served("a server waits for every learner's gradient"),
+    "k-sync": _served("k-sync:K: a server waits for K learners and cancels the others"),
+    "k-batch-sync": _served("k-batch-sync:K: for K gradients, several of a learner, then cancels"),
+    "async": _served("a server updates with every gradient that comes"),
+    "k-async": _served("k-async:K: with the gradients of K learners; the others go on"),
+    "k-batch-async": _served("k-batch-async:K: with K gradients; nobody waits"),
 }
 
 

@@ -22,7 +22,7 @@ from bench.steps.expected import expected
 from bench.steps.fusion import TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob, StepOutcome
-from bench.steps.options import UpdateChoice
+from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.stepping import TrainingStep
 from bench.steps.table import UPDATES
 from busbar.arguments import unknown
@@ -39,8 +39,10 @@ _LATER = ("library", "auto")
 _ALONE = 10
 
 
-def check(choice: UpdateChoice, nranks: int) -> None:
+def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     """Raise Unsupported for an update that cannot be on so many ranks."""
+    if options.learners:
+        raise Unsupported(f"{choice.label} has no server that --learners could call")
     known = catalogue.algorithms("allreduce")
     plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
     if not plain and "+" not in choice.name and not from_file(choice.name):

@@ -1,0 +1,119 @@
+"""A learner as a process of its own: it calls the servers of a run, at its beginning or later."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from bench.steps.server.ends import HEADER, Answer, LearnerEnd, MessageKind, headed, header
+from bench.steps.server.hooks import Vector
+from bench.steps.server.wire import LONGEST, address, fill, memory, peer
+from busbar.errors import RankFailure, Unavailable
+
+__all__ = ["SocketLearner", "call"]
+
+
+class SocketLearner(LearnerEnd):
+    """See `LearnerEnd`."""
+
+    def __init__(
+        self, ends: Sequence[socket.socket], number: int, weights: Vector, places: Sequence[slice]
+    ) -> None:
+        """``weights``: where the servers' parts of the weights are put, at their places."""
+        super().__init__()
+        self._ends, self._weights, self._places = ends, weights, places
+        self._over = set[int]()
+        for end in ends:
+            end.sendall(header(MessageKind.JOIN, number, 0, time.perf_counter()))
+
+    def push(self, server: int, version: int, gradient: Vector) -> None:
+        """See `LearnerEnd.push`."""
+        data = np.ascontiguousarray(gradient).view(np.uint8)
+        head = header(MessageKind.GRADIENT, version, data.nbytes, time.perf_counter())
+        self.bytes_out += data.nbytes
+        with _lost(server):
+            self._ends[server].sendall(head)
+            self._ends[server].sendall(memory(data))
+
+    def wait(self, seconds: float | None) -> Answer | None:
+        """See `LearnerEnd.wait`."""
+        ends = [end for server, end in enumerate(self._ends) if server not in self._over]
+        readable, _, _ = select.select(ends, [], [], seconds)
+        if not readable:
+            return None
+        server = self._ends.index(readable[0])
+        head = bytearray(HEADER.size)
+        with _lost(server):
+            fill(readable[0], memoryview(head))
+            kind, version, nbytes, sent = headed(head)
+            if kind == MessageKind.STOP:
+                self._over.add(server)
+                return Answer(server, None, sent)
+            part = self._weights[self._places[server]]
+            if nbytes != part.nbytes:
+                raise RankFailure(f"server {server} sent {nbytes} bytes, not {part.nbytes}")
+            fill(readable[0], memory(part))
+        return Answer(server, version, sent)
+
+    def say(self, kind: int, text: str = "") -> None:
+        """See `LearnerEnd.say`."""
+        data = text.encode()[:LONGEST]
+        for end in self._ends:
+            with suppress(OSError):
+                end.sendall(header(kind, 0, len(data), time.perf_counter()) + data)
+
+    def close(self) -> None:
+        """See `LearnerEnd.close`."""
+        for end in self._ends:
+            end.close()
+
+
+@contextmanager
+def _lost(server: int) -> Iterator[None]:
+    """Inside, a server that is gone is a RankFailure with its number."""
+    try:
+        yield
+    except (OSError, EOFError):
+        raise RankFailure(f"server {server} is gone") from None
+
+
+def call(name: str) -> tuple[dict[str, Any], list[socket.socket]]:
+    """Call the servers of a run; gives what they say of it, and the lines to them.
+
+    Raises Unavailable where there is no such run, or it is another user's.
+    """
+    ends = [_connect(name, 0)]
+    head = bytearray(HEADER.size)
+    try:
+        ends[0].sendall(header(MessageKind.HELLO, 0, 0, time.perf_counter()))
+        fill(ends[0], memoryview(head))
+        nbytes = headed(head)[2]
+        if not 0 < nbytes <= LONGEST:
+            raise EOFError
+        text = bytearray(nbytes)
+        fill(ends[0], memoryview(text))
+        about = dict(json.loads(text))
+    except (EOFError, OSError, ValueError):
+        raise Unavailable(f"the run {name!r} has ended") from None
+    ends += [_connect(name, server) for server in range(1, int(about["servers"]))]
+    return about, ends
+
+
+def _connect(name: str, server: int) -> socket.socket:
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        end.connect(address(name, server))
+        peer(end)
+    except (OSError, Unavailable):
+        end.close()
+        raise Unavailable(
+            f"no run {name!r} of yours on this host takes learners; it prints its name at first"
+        ) from None
+    return end

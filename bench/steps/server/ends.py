@@ -1,0 +1,128 @@
+"""The ends of the line between a server and its learners: what every way of messages must do.
+
+A learner's push is a header and its gradient, a server's answer a header and its weights. A server
+takes one push after the other, from whoever has come first, and never waits for a learner to take
+its answer. Moments are those of ``time.perf_counter``, which processes of one host share.
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.server.hooks import Vector
+
+__all__ = [
+    "HEADER",
+    "Answer",
+    "Arrival",
+    "LearnerEnd",
+    "MessageKind",
+    "ServerEnd",
+    "headed",
+    "header",
+    "untraced",
+]
+
+#: A message's first bytes: its `MessageKind`, a version, the length of what follows, and when.
+HEADER = struct.Struct("=qqqd")
+
+
+class MessageKind:
+    """What a message is."""
+
+    #: From a learner: a gradient, its last word, its failure (the reason follows), its coming.
+    GRADIENT, BYE, FAILED, JOIN = 1, 2, 3, 4
+    #: From a server: weights, or that all is over.
+    WEIGHTS, STOP = 5, 6
+    #: Asks a server what the run is, and its answer.
+    HELLO = 7
+
+
+def header(kind: int, version: int, nbytes: int, sent: float) -> bytes:
+    """A header's bytes."""
+    return HEADER.pack(kind, version, nbytes, sent)
+
+
+def headed(data: bytes | bytearray) -> tuple[int, int, int, float]:
+    """The kind, version, length and moment in a header."""
+    kind, version, nbytes, sent = HEADER.unpack(data)
+    return int(kind), int(version), int(nbytes), float(sent)
+
+
+class Arrival(NamedTuple):
+    """What has come to a server. ``began``: when it turned to it; ``data``: until the next one."""
+
+    kind: int
+    learner: int
+    version: int
+    sent: float
+    began: float
+    data: NDArray[np.uint8]
+
+
+class Answer(NamedTuple):
+    """What a server has sent: its number, the version of the weights that are in place, and when.
+
+    ``version`` is None where all is over.
+    """
+
+    server: int
+    version: int | None
+    sent: float
+
+
+class ServerEnd(ABC):
+    """A server's end."""
+
+    def __init__(self) -> None:
+        #: Seconds in which there was nothing to do.
+        self.idle = 0.0
+        self.bytes_in = self.bytes_out = 0
+        self.messages_in = self.messages_out = 0
+
+    @abstractmethod
+    def receive(self, seconds: float) -> Arrival | None:
+        """The push that came first; None where none comes in so many seconds."""
+
+    @abstractmethod
+    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+        """Answer learners with the weights as they are now; does not wait for them."""
+
+    @abstractmethod
+    def stop(self, learners: Sequence[int]) -> None:
+        """Tell learners that all is over."""
+
+    def close(self) -> None:  # noqa: B027
+        """See that all that was sent arrives, and let go."""
+
+
+class LearnerEnd(ABC):
+    """A learner's end: to all servers."""
+
+    def __init__(self) -> None:
+        self.bytes_out = 0
+
+    @abstractmethod
+    def push(self, server: int, version: int, gradient: Vector) -> None:
+        """Send a gradient; its memory may be used again when this returns."""
+
+    @abstractmethod
+    def wait(self, seconds: float | None) -> Answer | None:
+        """The next answer, whose weights are in place then; None where none comes in time."""
+
+    @abstractmethod
+    def say(self, kind: int, text: str = "") -> None:
+        """Tell all servers something."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go."""
+
+
+def untraced(name: str, lane: str, start: float, end: float, **more: Any) -> None:
+    """Where nobody asked for a trace; else it is kept what took from when to when."""

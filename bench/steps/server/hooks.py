@@ -1,0 +1,163 @@
+"""What a server does with a gradient and how a learner comes by one: the room's waist.
+
+A gradient is a vector as long as the weights. Servers (shards) have contiguous parts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import RankFailure
+
+__all__ = ["Coding", "Learner", "PlainTraining", "Server", "Training", "Vector", "parts"]
+
+Vector = NDArray[Any]
+
+
+class Learner(Protocol):
+    """Computes gradients, on one rank."""
+
+    def gradient(self, weights: Vector, version: int) -> Vector:
+        """The gradient of these weights. It may be overwritten by the next call."""
+        ...
+
+
+class Server(Protocol):
+    """Has a part of the weights, on one rank."""
+
+    @property
+    def weights(self) -> Vector:
+        """As they are now; the same array for as long as there is the server."""
+        ...
+
+    def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
+        """Take a learner's gradient in, of weights so many updates older. It is not kept."""
+        ...
+
+    def update(self, count: int) -> None:
+        """Make the next version of the weights of the ``count`` gradients since the last."""
+        ...
+
+
+class Coding(Protocol):
+    """How gradients travel. Every rank has one of its own, which may remember (error feedback)."""
+
+    def encode(self, gradient: Vector, server: int) -> Vector:
+        """What is sent to a server of its part of a gradient; overwritten by the next call."""
+        ...
+
+    def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
+        """The part of the gradient whose encoding's bytes have come; not kept by anyone."""
+        ...
+
+
+class Training(Protocol):
+    """What is trained: makes every rank's hooks. The same on every rank, from the same options."""
+
+    @property
+    def elements(self) -> int:
+        """How many weights there are."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The weights' type."""
+        ...
+
+    def learner(self, number: int) -> Learner:
+        """That of a learner, counted from 0; one that joins late has a number of its own."""
+        ...
+
+    def server(self, part: slice) -> Server:
+        """That of a part of the weights."""
+        ...
+
+    def coding(self, places: Sequence[slice]) -> Coding:
+        """A rank's own. ``places``: the servers' parts."""
+        ...
+
+
+def parts(elements: int, servers: int) -> list[slice]:
+    """The contiguous parts of so many servers, as equal as can be."""
+    edges = [elements * n // servers for n in range(servers + 1)]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+class PlainTraining:
+    """Arrays of a model's size: every gradient is ones, and an update subtracts their mean.
+
+    So weights are what their version says, and every learner looks whether they are.
+    """
+
+    def __init__(self, elements: int, dtype: np.dtype[Any]) -> None:
+        self.elements, self.dtype = elements, dtype
+
+    def learner(self, number: int) -> Learner:
+        """See `Training`."""
+        return _PlainLearner(np.ones(self.elements, self.dtype), number)
+
+    def server(self, part: slice) -> Server:
+        """See `Training`."""
+        return _PlainServer(np.zeros(part.stop - part.start, self.dtype))
+
+    def coding(self, places: Sequence[slice]) -> Coding:
+        """See `Training`."""
+        return _PlainCoding(self.dtype)
+
+
+class _PlainLearner:
+    def __init__(self, ones: Vector, number: int) -> None:
+        import ml_dtypes
+
+        self._ones, self._number = ones, number
+        # Whole numbers up to here are exact.
+        finfo: Any = ml_dtypes.finfo
+        self._most = 2 ** (finfo(ones.dtype).nmant + 1)
+
+    def gradient(self, weights: Vector, version: int) -> Vector:
+        """See `Learner`. Raises RankFailure for weights that are older than the version says."""
+        oldest = -float(weights[[0, -1]].astype(np.float64).max())
+        if version <= self._most and oldest < version:
+            raise RankFailure(
+                f"learner {self._number} was sent weights of version {oldest:g} as {version}"
+            )
+        return self._ones
+
+
+class _PlainServer:
+    def __init__(self, weights: Vector) -> None:
+        self.weights, self._sum = weights, np.empty_like(weights)
+        self._first = True
+
+    def apply(self, gradient: Vector, learner: int, staleness: int) -> None:
+        """See `Server`."""
+        if self._first:
+            np.copyto(self._sum, gradient)
+        else:
+            np.add(self._sum, gradient, out=self._sum)
+        self._first = False
+
+    def update(self, count: int) -> None:
+        """See `Server`."""
+        if count > 1:
+            np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
+        np.subtract(self.weights, self._sum, out=self.weights)
+        self._first = True
+
+
+class _PlainCoding:
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+
+    def encode(self, gradient: Vector, server: int) -> Vector:
+        """See `Coding`."""
+        return gradient
+
+    def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
+        """See `Coding`."""
+        return data.view(self._dtype)

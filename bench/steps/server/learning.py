@@ -1,0 +1,145 @@
+"""A learner's rounds: wait for weights, compute, push; and begin anew when it is cancelled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from bench.steps.compute import spend_until
+from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, untraced
+from bench.steps.server.hooks import Coding, Learner, Vector
+from bench.steps.server.protocol import UpdateProtocol
+from busbar.errors import BusbarError
+
+__all__ = ["Learned", "Rounds"]
+
+# Where a core is kept busy, a learner looks for answers so often.
+_BURN_S = 500e-6
+
+
+@dataclass
+class Learned:
+    """What a learner did. Seconds: computing, and waiting for weights after a push."""
+
+    number: int = -1
+    pushed: int = 0
+    cancelled: int = 0
+    computing: float = 0.0
+    waiting: float = 0.0
+    #: Seconds by which computations ended late (the clock woke it late), and of answers' ways.
+    late: float = 0.0
+    travel: float = 0.0
+    answers: int = 0
+    failed: str = ""
+
+
+class Rounds:
+    """One learner's work. ``seconds``: how long its n-th gradient takes, emulated by waiting.
+
+    A gradient that takes longer to compute than that takes as long as it does.
+    """
+
+    def __init__(
+        self,
+        end: LearnerEnd,
+        protocol: UpdateProtocol,
+        learner: Learner,
+        coding: Coding,
+        places: list[slice],
+        weights: Vector,
+        seconds: Callable[[int], float],
+        *,
+        number: int = 0,
+        burn: bool = False,
+        trace: Callable[..., None] = untraced,
+    ) -> None:
+        """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core."""
+        self._end, self._protocol, self._learner, self._coding = end, protocol, learner, coding
+        self._places, self._weights, self._seconds, self._trace = places, weights, seconds, trace
+        self._versions = [-1] * len(places)
+        self._pushed = -1  # the version of the last gradient, where answers come to all at once
+        self._due = set(range(len(places)))
+        self._over = set[int]()
+        self.learned = Learned(number)
+        self._burn = burn
+
+    def run(self) -> Learned:
+        """Until the servers say that it is over. What fails here the servers are told."""
+        try:
+            while self._ready():
+                self._round()
+            self._end.say(MessageKind.BYE, json.dumps(asdict(self.learned)))
+        except BusbarError as error:
+            self.learned.failed = str(error)
+            self._end.say(MessageKind.FAILED, str(error))
+        while len(self._over) < len(self._places):  # what is on its way must be taken
+            self._take(self._end.wait(None))
+        return self.learned
+
+    def _ready(self) -> bool:
+        """Wait for weights to begin with; False where all is over."""
+        began = time.perf_counter()
+        while not self._over:
+            if self._complete():
+                self.learned.waiting += time.perf_counter() - began
+                return True
+            self._take(self._end.wait(None))
+        return False
+
+    def _complete(self) -> bool:
+        """Whether the weights can be begun with.
+
+        Where an update cancels, they are to be of one version of all servers, and of a new one
+        unless the learner goes on by itself. Else every server has answered the last push.
+        """
+        if not self._protocol.cancels:
+            return not self._due
+        oldest = min(self._versions)
+        new = oldest > self._pushed or (self._protocol.goes_on and oldest >= 0)
+        return new and oldest == max(self._versions)
+
+    def _round(self) -> None:
+        began, learned = time.perf_counter(), self.learned
+        ends = began + self._seconds(learned.pushed + learned.cancelled)
+        gradient = self._learner.gradient(self._weights, min(self._versions))
+        while (rest := ends - time.perf_counter()) > 0:
+            answer = self._end.wait(self._spend(rest))
+            if answer is not None:
+                self._take(answer)
+                if self._over or self._protocol.cancels:
+                    break
+        now = time.perf_counter()
+        learned.computing += now - began
+        if rest > 0:
+            learned.cancelled += 1
+            self._trace("cancelled", "compute", began, now)
+            return
+        learned.late += now - ends
+        self._trace("gradient", "compute", began, now)
+        self._pushed, self._due = min(self._versions), set(range(len(self._places)))
+        for server, place in enumerate(self._places):
+            data = self._coding.encode(gradient[place], server)
+            self._end.push(server, self._versions[server], data)
+        learned.pushed += 1
+        self._trace("push", "exchange", now, time.perf_counter())
+        while self._protocol.goes_on and (answer := self._end.wait(0)) is not None:
+            self._take(answer)
+
+    def _spend(self, rest: float) -> float:
+        """How long to wait for an answer: where the rank's own core computes, not at all."""
+        if self._burn:
+            spend_until(time.perf_counter() + min(rest, _BURN_S), burn=True)
+        return 0.0 if self._burn else rest
+
+    def _take(self, answer: Answer | None) -> None:
+        if answer is None:
+            return
+        if answer.version is None:
+            self._over.add(answer.server)
+            return
+        self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
+        self.learned.answers += 1
+        self._due.discard(answer.server)
+        self._versions[answer.server] = answer.version

@@ -1,0 +1,201 @@
+"""What a run of servers says: pace, staleness, queue and the formulas beside them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.compute import Compute, Exponential, Fixed, Replay
+from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update
+from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
+from bench.steps.server.protocol import UpdateProtocol
+from bench.steps.server.serving import Served
+from bench.steps.server.simulating import ServiceTimes, play
+from reports.records.shown import seconds
+
+__all__ = ["Paced", "costs", "law", "mean_interval", "paced"]
+
+# Measured over formula is called equal within so much.
+_EQUAL = 0.05
+# Blocks that a mean's interval is worked out from, and Student's t for so many.
+_BLOCKS, _T = 20, 2.093
+# A simulation of more gradients takes longer than a reader waits.
+_MOST_GRADIENTS = 50_000
+
+
+def law(compute: Compute) -> Law | None:
+    """The law of compute times; None where learners differ, or none of it is compute."""
+    if compute.slow or compute.mean == 0:
+        return None
+    if isinstance(compute, Exponential):
+        return ExponentialLaw(compute.mean - compute.shift, compute.shift)
+    if isinstance(compute, Fixed):
+        return ExponentialLaw(0.0, compute.mean)
+    return EmpiricalLaw(compute.recorded) if isinstance(compute, Replay) else None
+
+
+def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of a mean by blocks, for times that hang together; None below 40."""
+    n = len(times) // _BLOCKS
+    if n < 2:
+        return None
+    blocks = np.reshape(times[: n * _BLOCKS], (_BLOCKS, n)).mean(axis=1)
+    half = _T * float(blocks.std(ddof=1)) / sqrt(_BLOCKS)
+    middle = float(np.mean(times))
+    return middle - half, middle + half
+
+
+def costs(served: Served) -> ServiceTimes:
+    """What a server's work and a learner's rounds took, on average, beside computing."""
+    pushed = max(1, sum(one["pushed"] for one in served.learned))
+    answered = max(1, sum(one["answers"] for one in served.learned))
+    late = sum(one["late"] for one in served.learned) / pushed
+    travel = sum(one["travel"] for one in served.learned) / answered
+    weights = served.answer_s / max(1, served.answers)
+    named = served.gradient_s + served.update_s + served.answer_s
+    # What the server did between them, such as sending what could not be sent at once.
+    rest = max(0.0, served.wall - served.idle - named) / max(1, served.gradients)
+    together = served.answers / max(1, served.batches)
+    return ServiceTimes(
+        gradient=served.gradient_s / max(1, served.gradients) + rest,
+        update=served.update_s / max(1, len(served.updates)),
+        weights=weights,
+        # The server's part of the way is in `weights` already, once for everyone before.
+        round=late + max(0.0, travel - weights * (together + 1) / 2),
+    )
+
+
+class Paced(NamedTuple):
+    """The figures of a run, as JSON values; ``lines`` show them below its row."""
+
+    times: tuple[float, ...]
+    predicted: float | None
+    model: str
+    facts: Mapping[str, Any]
+    lines: tuple[str, ...]
+
+
+def paced(
+    protocol: UpdateProtocol,
+    servers: Sequence[Served],
+    compute: Compute,
+    draw: Callable[[int, int], float],
+    warmup: int,
+) -> Paced:
+    """What came of a run. The pace is server 0's; ``draw``: a learner's n-th gradient's seconds."""
+    first = servers[0]
+    moments = np.asarray([0.0, *first.updates])[warmup:]
+    times = np.diff(moments)
+    found = law(compute)
+    formula = None if found is None else per_update(protocol, found)
+    count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
+    free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
+    spent = costs(first)
+    with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
+    mean = float(times.mean())
+    counts: dict[int, int] = {}
+    for one in servers:
+        for value, n in one.staleness.items():
+            counts[value] = counts.get(value, 0) + n
+    waits = np.concatenate([np.asarray(one.waits) for one in servers])
+    facts = {
+        "learners": protocol.learners,
+        "servers": len(servers),
+        "needed": protocol.needed,
+        "mean_s": mean,
+        "interval_s": mean_interval(times.tolist()),
+        "formula_s": None if formula is None else formula.seconds,
+        "formula_is_bound": None if formula is None else formula.bound,
+        "drawn_s": free,
+        "with_server_s": with_server,
+        "updates_per_s": 1 / mean,
+        "staleness": {str(value): counts[value] for value in sorted(counts)},
+        "mean_staleness_formula": mean_staleness(protocol),
+        "dropped": sum(one.dropped for one in servers),
+        "cancelled": sum(one["cancelled"] for one in first.learned),
+        "utilisation": [round(one.utilisation, 6) for one in servers],
+        "queue_wait_s": {
+            "mean": float(waits.mean()),
+            "median": float(np.median(waits)),
+            "p95": float(np.quantile(waits, 0.95)),
+        },
+        "costs_s": spent._asdict(),
+        "lost": [[when, learner, why] for when, learner, why in first.lost],
+        "joined": [list(one) for one in first.joined],
+    }
+    predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
+    lines = _lines(protocol, facts, formula, waits)
+    lines += tuple(f"    {why}" for why in _why(facts, compute, formula, predicted))
+    return Paced(tuple(times.tolist()), predicted, model if predicted else "", facts, lines)
+
+
+def _lines(
+    protocol: UpdateProtocol,
+    facts: Mapping[str, Any],
+    formula: ExpectedPace | None,
+    waits: NDArray[np.float64],
+) -> tuple[str, ...]:
+    mean = facts["mean_s"]
+    beside = [f"with the server {mean / facts['with_server_s']:.3f}"]
+    if facts["drawn_s"]:
+        beside.insert(0, f"the drawn times alone {mean / facts['drawn_s']:.3f}")
+    if formula is not None:
+        sign = "formula's bound" if formula.bound else "formula"
+        beside.insert(0, f"{sign} {mean / formula.seconds:.3f}")
+    total = sum(facts["staleness"].values())
+    stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
+    busy = max(facts["utilisation"])
+    return (
+        f"    {facts['updates_per_s']:.4g} updates/s, mean {seconds(mean)}{_plus(facts)};"
+        f" measured over {', '.join(beside)}",
+        f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}),"
+        f" 95 % up to {_quantile(facts['staleness'], 0.95)}; server busy {100 * busy:.3g} %;"
+        f" queue wait {seconds(float(np.median(waits)))}, 95 % up to"
+        f" {seconds(facts['queue_wait_s']['p95'])}; {facts['cancelled']} cancelled,"
+        f" {facts['dropped']} too late",
+    )
+
+
+def _plus(facts: Mapping[str, Any]) -> str:
+    found = facts["interval_s"]
+    return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
+
+
+def _quantile(counts: Mapping[str, int], q: float) -> int:
+    """The least value that so large a part of what is counted does not exceed."""
+    need, seen = q * sum(counts.values()), 0
+    for value, n in counts.items():
+        seen += n
+        if seen >= need:
+            return int(value)
+    return 0
+
+
+def _why(
+    facts: Mapping[str, Any],
+    compute: Compute,
+    formula: ExpectedPace | None,
+    predicted: float | None,
+) -> list[str]:
+    """What the measured pace and the predicted one differ by, where they do."""
+    if predicted is None or abs(facts["mean_s"] / predicted - 1) <= _EQUAL:
+        return []
+    mean, found, spent = facts["mean_s"], facts["interval_s"], facts["costs_s"]
+    reasons = []
+    if formula is not None and formula.bound and mean < predicted:
+        reasons.append("the formula is a bound for laws that age")
+    if facts["lost"] or facts["joined"]:
+        reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
+    if found is None or found[0] <= predicted <= found[1]:
+        reasons.append("the mean's interval holds it, so measure longer")
+    busy = max(facts["utilisation"])
+    if busy > 0.3:
+        reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
+    extra = spent["round"] + spent["gradient"] + spent["weights"]
+    if extra > _EQUAL / 2 * compute.mean:
+        reasons.append(f"a round's messages take {seconds(extra)} beside {seconds(compute.mean)}")
+    return [f"not within 5 %: {'; '.join(reasons or ['ranks share cores and wake up late'])}"]

@@ -1,0 +1,202 @@
+"""A server's work: takes pushes in the order in which they come and does what the core says."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.steps.server.ends import Arrival, MessageKind, ServerEnd, untraced
+from bench.steps.server.hooks import Coding, Server
+from bench.steps.server.protocol import Actions, Core
+from busbar.errors import RankFailure
+
+__all__ = ["Served", "Serving"]
+
+# How often a server that hears nothing looks whether its time is up.
+_TICK_S = 0.25
+
+
+@dataclass
+class Served:
+    """What a server measured. Moments are seconds from the first weights that it sent."""
+
+    updates: list[float] = field(default_factory=list)
+    staleness: Counter[int] = field(default_factory=Counter)
+    #: Seconds from a learner's push to when the server turned to it.
+    waits: list[float] = field(default_factory=list)
+    dropped: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    wall: float = 0.0
+    idle: float = 0.0
+    #: Seconds that gradients, updates and answers took, each together.
+    gradient_s: float = 0.0
+    update_s: float = 0.0
+    answer_s: float = 0.0
+    answers: int = 0
+    #: How often answers went out, to one learner or to several at once.
+    batches: int = 0
+    #: Who was lost when, and who joined.
+    lost: list[tuple[float, int, str]] = field(default_factory=list)
+    joined: list[tuple[float, int]] = field(default_factory=list)
+    #: What learners said of themselves when they left (`bench.steps.server.learning.Learned`).
+    learned: list[dict[str, Any]] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """As a JSON value."""
+        return {**vars(self), "staleness": list(self.staleness.items())}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Served:
+        """What `as_json` made."""
+        return cls(**{**value, "staleness": Counter(dict(value["staleness"]))})
+
+    @property
+    def gradients(self) -> int:
+        """Those that came, also those that were thrown away."""
+        return sum(self.staleness.values()) + self.dropped
+
+    @property
+    def utilisation(self) -> float:
+        """The part of the time in which the server had something to do."""
+        return 1 - self.idle / self.wall if self.wall else 0.0
+
+
+class Serving:
+    """One server. ``enough``: whether so many updates in so many seconds are all that is asked."""
+
+    def __init__(
+        self,
+        end: ServerEnd,
+        core: Core,
+        server: Server,
+        coding: Coding,
+        number: int,
+        enough: Callable[[int, float], bool],
+        trace: Callable[..., None] = untraced,
+        note: Callable[[str], None] = lambda _: None,
+        check: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """``number``: of the server. ``note`` is told of learners that come and go.
+
+        ``check``: how many are left; it raises where they are too few to go on with.
+        """
+        self._end, self._core, self._server, self._coding = end, core, server, coding
+        self._number, self._enough, self._trace = number, enough, trace
+        self._note, self._check = note, check
+        self._zero = 0.0
+        self._left = set[int]()
+        self.served = Served()
+
+    def run(self) -> Served:
+        """Until it is enough and every learner has said that it leaves.
+
+        Raises RankFailure where the protocol cannot go on; all learners are told to end first.
+        """
+        failure: RankFailure | None = None
+        idle, self._zero = self._end.idle, time.perf_counter()
+        try:
+            self._serve()
+        except RankFailure as error:
+            failure = error
+        except BaseException:
+            self._end.stop(tuple(self._core.learners))
+            raise
+        served, end = self.served, self._end
+        served.wall, served.idle = self._now(), end.idle - idle
+        served.bytes_in, served.bytes_out = end.bytes_in, end.bytes_out
+        self._end_all()
+        if failure is not None:
+            raise failure
+        return self.served
+
+    def _serve(self) -> None:
+        self._do(self._core.start())
+        # Another server may have had enough: then all leave, with nothing left on its way to here.
+        while len(self._left) < len(self._core.learners) and not self._enough(
+            self._core.version, self._now()
+        ):
+            arrival = self._end.receive(_TICK_S)
+            if arrival is not None:
+                self._handle(arrival)
+
+    def _end_all(self) -> None:
+        """Tell the learners, and take what is still on its way from each until its last word."""
+        learners, end = set(self._core.learners), self._end
+        end.stop(tuple(learners))
+        while learners - self._left:
+            arrival = end.receive(_TICK_S)
+            if arrival is not None and arrival.kind == MessageKind.BYE:
+                self._leaves(arrival)
+            elif arrival is not None and arrival.kind == MessageKind.FAILED:
+                learners.discard(arrival.learner)
+            elif arrival is not None and arrival.kind == MessageKind.JOIN:
+                end.stop((arrival.learner,))
+        end.close()
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._zero
+
+    def _handle(self, arrival: Arrival) -> None:
+        served, core = self.served, self._core
+        if arrival.kind == MessageKind.GRADIENT:
+            self._gradient(arrival)
+        elif arrival.kind == MessageKind.JOIN:
+            self._joins(arrival.learner)
+        elif arrival.kind == MessageKind.BYE:
+            self._leaves(arrival)
+        elif arrival.learner in core.learners and arrival.learner not in self._left:
+            why = bytes(arrival.data).decode(errors="replace") or "was lost"
+            served.lost.append((self._now(), arrival.learner, why))
+            self._end.stop((arrival.learner,))
+            self._do(core.leave(arrival.learner, why))
+            self._check(len(core.learners))
+            self._note(f"learner {arrival.learner} {why}; {len(core.learners)} go on")
+
+    def _leaves(self, arrival: Arrival) -> None:
+        self._left.add(arrival.learner)
+        self.served.learned.append(json.loads(bytes(arrival.data)))
+
+    def _joins(self, learner: int) -> None:
+        if self._core.protocol.cancels:  # which counts on the learners that it began with
+            self._end.stop((learner,))
+            return
+        self.served.joined.append((self._now(), learner))
+        self._do(self._core.join(learner))
+        self._note(f"learner {learner} joins at version {self._core.version}")
+
+    def _gradient(self, arrival: Arrival) -> None:
+        served, began = self.served, arrival.began
+        served.waits.append(max(0.0, began - arrival.sent))
+        actions = self._core.gradient(arrival.learner, arrival.version)
+        if actions.staleness is None:
+            served.dropped += 1
+        else:
+            served.staleness[actions.staleness] += 1
+            gradient = self._coding.decode(arrival.data, self._number)
+            self._server.apply(gradient, arrival.learner, actions.staleness)
+        now = time.perf_counter()
+        served.gradient_s += now - began
+        self._trace("gradient", "server", began, now, learner=arrival.learner)
+        self._do(actions)
+
+    def _do(self, actions: Actions) -> None:
+        served, began = self.served, time.perf_counter()
+        if actions.update:
+            self._server.update(actions.update)
+            now = time.perf_counter()
+            served.update_s += now - began
+            served.updates.append(now - self._zero)
+            self._trace("update", "server", began, now, version=self._core.version)
+            began = now
+        if actions.send:
+            self._end.send(actions.send, self._core.version, self._server.weights)
+            now = time.perf_counter()
+            served.answer_s += now - began
+            served.answers += len(actions.send)
+            served.batches += 1
+            self._trace("answer", "server", began, now, learners=len(actions.send))

@@ -1,0 +1,207 @@
+"""Servers and learners joined by Unix sockets: a learner may be killed, and another may come.
+
+A socket ends with its process, however that ends. Both ends speak only to processes of their own
+user. Here server 0 numbers the learners, in the order in which they call.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.server.ends import HEADER, Arrival, MessageKind, ServerEnd, headed, header
+from bench.steps.server.hooks import Vector
+from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, memory, peer
+from busbar.errors import RankFailure, Unavailable
+
+__all__ = ["SocketServer"]
+
+_NOTHING: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+
+class _Line:
+    """A server's line to one learner."""
+
+    def __init__(self, end: socket.socket, pid: int) -> None:
+        end.setblocking(False)
+        self.end, self.pid, self.learner = end, pid, -1
+        self.out: deque[memoryview] = deque()
+
+    def flush(self) -> None:
+        """Send what can be sent without waiting. Raises OSError where nobody is there."""
+        while self.out:
+            try:
+                sent = self.end.send(self.out[0])
+            except BlockingIOError:
+                return
+            if sent == len(self.out[0]):
+                self.out.popleft()
+            else:
+                self.out[0] = self.out[0][sent:]
+
+
+class SocketServer(ServerEnd):
+    """See `ServerEnd`. ``about``: what a learner is told of the run, with its number."""
+
+    def __init__(self, name: str, server: int, about: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._about = about
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(address(name, server))
+        self._listener.listen(1024)
+        self._lines: dict[int, _Line] = {}  # by their files' numbers
+        self._learners: dict[int, _Line] = {}
+        self._numbered = 0
+        self._buffer = _NOTHING
+        # Headers that have come, the earliest of which is next.
+        self._headed: list[tuple[float, _Line, int, int, int]] = []
+
+    def gather(self, learners: int, look: Callable[[], None]) -> None:
+        """Wait until so many learners are here; ``look`` raises where they will not come."""
+        came = 0
+        while came < learners:
+            look()
+            arrival = self.receive(0.25)
+            if arrival is not None and arrival.kind == MessageKind.JOIN:
+                came += 1
+            elif arrival is not None:
+                raise RankFailure(f"learner {arrival.learner} was lost before it began")
+
+    def receive(self, seconds: float) -> Arrival | None:
+        """See `ServerEnd.receive`."""
+        until = time.perf_counter() + seconds
+        self._look(0.0)
+        while not self._headed:
+            rest = until - time.perf_counter()
+            if rest <= 0:
+                return None
+            self._look(rest)
+        self._headed.sort(key=lambda one: one[0])
+        sent, line, kind, version, nbytes = self._headed.pop(0)
+        began = time.perf_counter()
+        if kind == MessageKind.FAILED and nbytes < 0:
+            return Arrival(kind, line.learner, 0, began, began, _gone(line))
+        if len(self._buffer) < nbytes:
+            self._buffer = np.empty(nbytes, np.uint8)
+        data = self._buffer[:nbytes]
+        try:
+            fill(line.end, memory(data))
+        except (EOFError, OSError):
+            self._lose(line)
+            return self.receive(0.0)
+        if kind == MessageKind.JOIN:
+            line.learner = version
+            self._learners[version] = line
+        self.messages_in += 1
+        self.bytes_in += nbytes
+        return Arrival(kind, line.learner, version, sent, began, data)
+
+    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+        """See `ServerEnd.send`."""
+        self._send(learners, MessageKind.WEIGHTS, version, weights.copy())
+
+    def stop(self, learners: Sequence[int]) -> None:
+        """See `ServerEnd.stop`."""
+        self._send(learners, MessageKind.STOP, 0, _NOTHING)
+
+    def close(self) -> None:
+        """See `ServerEnd.close`."""
+        for line in self._lines.values():
+            with suppress(OSError):
+                line.end.settimeout(PATIENCE_S)
+                for data in line.out:
+                    line.end.sendall(data)
+            line.end.close()
+        self._listener.close()
+
+    # -- what comes
+
+    def _look(self, seconds: float) -> None:
+        """Wait so long for anything, take callers in, read headers, send what waits to be sent."""
+        busy = {one[1].end.fileno() for one in self._headed}
+        reading = [self._listener.fileno(), *(n for n in self._lines if n not in busy)]
+        writing = [n for n, line in self._lines.items() if line.out]
+        before = time.perf_counter()
+        readable, writable, _ = select.select(reading, writing, [], seconds)
+        self.idle += time.perf_counter() - before
+        for number in writable:
+            with suppress(OSError):  # its end is read, too
+                self._lines[number].flush()
+        for number in readable:
+            if number == self._listener.fileno():
+                self._accept()
+            elif number in self._lines:
+                self._head(self._lines[number])
+
+    def _accept(self) -> None:
+        end, _ = self._listener.accept()
+        try:
+            line = _Line(end, peer(end))
+        except Unavailable:
+            end.close()
+            return
+        self._lines[end.fileno()] = line
+
+    def _head(self, line: _Line) -> None:
+        data = bytearray(HEADER.size)
+        try:
+            fill(line.end, memoryview(data))
+        except (EOFError, OSError):
+            self._lose(line)
+            return
+        kind, version, nbytes, sent = headed(data)
+        if kind == MessageKind.HELLO:
+            self._describe(line)
+        elif not 0 <= nbytes <= _most(kind, self._about):
+            self._lose(line)
+        else:
+            self._headed.append((sent, line, kind, version, nbytes))
+
+    def _describe(self, line: _Line) -> None:
+        text = json.dumps({**self._about, "number": self._numbered}).encode()
+        self._numbered += 1
+        head = header(MessageKind.HELLO, 0, len(text), time.perf_counter())
+        line.out += [memoryview(head), memoryview(text)]
+        with suppress(OSError):
+            line.flush()
+
+    def _lose(self, line: _Line) -> None:
+        """Its process is gone, or it does not say what it should."""
+        self._lines.pop(line.end.fileno(), None)
+        line.end.close()
+        if self._learners.pop(line.learner, None) is not None:
+            self._headed.append((time.perf_counter(), line, MessageKind.FAILED, 0, -1))
+
+    # -- what goes
+
+    def _send(self, learners: Sequence[int], kind: int, version: int, data: Vector) -> None:
+        head = header(kind, version, data.nbytes, time.perf_counter())
+        for learner in learners:
+            line = self._learners.get(learner)
+            if line is None:
+                continue
+            line.out.append(memoryview(head))
+            if data.nbytes:
+                line.out.append(memory(data))
+            with suppress(OSError):
+                line.flush()
+            self.messages_out += 1
+            self.bytes_out += data.nbytes
+
+
+def _gone(line: _Line) -> NDArray[np.uint8]:
+    return np.frombuffer(f"(pid {line.pid}) was lost".encode(), np.uint8)
+
+
+def _most(kind: int, about: Mapping[str, Any]) -> int:
+    """The bytes that a message of that kind may have."""
+    return int(about["bytes"]) if kind == MessageKind.GRADIENT else LONGEST

@@ -1,0 +1,122 @@
+"""Servers and learners as threads of one process: a message is a copy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from threading import Semaphore
+
+import numpy as np
+
+from bench.steps.server.ends import Answer, Arrival, LearnerEnd, MessageKind, ServerEnd
+from bench.steps.server.hooks import Vector
+
+__all__ = ["Post", "ThreadLearner", "ThreadServer"]
+
+_NOTHING = np.empty(0, np.uint8)
+
+
+class _Letter:
+    """A push: what was copied, and what lets its learner write there again."""
+
+    def __init__(
+        self, kind: int, learner: int, version: int, data: Vector, free: Semaphore
+    ) -> None:
+        self.kind, self.learner, self.version, self.data = kind, learner, version, data
+        self.free, self.sent = free, time.perf_counter()
+
+
+class Post:
+    """The letter boxes that all threads share."""
+
+    def __init__(self, servers: int, learners: int) -> None:
+        self.pushes: list[SimpleQueue[_Letter]] = [SimpleQueue() for _ in range(servers)]
+        #: A server, the version of the weights (None: it is over), when, and the weights.
+        self.answers: list[SimpleQueue[tuple[int, int | None, float, Vector]]] = [
+            SimpleQueue() for _ in range(learners)
+        ]
+
+
+class ThreadServer(ServerEnd):
+    """See `ServerEnd`."""
+
+    def __init__(self, post: Post, number: int) -> None:
+        super().__init__()
+        self._post, self._number = post, number
+        self._last: _Letter | None = None
+
+    def receive(self, seconds: float) -> Arrival | None:
+        """See `ServerEnd.receive`."""
+        if self._last is not None:
+            self._last.free.release()
+            self._last = None
+        before = time.perf_counter()
+        try:
+            letter = self._post.pushes[self._number].get(timeout=seconds)
+        except Empty:
+            letter = None
+        began = time.perf_counter()
+        if letter is None or letter.sent > before:  # it had to be waited for
+            self.idle += (began if letter is None else letter.sent) - before
+        if letter is None:
+            return None
+        self._last = letter
+        self.messages_in += 1
+        self.bytes_in += letter.data.nbytes
+        return Arrival(letter.kind, letter.learner, letter.version, letter.sent, began, letter.data)
+
+    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+        """See `ServerEnd.send`."""
+        sent, copy = time.perf_counter(), weights.copy()
+        self._put(learners, version, sent, copy)
+        self.bytes_out += copy.nbytes * len(learners)
+
+    def stop(self, learners: Sequence[int]) -> None:
+        """See `ServerEnd.stop`."""
+        self._put(learners, None, time.perf_counter(), _NOTHING)
+
+    def _put(self, learners: Sequence[int], version: int | None, sent: float, data: Vector) -> None:
+        self.messages_out += len(learners)
+        for learner in learners:
+            self._post.answers[learner].put((self._number, version, sent, data))
+
+
+class ThreadLearner(LearnerEnd):
+    """See `LearnerEnd`."""
+
+    def __init__(self, post: Post, number: int, weights: Vector, places: Sequence[slice]) -> None:
+        """``weights``: where the servers' parts of the weights are put, at their places."""
+        super().__init__()
+        self._post, self._number, self._weights, self._places = post, number, weights, places
+        self._free = [Semaphore() for _ in places]
+        self._copies = [_NOTHING for _ in places]
+
+    def push(self, server: int, version: int, gradient: Vector) -> None:
+        """See `LearnerEnd.push`."""
+        data = np.ascontiguousarray(gradient).view(np.uint8)
+        self._free[server].acquire()  # until the server has done with the last
+        if len(self._copies[server]) < len(data):
+            self._copies[server] = np.empty(len(data), np.uint8)
+        copy = self._copies[server][: len(data)]
+        np.copyto(copy, data)
+        self.bytes_out += len(data)
+        letter = _Letter(MessageKind.GRADIENT, self._number, version, copy, self._free[server])
+        self._post.pushes[server].put(letter)
+
+    def wait(self, seconds: float | None) -> Answer | None:
+        """See `LearnerEnd.wait`."""
+        try:
+            found = self._post.answers[self._number].get(timeout=seconds)
+        except Empty:
+            return None
+        server, version, sent, data = found
+        if version is not None:
+            np.copyto(self._weights[self._places[server]], data)
+        return Answer(server, version, sent)
+
+    def say(self, kind: int, text: str = "") -> None:
+        """See `LearnerEnd.say`."""
+        data = np.frombuffer(text.encode(), np.uint8)
+        for pushes in self._post.pushes:
+            pushes.put(_Letter(kind, self._number, 0, data, Semaphore()))

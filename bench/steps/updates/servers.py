@@ -1,0 +1,281 @@
+"""Parameter servers: the first ranks serve, the others learn, or processes that call do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
+from subprocess import DEVNULL, Popen, TimeoutExpired
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bench.launch import child
+from bench.run.memory import Need, Room
+from bench.steps.job import StepJob, StepOutcome
+from bench.steps.options import StepOptions, UpdateChoice
+from bench.steps.server.ends import LearnerEnd, ServerEnd
+from bench.steps.server.hooks import parts
+from bench.steps.server.learning import Rounds
+from bench.steps.server.messages import MpiLearner, MpiServer
+from bench.steps.server.protocol import Core, update_protocol
+from bench.steps.server.report import paced
+from bench.steps.server.serving import Served, Serving
+from bench.steps.server.sockets import SocketServer
+from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
+from bench.steps.server.trained import training
+from busbar.errors import RankFailure, Unavailable, Unsupported
+from busbar.sizes import human
+from reports.records.record import Sample
+
+if TYPE_CHECKING:
+    from collectives.execution.mpi.world import MpiWorld
+
+__all__ = ["check", "run"]
+
+#: Updates that are measured at least, where a budget ends them.
+_FEWEST = 6
+# Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a
+# copy that is on its way, what comes.
+_LEARNER_VECTORS, _SERVER_VECTORS = 3, 5
+# How long learners that are processes take to end.
+_ENDS_S = 10.0
+
+
+def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
+    """Raise Unsupported for a protocol that cannot be on so many ranks."""
+    learners = nranks - options.servers
+    if learners < 1:
+        raise Unsupported(
+            f"{choice.label}: of {nranks} ranks {options.servers} serve, and none is left to learn;"
+            " start more (--ranks, --threads or --learners)"
+        )
+    update_protocol(choice.label, learners, options.servers)
+
+
+def run(job: StepJob) -> StepOutcome:
+    """One protocol; all ranks call this together."""
+    return _ServerRun(job).run()
+
+
+class _ServerRun:
+    """One rank's part."""
+
+    def __init__(self, job: StepJob) -> None:
+        self.job, self.options, self.world = job, job.options, job.world
+        self.servers = self.options.servers
+        self.learners = self.options.learners or self.world.size - self.servers
+        self.protocol = update_protocol(job.choice.label, self.learners, self.servers)
+        self.training = training(self.options, self.learners)
+        self.places = parts(self.training.elements, self.servers)
+        each = max(1, self.learners // self.protocol.needed)
+        self.warmup = self.options.run.warmup * each  # rounds of all learners
+
+    def run(self) -> StepOutcome:
+        """See `run`."""
+        self._room()
+        rank, served = self.world.rank, None
+        with self._ends() as end:
+            if isinstance(end, ServerEnd):
+                served = self._serve(end)
+            else:
+                self._learn(end, rank - self.servers)
+        return self._outcome(served)
+
+    def _room(self) -> None:
+        """Raise Unavailable where the memory is not there, before it is taken."""
+        vector = self.training.elements * self.training.dtype.itemsize
+        server = self.world.rank < self.servers
+        need = _SERVER_VECTORS * vector // self.servers if server else _LEARNER_VECTORS * vector
+        if self.options.learners and self.world.rank == 0:
+            need += _LEARNER_VECTORS * vector * self.learners
+        lack = Room(self.world, self.job.transport).lack(Need(need))
+        if lack is not None:
+            raise Unsupported(
+                f"{self.job.choice.label}: {self.learners} learners and {self.servers} servers of"
+                f" {human(vector)} need {human(lack.need)} {lack.name}, where {human(lack.free)}"
+                " are free; take fewer, or --scale"
+            )
+
+    # -- roles
+
+    def _serve(self, end: ServerEnd) -> Served:
+        number = self.world.rank
+        return Serving(
+            end,
+            Core(self.protocol, range(self.learners)),
+            self.training.server(self.places[number]),
+            self.training.coding(self.places),
+            number,
+            self._enough,
+            trace=self.job.trace.add,
+            note=self.job.note,
+            check=self._few,
+        ).run()
+
+    def _learn(self, end: LearnerEnd, number: int) -> None:
+        learner, rank = self.training.learner(number), self.world.rank
+        Rounds(
+            end,
+            self.protocol,
+            learner,
+            self.training.coding(self.places),
+            self.places,
+            self._weights,
+            lambda n: self.job.compute.seconds(rank, n),
+            number=number,
+            burn=self.options.burn,
+            trace=self.job.trace.add,
+        ).run()
+
+    def _enough(self, updates: int, spent: float) -> bool:
+        """Whether a server has done what is asked for."""
+        self.job.watch.arrived(updates)
+        wanted = self.options.run.iterations
+        if wanted is not None:
+            return updates >= self.warmup + wanted
+        return updates >= self.warmup + _FEWEST and spent >= self.options.run.budget
+
+    def _few(self, learners: int) -> None:
+        """Raise RankFailure where those who are left may come to wait for each other."""
+        if self.protocol.stands_still(learners, self.servers):
+            raise RankFailure(
+                f"{learners} learners are too few for {self.protocol.name} over"
+                f" {self.servers} servers, which may come to a standstill"
+            )
+
+    # -- ways
+
+    @contextmanager
+    def _ends(self) -> Iterator[ServerEnd | LearnerEnd]:
+        """This rank's end, over whatever joins the ranks."""
+        if self.options.learners:
+            with self._sockets() as end:
+                yield end
+            return
+        rank, server = self.world.rank, self.world.rank < self.servers
+        if not server:
+            self._weights = np.empty(self.training.elements, self.training.dtype)
+        if self.world.name == "mpi":
+            world = cast("MpiWorld", self.world)
+            self._mpi_sizes()
+            comm = world.comm.Dup()
+            if server:
+                yield MpiServer(comm, world.mpi, self.servers)
+            else:
+                yield MpiLearner(comm, world.mpi, self._weights, self.places)
+            comm.Free()
+            return
+        post = self.world.once(lambda: Post(self.servers, self.learners))
+        if server:
+            yield ThreadServer(post, rank)
+        else:
+            yield ThreadLearner(post, rank - self.servers, self._weights, self.places)
+
+    def _mpi_sizes(self) -> None:
+        """Raise Unsupported where a message would be longer than MPI counts."""
+        most = max(place.stop - place.start for place in self.places)
+        if most * self.training.dtype.itemsize >= 2**31:
+            raise Unsupported(
+                f"a server's part of {human(most * self.training.dtype.itemsize)} is more than an"
+                " MPI message of 2 GiB; take more --servers, or --scale"
+            )
+
+    @contextmanager
+    def _sockets(self) -> Iterator[ServerEnd]:
+        """This server's socket, once all learners, which rank 0 starts, have called."""
+        world, part = self.world, self.places[self.world.rank]
+        name = str(world.broadcast(token_hex(8)))
+        about = {
+            "words": list(self.options.words),
+            "update": self.job.choice.label,
+            "learners": self.learners,
+            "servers": self.servers,
+            # Whatever a coding makes of a gradient is no longer than an index beside each element.
+            "bytes": (part.stop - part.start) * (self.training.dtype.itemsize + 8) + 4096,
+        }
+        end = SocketServer(name, world.rank, about)
+        world.barrier()  # a learner calls all servers
+        processes = _started(name, self.learners) if world.rank == 0 else []
+        try:
+            if world.rank == 0:
+                self.job.note(f"learners may join: python -m bench.step --join {name}")
+            end.gather(self.learners, lambda: _look(processes))
+            yield end
+            _wait(processes)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+
+    # -- what came of it
+
+    def _outcome(self, served: Served | None) -> StepOutcome:
+        """The same on every rank."""
+        everyone = self.world.gather(None if served is None else served.as_json())
+        servers = [Served.from_json(one) for one in everyone if one is not None]
+        made: dict[str, Any] = {}
+        if self.world.rank == 0:
+            compute, first = self.job.compute, self.servers
+            found = paced(
+                self.protocol,
+                servers,
+                compute,
+                lambda learner, n: compute.seconds(first + learner, n),
+                self.warmup,
+            )
+            made = {
+                **found._asdict(),
+                "bytes": [servers[0].bytes_in, servers[0].bytes_out],
+            }
+        made = self.world.broadcast(made)
+        times, updates = tuple(made["times"]), len(servers[0].updates)
+        into, out = (round(n / updates) for n in made["bytes"])
+        sample = Sample(
+            times,
+            len(times),
+            timing="loop",
+            stopped="budget" if self.options.run.iterations is None else "iterations",
+            sent=out,
+            received=into,
+            total=self.servers * (out + into),
+        )
+        return StepOutcome(
+            sample,
+            self.protocol.name,
+            messages=round(sum(one.gradients + one.answers for one in servers) / updates),
+            predicted=made["predicted"],
+            model=made["model"],
+            gradients=self.protocol.needed,
+            facts=made["facts"],
+            lines=made["lines"],
+            transport="sockets" if self.options.learners else self.world.name,
+        )
+
+
+def _started(name: str, learners: int) -> list[Popen[str]]:
+    """Learners as processes of their own, which end when this one is killed."""
+    command = [sys.executable, "-m", "bench.step", "--join", name]
+    try:
+        return [child.popen(command, os.environ, stdout=DEVNULL) for _ in range(learners)]
+    except OSError as error:
+        raise Unavailable(f"a learner cannot be started: {error.strerror}") from None
+
+
+def _look(processes: Sequence[Popen[str]]) -> None:
+    """Raise RankFailure where a learner has ended before it began."""
+    for process in processes:
+        if process.poll() is not None:
+            status = child.shell(process.returncode)
+            raise RankFailure(f"a learner (pid {process.pid}) ended with {status} before it began")
+
+
+def _wait(processes: Sequence[Popen[str]]) -> None:
+    """Wait for those that end by themselves."""
+    for process in processes:
+        try:
+            process.wait(_ENDS_S)
+        except TimeoutExpired:
+            return
