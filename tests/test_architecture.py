@@ -21,8 +21,11 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("topology.model", "busbar"),
     ("topology.sources", "busbar topology.model"),
     ("topology.measured", "busbar topology.model"),
-    ("topology.diagnostics", "topology.model"),
-    ("topology.placement", "busbar topology.model topology.diagnostics"),
+    ("topology.diagnostics", "topology.model topology.measured"),
+    (
+        "topology.placement",
+        "busbar topology.model topology.measured topology.diagnostics",
+    ),
     ("topology.exports", "busbar topology.model topology.sources"),
     (
         "topology.views",

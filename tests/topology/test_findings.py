@@ -33,6 +33,7 @@ def _codes(topology: Topology) -> dict[str, tuple[str, ...]]:
 
 WORK: Facts = {"pstate": "P0", "idle": False}
 REST: Facts = {"pstate": "P8", "idle": True}
+SXM = "NVIDIA A100-SXM4-80GB"
 CASES: list[tuple[str, tuple[Facts, Facts], dict[str, tuple[str, ...]]]] = [
     ("all is well", ({}, {}), {}),
     ("uncorrected", ({}, {"ecc_uncorrected": 1}), {"ecc-uncorrected": ("GPU1",)}),
@@ -76,6 +77,27 @@ CASES: list[tuple[str, tuple[Facts, Facts], dict[str, tuple[str, ...]]]] = [
     1)}), {}),
     ("slow links", ({"nvlink_rate": 25e9}, {"nvlink_rate": 20e9}), {"nvlink-slow": ("GPU1",)}),
     ("link errors", ({"nvlink_errors": 2}, {"nvlink_errors": 0}), {"nvlink-errors": ("GPU0",)}),
+    ("a virtual machine",
+     ({"pcie_width": 8, "pcie_width_max": 16, "virtualization": "Pass-Through"},
+      {}),
+     {}),
+    ("no link of a board",
+     ({"model": SXM, "nvlinks": 0},
+      {"model": SXM}),
+     {"nvlinks-missing": ("GPU0",)}),
+    ("MIG has none",
+     ({"model": SXM, "nvlinks": 0, "mig": True},
+      {"model": SXM}),
+     {}),
+    ("a card needs no bridge",
+     ({"model": "NVIDIA A100 80GB PCIe", "nvlinks": 0},
+      {"model": "NVIDIA A100 80GB PCIe"}),
+     {}),
+    ("copies", ({"host_to_device": 5e9}, {"host_to_device": 11e9}), {"slow-link": ("GPU0",)}),
+    ("copies of a model",
+     ({"model": "NVIDIA L40S", "device_to_host": 11e9},
+      {"model": "NVIDIA L40S"}),
+     {"slow-link": ("GPU0",)}),
     ("acs", ({"port_acs": True}, {"port_acs": False}), {"acs": ("GPU0",)}),
     ("iommu", ({"iommu": "DMA-FQ"}, {"iommu": "identity"}), {"iommu": ("GPU0",)}),
 ]  # fmt: skip
@@ -156,3 +178,87 @@ def test_the_field_reports_clocks_are_told_with_their_cost() -> None:
     assert "5.0%" in finding.summary
     assert "15%" in finding.summary
     assert "1.6830 GHz: GPU1; 1.7715 GHz: GPU0" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        ({"p2p_read": "CNS"}, "p2p-unavailable"),
+        ({"p2p_read": "NS"}, "p2p-unavailable"),
+        ({"p2p_access": False}, "p2p-unavailable"),
+        ({"p2p_read": "OK"}, ""),
+        ({"p2p_read": "U"}, ""),
+    ],
+)
+def test_p2p_is_missed_where_nobody_says_what_connects(facts: Facts, code: str) -> None:
+    """Rule: a P2P matrix by itself has findings, too; unknown is no refusal."""
+    assert list(_codes(_machine({}, {}, pairs={(0, 1): facts}))) == ([code] if code else [])
+
+
+def test_many_pairs_are_counted() -> None:
+    """Rule: of more than a dozen pairs a finding names the GPUs, and counts."""
+    pairs: dict[tuple[int, int], Facts] = {
+        (a, b): {"p2p_read": "NS"} for a in range(8) for b in range(8) if a != b
+    }
+    (found,) = check(_machine(*({} for _ in range(8)), pairs=pairs))
+    assert found.subjects == tuple(f"GPU{n}" for n in range(8))
+    assert "28 pairs" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("facts", "model", "codes"),
+    [
+        ({"level": "PIX", "bandwidth": 0.8e9}, "GeForce GTX 1070", {"slow-link"}),
+        ({"level": "PIX", "bandwidth": 7e9}, "GeForce GTX 1070", set()),
+        ({"level": "PIX", "bandwidth": 7e9}, "NVIDIA L40S", {"slow-link"}),  # gen4, by its model
+        ({"level": "PIX", "nvlinks": 4, "bandwidth": 30e9}, "M", {"slow-link"}),
+        ({"level": "PIX", "nvlinks": 4, "bandwidth": 70e9}, "M", set()),
+        # What goes through the host's memory may take twice as long.
+        ({"level": "SYS", "p2p_access": False, "bandwidth": 3e9}, "GeForce GTX 1070", set()),
+        ({"level": "SYS", "p2p_access": False, "bandwidth": 2e9}, "M", {"slow-link"}),
+    ],
+)
+def test_measured_below_the_class_of_the_link(facts: Facts, model: str, codes: set[str]) -> None:
+    """Rule: less than half of what sources or the published rates of a model promise is found."""
+    pairs = {(0, 1): facts, (1, 0): facts}
+    found = check(_machine({}, {}, pairs=pairs, model=model))
+    assert {f.code for f in found} == codes
+    for one in found:
+        assert "GB/s measured in 2 direction(s)" in one.evidence and "expected" in one.evidence
+
+
+def test_a_pair_below_its_likes() -> None:
+    """Rule: one pair at two thirds of what the others of its class measured is named."""
+    pairs: dict[tuple[int, int], Facts] = {
+        (a, b): {"level": "PIX", "bandwidth": 8e9 if {a, b} == {1, 2} else 12e9}
+        for a in range(4) for b in range(4) if a != b
+    }  # fmt: skip
+    found = check(_machine(*({} for _ in range(4)), pairs=pairs))
+    assert {f.code for f in found} == {"pair-slow"}
+    assert set(found[0].subjects) == {"GPU1-GPU2", "GPU2-GPU1"}
+
+
+def test_management_ports_are_nobodys_nic() -> None:
+    """Rule: a port below 10 Gbit/s has no findings and is not what GPUs are far from."""
+    machine = _machine({}, {})
+    slow: Facts = {"net_rate": 125e6, "pcie_width": 1, "pcie_width_max": 4}
+    for facts, expected in (
+        (slow, set()),
+        (slow | {"net_rate": 12.5e9}, {"pcie-width", "far-from-nic"}),
+    ):
+        nic = Device(
+            "NIC0", Kind.NIC, 0, name="eno1", busid="0000:01:00.0",
+            facts=tuple(Fact(k, v, "x") for k, v in facts.items()),
+        )  # fmt: skip
+        pairs = tuple(PairFact(f"GPU{n}", "NIC0", Fact("level", "SYS", "x")) for n in (0, 1))
+        assert set(_codes(Topology((*machine.devices, nic), (), pairs))) == expected
+
+
+def test_a_hidden_tree_has_no_distances() -> None:
+    """Rule: where every pair is SYS for want of a tree, no GPU is called far from a NIC."""
+    pairs = {(0, 1): {"level": "SYS"}}
+    machine = _machine({}, {}, pairs=pairs, numa_affinity="0")  # type: ignore[arg-type]
+    nic = Device("NIC0", Kind.NIC, 0, name="mlx5_0")
+    far = tuple(PairFact(f"GPU{n}", "NIC0", Fact("level", "SYS", "x")) for n in (0, 1))
+    found = _codes(Topology((*machine.devices, nic), (), (*machine.pairs, *far)))
+    assert set(found) == {"hidden-tree"}

@@ -236,3 +236,36 @@ def test_every_sample_is_picked_from(samples: Samples) -> None:
             assert len(set(best.order)) == k, path.name
             assert best.busbw > 0, path.name
     assert seen >= (30 if samples.public else 12)
+
+
+def _with_rates(topology: Topology, rates: dict[tuple[int, int], float]) -> Topology:
+    """The same machine, of which so many bytes per second were measured both ways."""
+    stated = tuple(
+        PairFact(f"GPU{a}", f"GPU{b}", Fact("bandwidth", rate, "bandwidth"))
+        for pair, rate in rates.items()
+        for a, b in (pair, pair[::-1])
+    )
+    return replace(topology, pairs=(*topology.pairs, *stated))
+
+
+def test_what_was_measured_beats_what_is_assumed() -> None:
+    """Rule: a pick promises what was measured, above and below what is assumed."""
+    pairs = list(combinations(range(len(field_report().gpus)), 2))
+    assert pick(field_report(), 4).picks[0].assumed
+    for rate in (0.8 * GB, 30 * GB):
+        ranking = pick(_with_rates(field_report(), dict.fromkeys(pairs, rate)), 4)
+        best = ranking.picks[0]
+        assert not best.assumed and best.busbw == pytest.approx(rate)
+        assert "as measured" in text(ranking) or rate > 12 * GB
+        assert "assumed" not in text(ranking)
+
+
+def test_a_pair_that_measured_badly_is_left_out() -> None:
+    """Rule: a sick pair makes its sets worse than those without it; noise of 5 % ranks nothing."""
+    pairs = list(combinations(range(7), 2))
+    noisy = {pair: (11.5 + 0.5 * (sum(pair) % 2)) * GB for pair in pairs}
+    by_name, by_noise = pick(field_report(), 2), pick(_with_rates(field_report(), noisy), 2)
+    assert by_noise.picks[0].gpus == by_name.picks[0].gpus == ids(0, 1)
+    sick = pick(_with_rates(field_report(), {**noisy, (0, 1): 2 * GB}), 2)
+    assert sick.picks[0].gpus == ids(0, 2)
+    assert sick.tiers[-1].sets == (ids(0, 1),)

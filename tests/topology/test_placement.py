@@ -153,7 +153,7 @@ def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPat
     """Rule: a pick out of 512 GPUs looks at kinds of pairs and its choice, not at every pair."""
     topology, looked = switched([[8, 8, 8, 8]] * 16), list[str]()
     way = ways_module._way
-    monkeypatch.setattr(ways_module, "_way", lambda t, a, b: looked.append(a) or way(t, a, b))
+    monkeypatch.setattr(ways_module, "_way", lambda t, a, b, m: looked.append(a) or way(t, a, b, m))
     found = pick(topology, 8)
     assert {topology.device(id).parent for id in found.picks[0].gpus} == {"SW0.0"}
     assert len(looked) < 3000  # of 130,816 pairs

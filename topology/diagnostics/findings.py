@@ -8,6 +8,7 @@ from __future__ import annotations
 from topology.diagnostics.finding import Finding
 from topology.diagnostics.gpu import GPU_RULES
 from topology.diagnostics.links import LINK_RULES
+from topology.diagnostics.peers import PEER_RULES
 from topology.model.topology import Topology
 
 __all__ = ["Finding", "check"]
@@ -15,7 +16,7 @@ __all__ = ["Finding", "check"]
 
 def check(topology: Topology) -> tuple[Finding, ...]:
     """Return all findings in order of harm; the order is stable for equal harm."""
-    rules = (*GPU_RULES, *LINK_RULES, contradictions)
+    rules = (*GPU_RULES, *LINK_RULES, *PEER_RULES, contradictions)
     found = [finding for rule in rules for finding in rule(topology)]
     return tuple(sorted(found, key=lambda f: (-f.harm, f.code, f.subjects)))
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 from itertools import combinations
 
 from topology.diagnostics.finding import Finding, at_work, grouped, likes, listing
+from topology.model.published import published
 from topology.model.rates import pcie
 from topology.model.topology import Device, Kind, Level, LinkKind, Topology
 
-_P2P_WORDS = {
-    "CNS": "chipset not supported",
-    "GNS": "GPU not supported",
-    "TNS": "topology not supported",
-    "DR": "disabled by registry key",
-    "NS": "not supported",
-}
+#: Bytes per second of a port that jobs may talk over: 10 Gbit/s.
+_LEAST_FABRIC = 1.25e9
 
 
 def pcie_width(topology: Topology) -> list[Finding]:
-    """Lanes below what the device can do: lost until somebody reseats or moves the card."""
+    """Lanes below what the device can do: lost until somebody reseats or moves the card.
+
+    In a virtual machine nobody can, and the provider may have given all of a kind so few.
+    """
     lost: list[tuple[str, str]] = []
     narrow: list[tuple[str, str]] = []
     share = 0.0
@@ -77,6 +76,24 @@ def pcie_unlike(topology: Topology) -> list[Finding]:
         harm = 1 - worst / best
         found.append(Finding("pcie-slots-differ", harm, less, summary, listing(said), remedy))
     return found
+
+
+def nvlinks_missing(topology: Topology) -> list[Finding]:
+    """Boards that are soldered to their neighbours by NVLinks, of which not one is up.
+
+    A MIG device has none.
+    """
+    rows = [
+        (gpu.id, f"0 NVLinks up, {known.nvlinks} are published for {gpu.get('model') or gpu.name}")
+        for gpu in topology.gpus
+        if (known := published(gpu.get("model") or gpu.name)) and known.nvlinks
+        if gpu.get("nvlinks") == 0 and gpu.get("mig") is not True
+    ]
+    remedy = (
+        "look into nvidia-fabricmanager's log and reset the GPUs; have the baseboard checked. A"
+        " virtual machine that was given one GPU of a board has no NVLinks by design"
+    )
+    return grouped("nvlinks-missing", 0.9, rows, "no NVLink is up on boards that have them", remedy)
 
 
 def nvlinks(topology: Topology) -> list[Finding]:
@@ -148,43 +165,6 @@ def _links(gpu: Device, wired: list[tuple[str, int]]) -> int | None:
     return sum(count for _, count in wired) if switched else None
 
 
-def p2p(topology: Topology) -> list[Finding]:
-    """GPU pairs whose path would carry P2P and for which the driver refuses it."""
-    rows = []
-    for a, b in _asked(topology):
-        relation = topology.relation(a, b)
-        near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
-        if not (relation.nvlinks or near):
-            continue
-        words = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))}
-        refused = sorted(str(word) for word in words if word in _P2P_WORDS)
-        if refused:
-            rows.append((f"{a}-{b}", f"{_P2P_WORDS[refused[0]]} ({refused[0]})"))
-        elif any(topology.pair(x, y, "p2p_access") is False for x, y in ((a, b), (b, a))):
-            rows.append((f"{a}-{b}", "no peer access for CUDA"))
-    return grouped(
-        "p2p-refused",
-        0.5,
-        rows,
-        "no P2P where the path would allow it",
-        "GeForce drivers refuse it by design; else turn ACS and IOMMU translation off, look at "
-        "the BIOS "
-        "(above 4G decoding, resizable BAR), and at the virtual machine's settings",
-    )
-
-
-def _asked(topology: Topology) -> list[tuple[str, str]]:
-    """The pairs of GPUs of which a source says whether P2P works, in the order of the GPUs."""
-    place = {gpu.id: n for n, gpu in enumerate(topology.gpus)}
-    names = ("p2p_read", "p2p_access")
-    pairs = {
-        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
-        for p in topology.pairs
-        if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
-    }
-    return [(topology.gpus[a].id, topology.gpus[b].id) for a, b in sorted(pairs)]
-
-
 def redirected(topology: Topology) -> list[Finding]:
     """ACS and a translating IOMMU send traffic between neighbours through the root complex."""
     acs: list[tuple[str, str]] = []
@@ -217,6 +197,8 @@ def redirected(topology: Topology) -> list[Finding]:
 def far_from_nic(topology: Topology) -> list[Finding]:
     """GPUs whose nearest NIC is beyond the CPU, though the NIC could be as near as others' are."""
     nics = [nic.id for nic in _fabric_nics(topology)]
+    if flat(topology):
+        return []  # nothing is known of how far anything is
     nearest: dict[str, tuple[Level, str]] = {}
     for gpu in topology.gpus:
         levels = [
@@ -267,7 +249,15 @@ def flat(topology: Topology) -> list[Finding]:
 def _fabric_nics(topology: Topology) -> list[Device]:
     """NICs that carry RDMA where any is known to; bridges and management ports are no one's NIC."""
     rdma = [n for n in topology.nics if _is_rdma(n)]
-    return rdma or [n for n in topology.nics if n.busid or not n.get("net_names")]
+    real = [n for n in topology.nics if n.busid or not n.get("net_names")]
+    return rdma or [n for n in real if not _for_management(n)]
+
+
+def _for_management(nic: Device) -> bool:
+    """A port that jobs do not talk over: slower than 10 Gbit/s, or on a bus of that kind."""
+    rates = (nic.number("net_rate"), nic.number("pcie_rate"))
+    slow = any(rate is not None and 0 < rate < _LEAST_FABRIC for rate in rates)
+    return slow or nic.net_name.startswith(("usb", "enx", "bmc", "idrac", "ipmi"))
 
 
 def _is_rdma(nic: Device) -> bool:
@@ -280,7 +270,18 @@ def _is_rdma(nic: Device) -> bool:
 
 
 def _pcie_devices(topology: Topology) -> list[Device]:
-    return [d for d in topology.devices if d.kind in (Kind.GPU, Kind.NIC, Kind.BRIDGE)]
+    """GPUs, NICs that jobs use, and the bridges above either.
+
+    None of a virtual machine, whose links are as they were given to it.
+    """
+    ends = [d for d in (*topology.gpus, *_fabric_nics(topology)) if not _virtual(topology, d)]
+    above = {one.id: one for end in ends for one in topology.ancestors(end.id)}
+    return [*ends, *(one for one in above.values() if one.kind is Kind.BRIDGE)]
+
+
+def _virtual(topology: Topology, device: Device) -> bool:
+    guest = str(device.get("virtualization") or "").lower() in ("pass-through", "vgpu")
+    return guest or topology.get("hypervisor") is True
 
 
 LINK_RULES = (
@@ -288,7 +289,7 @@ LINK_RULES = (
     pcie_generation,
     pcie_unlike,
     nvlinks,
-    p2p,
+    nvlinks_missing,
     redirected,
     far_from_nic,
     flat,

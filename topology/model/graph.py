@@ -14,6 +14,7 @@ from topology.model import rates
 from topology.model.device import Device, Kind, Link, LinkKind
 from topology.model.infer import complete
 from topology.model.map import Map
+from topology.model.published import published
 
 INNER = (Kind.HOST, Kind.PACKAGE, Kind.NUMA)
 
@@ -212,7 +213,7 @@ def pcie_expected(device: Device) -> tuple[int, int, bool]:
 
     The most that device and port agree on, as an idle GPU lowers its generation and raises it again
     under load; a width below the most is taken as it is, since lanes do not come back by
-    themselves.
+    themselves. Assumed is what is published of the model, else gen3 x16.
     """
     gens = [
         int(n)
@@ -232,8 +233,9 @@ def pcie_expected(device: Device) -> tuple[int, int, bool]:
         if n
     ]
     gen, width = min(gens, default=None), min(widths, default=None)
+    usual = published(device.get("model") or device.name) or rates.ASSUMED_PCIE
     return (
-        gen or rates.ASSUMED_PCIE[0],
-        width or rates.ASSUMED_PCIE[1],
+        gen or usual[0],
+        width or usual[1],
         gen is None or width is None,
     )

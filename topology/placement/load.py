@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -25,7 +25,10 @@ class Bottleneck:
 
 
 class DirectedLinks:
-    """Every directed link that flows use, and which flow crosses which.
+    """Every directed link that flows use, and which flow crosses which; and what pairs can at most.
+
+    A pair that was measured gets no more than that, and an assumed link carries at least what was
+    measured over it.
 
     Links inside a NUMA node ("memory") are left out: they are no bottleneck. Two flows over one
     link get half of it each; the two directions of a link do not disturb each other. Routes are
@@ -37,6 +40,12 @@ class DirectedLinks:
         self.hops: list[Hop] = []
         self._number: dict[tuple[str, str, str], int] = {}
         self._crossed: dict[Flow, tuple[int, ...] | None] = {}
+        self._least: dict[tuple[str, str, str], float] = {}
+        for (i, j), rate in ways.measured.items():
+            for hop in (*ways.route(i, j), *ways.route(j, i)):
+                if hop.assumed and rate > hop.bandwidth:
+                    key = (hop.a, hop.b, hop.kind)
+                    self._least[key] = max(rate, self._least.get(key, 0.0))
 
     def rates(self, patterns: Sequence[Sequence[Flow]]) -> npt.NDArray[np.float64]:
         """Return bytes per second that every flow of a pattern gets at least, shape (patterns,).
@@ -52,13 +61,22 @@ class DirectedLinks:
             return None
         place = min(load, key=lambda at: (self.hops[at].bandwidth / load[at], at))
         hop = self.hops[place]
+        rate, pair = min(((self._most(flow), flow) for flow in flows), default=(inf, (0, 0)))
+        if rate < hop.bandwidth / load[place]:
+            a, b = (self._ways.ids[at] for at in pair)
+            return Bottleneck(Hop(a, b, "measured", rate), 1, rate)
         return Bottleneck(hop, load[place], hop.bandwidth / load[place])
+
+    def _most(self, flow: Flow) -> float:
+        """What was measured of a flow by itself; infinite where nothing was."""
+        return self._ways.measured.get((min(flow), max(flow)), inf)
 
     def _rate(self, flows: Sequence[Flow]) -> float:
         load = self._load(flows)
         if load is None:
             return 0.0
-        return min((self.hops[at].bandwidth / n for at, n in load.items()), default=inf)
+        shared = min((self.hops[at].bandwidth / n for at, n in load.items()), default=inf)
+        return min(shared, *map(self._most, flows))
 
     def _load(self, flows: Iterable[Flow]) -> dict[int, int] | None:
         """How many flows cross each link that is crossed; None where a flow has no way."""
@@ -77,7 +95,9 @@ class DirectedLinks:
             if hop.kind != "memory":
                 place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))
                 if place == len(self.hops):
-                    self.hops.append(hop)
+                    least = self._least.get((hop.a, hop.b, hop.kind))
+                    known = hop if least is None else replace(hop, bandwidth=least, assumed=False)
+                    self.hops.append(known)
                 found.append(place)
         self._crossed[flow] = tuple(found) if route else None
         return self._crossed[flow]

@@ -10,6 +10,7 @@ import numpy as np
 from busbar.errors import ProbeError
 from topology.model.graph import Hop
 from topology.model.topology import Level, Topology
+from topology.placement.known import measured
 from topology.placement.signature import codes
 
 #: Answers of P2P queries that say nothing against it: allowed, and unknown.
@@ -28,8 +29,10 @@ class GpuRoute:
     """The way between two GPUs, both directions alike.
 
     ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing
-    connects the two; ``hops`` is the route from the lower to the higher index; ``p2p`` is False
-    where a source says that peer access does not work, so that data goes through host memory.
+    connects the two, and what was measured where that is less or the link is assumed; ``hops`` is
+    the route from the lower to the higher index; ``p2p`` is False where a source says that peer
+    access does not work, so that data goes through host memory. ``measured``: whether a measurement
+    decides.
     """
 
     text: str
@@ -38,6 +41,7 @@ class GpuRoute:
     nvlinks: int
     p2p: bool
     hops: tuple[Hop, ...]
+    measured: bool = False
 
     @property
     def key(self) -> tuple[bool, float, int]:
@@ -60,7 +64,7 @@ class GpuRoute:
     def assumed(self) -> bool:
         """Whether the bandwidth leans on a default because no source knew the link."""
         narrow = [hop for hop in self.hops if hop.bandwidth == self.bandwidth]
-        return any(hop.assumed for hop in narrow)
+        return not self.measured and any(hop.assumed for hop in narrow)
 
 
 class GpuRoutes:
@@ -75,8 +79,9 @@ class GpuRoutes:
         self.ids = tuple(ids)
         size = len(self.ids)
         self._ways: dict[tuple[int, int], GpuRoute] = {}
+        self.measured = measured(topology, self.ids)
         upper = np.triu_indices(size, 1)
-        kinds = codes(topology, self.ids)[upper]
+        kinds = codes(topology, self.ids, self.measured)[upper]
         _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
         # One pair of each kind, the first, in the order of the pairs.
         found = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
@@ -94,7 +99,8 @@ class GpuRoutes:
         """The way between two positions, whichever comes first."""
         pair = (min(i, j), max(i, j))
         if pair not in self._ways:
-            self._ways[pair] = _way(self.topology, self.ids[pair[0]], self.ids[pair[1]])
+            a, b = self.ids[pair[0]], self.ids[pair[1]]
+            self._ways[pair] = _way(self.topology, a, b, self.measured.get(pair))
         return self._ways[pair]
 
     def route(self, i: int, j: int) -> tuple[Hop, ...]:
@@ -108,18 +114,22 @@ class GpuRoutes:
         return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
 
 
-def _way(topology: Topology, a: str, b: str) -> GpuRoute:
+def _way(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
     relation = topology.relation(a, b)
     try:
         hops = topology.route(a, b)
     except ProbeError:
         return GpuRoute("?", 0.0, None, 0, True, ())
     said = {topology.pair(x, y, "p2p_read") for x, y in ((a, b), (b, a))} - {None}
+    rate = min(hop.bandwidth for hop in hops)
+    guess = any(hop.assumed for hop in hops if hop.bandwidth == rate)
+    decides = found is not None and (guess or found < rate)
     return GpuRoute(
         relation.text,
-        min(hop.bandwidth for hop in hops),
+        found if found is not None and decides else rate,
         relation.level,
         relation.nvlinks,
         said <= _P2P_FINE,
         hops,
+        decides,
     )

@@ -7,7 +7,7 @@ at: the hops up from each end, where the two ways up meet, NVLinks, and what was
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,13 @@ _STATED = ("level", "nvlinks", "p2p_read")
 _CPU = ("arch", "vendor", "family", "cpu_model")
 
 
-def codes(topology: Topology, ids: Sequence[str]) -> Codes:
-    """A number for each pair, shape (n, n), valid above the diagonal: alike pairs share it."""
+def codes(
+    topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float] | None = None
+) -> Codes:
+    """A number for each pair, shape (n, n), valid above the diagonal: alike pairs share it.
+
+    ``measured``: what was measured of pairs of positions.
+    """
     graph = topology.graph
     climbs = [graph.climb(id) for id in ids]
     above = [[device.id for device in topology.ancestors(id)][::-1] for id in ids]
@@ -42,7 +47,7 @@ def codes(topology: Topology, ids: Sequence[str]) -> Codes:
         depth = max(map(len, tops), default=0)
         found = found * (depth + 1) + _met(tops, depth)
     kinds = np.unique(found, return_inverse=True)[1].reshape(found.shape)
-    both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids)
+    both: Codes = kinds * (len(ids) ** 2 + 1) + _of_pairs(topology, ids, measured or {})
     return both
 
 
@@ -96,10 +101,12 @@ def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
     return found
 
 
-def _of_pairs(topology: Topology, ids: Sequence[str]) -> Codes:
+def _of_pairs(
+    topology: Topology, ids: Sequence[str], measured: Mapping[tuple[int, int], float]
+) -> Codes:
     """A number for what was stated of a pair, and for direct links; 0 where there is neither."""
     at = {id: n for n, id in enumerate(ids)}
-    said: dict[tuple[int, int], list[Hashable]] = {}
+    said: dict[tuple[int, int], list[Hashable]] = {at: [rate] for at, rate in measured.items()}
     for pair in topology.pairs:
         if pair.a in at and pair.b in at and pair.fact.name in _STATED:
             i, j = at[pair.a], at[pair.b]

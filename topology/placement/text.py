@@ -66,7 +66,10 @@ def _details(pick: Pick, objective: Objective) -> list[str]:
         Objective.PAIRS: "expected bandwidth of a pair, each way",
         Objective.ALL_TO_ALL: "expected all-to-all busbw",
     }[objective]
-    lines = [f"  {what}: {rate(pick.busbw)}{' (assumed link rates)' if pick.assumed else ''}"]
+    narrow = pick.bottleneck
+    said = " (as measured)" if narrow is not None and narrow.hop.kind == "measured" else ""
+    said = " (assumed link rates)" if pick.assumed else said
+    lines = [f"  {what}: {rate(pick.busbw)}{said}"]
     lines.append(f"  ring order: {' '.join(id.removeprefix('GPU') for id in pick.order)}")
     if pick.pairs:
         lines.append(f"  pairs: {' '.join(short(pair) for pair in pick.pairs)}")

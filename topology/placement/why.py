@@ -35,7 +35,8 @@ def rate(value: float) -> str:
 
 def hop_words(hop: Hop) -> str:
     """``GPU0 → PCIE0, PCIe x16, 12.0 GB/s``."""
-    kind = {"pcie": f"PCIe x{hop.count}", "cpu": "between CPUs", "c2c": "chip to chip"}.get(
+    names = {"cpu": "between CPUs", "c2c": "chip to chip", "measured": "as measured"}
+    kind = {**names, "pcie": f"PCIe x{hop.count}"}.get(
         hop.kind, f"{hop.count} NVLink{'s' if hop.count > 1 else ''}"
     )
     return f"{hop.a} → {hop.b}, {kind}, {rate(hop.bandwidth)}{' (assumed)' if hop.assumed else ''}"
@@ -175,7 +176,7 @@ def _warnings(ways: GpuRoutes, best: Pick) -> list[str]:
         found.append(f"MIG mode is on for {', '.join(mig)}: no P2P between its instances")
     if best.assumed:
         found.append(
-            "the source does not state the link that decides; gen3 x16 PCIe, second-generation "
-            "NVLink or 10 GB/s between CPUs is assumed"
+            "the source does not state the link that decides; the PCIe of its model or gen3 x16, "
+            "second-generation NVLink or 10 GB/s between CPUs is assumed"
         )
     return found

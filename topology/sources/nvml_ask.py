@@ -102,6 +102,18 @@ def opened() -> Any:
     return pynvml
 
 
+#: What cards for consumers do not have; that they say so is an answer.
+_LACKING = frozenset(
+    {
+        "nvmlDeviceGetApplicationsClock",
+        "nvmlDeviceGetEccMode",
+        "nvmlDeviceGetMigMode",
+        "nvmlDeviceGetRemappedRows",
+        "nvmlDeviceGetTotalEccErrors",
+    }
+)
+
+
 class _Asker:
     def __init__(self, library: Any) -> None:
         self.nvml = library
@@ -119,7 +131,9 @@ class _Asker:
         try:
             return function(*arguments)
         except self.errors as error:
-            self.gap(subject, name, str(error))
+            unsupported = getattr(self.nvml, "NVML_ERROR_NOT_SUPPORTED", 3)
+            if name not in _LACKING or getattr(error, "value", None) != unsupported:
+                self.gap(subject, name, str(error))
             return None
 
     def gap(self, subject: str, name: str, reason: str) -> None:

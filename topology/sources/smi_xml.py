@@ -82,6 +82,7 @@ _ROWS: tuple[_Row, ...] = (
     ), _number),
     ("utilization_percent", ("utilization/gpu_util",), _number),
     ("ecc", ("ecc_mode/current_ecc",), _switch),
+    ("virtualization", ("gpu_virtualization_mode/virtualization_mode",), str),
     ("mig", ("mig_mode/current_mig",), _switch),
     ("c2c", ("c2c_mode",), _switch),
     ("rows_pending", ("remapped_rows/remapped_row_pending", "retired_pages/pending_retirement"),
@@ -90,10 +91,8 @@ _ROWS: tuple[_Row, ...] = (
     ("fabric_state", ("fabric/state",), str.lower),
     ("fabric_status", ("fabric/status",), str.lower),
 )  # fmt: skip
-#: Facts whose absence is worth knowing.
-_WANTED = frozenset(
-    {"pcie_gen", "pcie_width", "clock_memory_app_hz", "power_w", "temperature_c", "ecc"}
-)
+#: Facts whose absence is worth knowing: not application clocks and ECC, which many cards lack.
+_WANTED = frozenset({"pcie_gen", "pcie_width", "power_w", "temperature_c"})
 
 
 def read() -> Topology:

@@ -150,6 +150,8 @@ def _proc_lines(root: Path) -> Iterator[tuple[str, str]]:
         match = re.search(rf"^{re.escape(name)}\s*:\s*(.+)$", head, re.M)
         if match:
             yield f"proc/cpuinfo/{name}", match[1].strip()
+    if re.search(r"^flags\s*:.*\bhypervisor\b", head, re.M):
+        yield "proc/cpuinfo/hypervisor", "yes"
 
 
 # -- understanding the lines
@@ -226,6 +228,8 @@ class _Reader:
         place(self.draft, self.functions, self._homes(numas))
         if self.iommus is not None:
             self.draft.machine(iommu="on" if self.iommus else "off")
+        if self.cpus.info.get("hypervisor") == "yes":
+            self.draft.machine(hypervisor=True)
         return self.draft.build()
 
     def _homes(self, numas: list[int]) -> dict[str, str]:
