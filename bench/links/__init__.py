@@ -1,1 +1,1 @@
-"""PairTimer of ranks timed: what ``python -m topology measure`` runs."""
+"""Pairs of ranks timed: what ``python -m topology measure`` runs."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.links.swaps import STILL, messages, swaps
+from bench.links.exchange import PATTERNS, exchange
 from busbar.errors import Unsupported
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
@@ -17,13 +17,10 @@ from collectives.execution.plan import Plan
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.ops import op
-from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
-from topology.measured.sweep import SWEPT, TRIPS
+from topology.measured.sweep import TRIPS
 
-__all__ = ["TRANSPORTS", "PairTimer", "exchange", "opener"]
+__all__ = ["TRANSPORTS", "PairTimer", "opener"]
 
 Pair = tuple[int, int]
 #: What may move the bytes between processes, by its name.
@@ -37,44 +34,6 @@ def opener(name: str) -> Callable[[MpiWorld], Transport]:
     if name not in TRANSPORTS:
         raise Unsupported(f"--transport {name}: there are {' and '.join(TRANSPORTS)}")
     return TRANSPORTS[name]
-
-
-def exchange(
-    quantity: str, pairs: Sequence[Pair], nranks: int, trips: int = TRIPS
-) -> tuple[Schedule, Collective]:
-    """The placed schedule in which disjoint pairs exchange at once, and its collective.
-
-    Rank r has part r. ``bandwidth``: a pair's second rank wants the first's. ``bandwidth_both``:
-    each wants the other's. ``latency``: the first's part goes there and back ``trips`` times, and
-    each way sends on what has just arrived, so that none can begin early. Raises KeyError for
-    others.
-    """
-    mine, got = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0)
-    steps: dict[str, list[list[Move]]] = {
-        "bandwidth": [[Move(a, b, mine, got) for a, b in pairs]],
-        "bandwidth_both": [
-            [Move(x, y, mine, got) for a, b in pairs for x, y in ((a, b), (b, a))],
-        ],
-        "latency": [
-            [Move(*(ends if forth else ends[::-1]), got if n else mine, got) for ends in pairs]
-            for n in range(2 * trips)
-            for forth in [n % 2 == 0]
-        ],
-    }
-    wanted = {b: a for a, b in pairs}
-    if quantity != "bandwidth":
-        wanted |= {a: b if quantity == "bandwidth_both" else a for a, b in pairs}
-    spec = Collective(
-        name=f"pairs_{quantity}",
-        title="disjoint pairs of ranks exchange vectors",
-        parts=lambda n: n,
-        inputs=lambda n, rank, root: (rank,),
-        outputs=lambda n, rank, root: (wanted[rank],) if rank in wanted else (),
-        # A rank's whole vector passes its port once, each way.
-        bus_factor=lambda n: 1.0,
-        in_place=False,
-    )
-    return Schedule.of(nranks, nranks, steps[quantity]), spec
 
 
 class PairTimer:
@@ -111,14 +70,12 @@ class PairTimer:
     ) -> tuple[list[float], int]:
         """This rank's seconds of each firing, and how many of what is asked for a firing holds."""
         world = self._world
-        trips = 1 if quantity in ("first", *STILL) else TRIPS
-        if quantity in SWEPT:
-            schedule, spec = swaps(quantity, pairs, world.size, trips)
-        else:
-            schedule, spec = exchange(quantity, pairs, world.size)
-            trips = TRIPS if quantity == "latency" else 1
+        how = PATTERNS[quantity]
+        # One firing of data that stays as it is holds one exchange, as firings repeat them anyway.
+        trips = TRIPS if how.chained and quantity != "first" else 1
+        schedule, spec = exchange(how, pairs, world.size, trips)
         dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
-        n, wants = messages(quantity), len(spec.outputs(world.size, world.rank, 0))
+        n, wants = how.messages, len(spec.outputs(world.size, world.rank, 0))
         source, target = self._buffers(n * nbytes)
         with Plan(
             schedule,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.links.pairs import exchange
-from bench.links.swaps import swaps
+from bench.links.exchange import PATTERNS, exchange
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import STAGE
 from collectives.execution.shm.fast import EAGER_BYTES, WINDOW_BYTES
@@ -313,11 +312,11 @@ def test_a_sweep_of_one_way_only_gives_no_curves() -> None:
 def test_the_model_gives_back_what_it_was_made_of(kind: str) -> None:
     """Rule: the sweep's own schedules, predicted, take the bytes' time that was measured."""
     host = Host(one_class(), [Rates(CURVES)], (0, 1))
+    name = "latency" if kind == "trip" else kind
+    schedule, what = exchange(PATTERNS[name], [(0, 1)], 2, TRIPS if kind == "trip" else 1)
     if kind == "trip":
-        schedule, what = exchange("latency", [(0, 1)], 2, TRIPS)
         curve, hops = CURVES.pull, 2 * TRIPS
     else:
-        schedule, what = swaps(kind, [(0, 1)], 2, 1)
         curve, hops = (CURVES.warm if kind == "still" else CURVES.join), 1
     sizes = [1 << 16, 1 << 18]
     found = host.seconds(schedule, what, sizes, itemsize=4)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.pairs import exchange
+from bench.links.exchange import PATTERNS, Pattern, exchange
 from collectives.schedule.verify import verify
 from topology.measured.matrix import QUANTITIES, matrix, rounds
 from topology.sources import own_json
@@ -24,8 +24,22 @@ def test_a_round_moves_what_it_claims(nranks: int, quantity: str, data: st.DataO
     """Rule: in every round and either direction, each rank ends with the vector it is to get."""
     pairs = data.draw(st.sampled_from(rounds(nranks)))
     turned = [pair[::-1] if data.draw(st.booleans()) else pair for pair in pairs]
-    schedule, spec = exchange(quantity, turned, nranks)
+    verify(*exchange(PATTERNS[quantity], turned, nranks, 8))
+
+
+@given(st.integers(2, 7), st.booleans(), st.booleans(), st.integers(1, 5), st.data())
+def test_a_window_arrives_whole_and_is_answered(
+    nranks: int, both: bool, answered: bool, messages: int, data: st.DataObject
+) -> None:
+    """Rule: each message of a window arrives in a place of its own; one way answers come back."""
+    pairs = data.draw(st.sampled_from(rounds(nranks)))
+    how = Pattern(both=both, messages=messages, answered=answered and not both)
+    schedule, spec = exchange(how, pairs, nranks)
     verify(schedule, spec)
+    assert len(schedule.steps) == 1 + how.answered
+    wanted = {rank for pair in pairs for rank in (pair if both else pair[1:])}
+    for rank in wanted:
+        assert len(spec.outputs(nranks, rank, 0)) == messages
 
 
 @pytest.mark.xdist_group("launcher")

@@ -1,0 +1,125 @@
+"""Schedules in which disjoint pairs of ranks exchange messages: what is timed between two ranks.
+
+Pure: knows neither transports nor clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from collectives.schedule.moves import Buffer, Move, Slot
+from collectives.schedule.schedule import Schedule
+from collectives.schedule.spec import Collective
+from topology.measured.sweep import BURST
+
+__all__ = ["PATTERNS", "TOKEN_BYTES", "Pattern", "exchange"]
+
+#: What answers a window of messages, as in osu_bw.
+TOKEN_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How the two ranks of a pair exchange.
+
+    ``both``: both send at once, else only the first does, or, ``chained``, each in turn. ``chained``:
+    a step sends on what the one before has brought, so that none can begin early. ``messages`` a
+    step and way. ``adds``: what arrives is added, to sums that are of no interest. ``answered``: a
+    few bytes come back when all messages have arrived.
+    """
+
+    both: bool = False
+    chained: bool = False
+    messages: int = 1
+    adds: bool = False
+    answered: bool = False
+
+    @property
+    def turns(self) -> bool:
+        """Whether the ranks send in turn."""
+        return self.chained and not self.both
+
+
+#: The exchanges that are measured, by what they measure. See `topology.measured.sweep.SWEPT`.
+PATTERNS: Mapping[str, Pattern] = MappingProxyType(
+    {
+        "bandwidth": Pattern(),
+        "bandwidth_both": Pattern(both=True),
+        "latency": Pattern(chained=True),
+        "still": Pattern(both=True),
+        "sum": Pattern(both=True, adds=True),
+        "swap": Pattern(both=True, chained=True),
+        "first": Pattern(both=True, chained=True),
+        "add": Pattern(both=True, chained=True, adds=True),
+        "burst": Pattern(both=True, chained=True, messages=BURST),
+    }
+)
+
+
+def exchange(
+    how: Pattern, pairs: Sequence[tuple[int, int]], nranks: int, times: int = 1
+) -> tuple[Schedule, Collective]:
+    """The placed schedule in which disjoint pairs exchange ``times`` in a row, and its collective.
+
+    In turns, ``times`` counts there and back. Swaps, both ways and chained, have a part a message; a
+    rank ends with its own and its partner's after an even number of them: two slots a message,
+    written in turn. Otherwise a rank has one part, which it sends as every message, each into a slot
+    of its own. The last parts are the answers.
+    """
+    swaps = how.both and how.chained
+    parts = how.messages if swaps else 1
+    peers = dict(pairs) | ({b: a for a, b in pairs} if how.both else {})
+    steps = [
+        [
+            _move(how, *ends, number, i)
+            for ends in _senders(how, peers, number)
+            for i in range(how.messages)
+        ]
+        for number in range(times * (2 if how.turns else 1))
+    ]
+    token = nranks * parts
+    if how.answered:
+        steps.append([Move(b, a, Slot(Buffer.IN, parts), Slot(Buffer.OUT, 0)) for a, b in pairs])
+
+    def inputs(nranks: int, rank: int, root: int) -> list[int]:
+        return [rank * parts + i for i in range(parts)] + [token + rank] * how.answered
+
+    def outputs(nranks: int, rank: int, root: int) -> list[int]:
+        senders = {to: of for of, to in peers.items()}
+        if rank in senders:
+            of = (rank, senders[rank]) if swaps else (senders[rank],)
+            return [one * parts + i % parts for i in range(how.messages) for one in of]
+        if rank not in peers:
+            return []
+        # The first rank of a pair gets back what it sent, or an answer.
+        return [rank] * how.turns + [token + peers[rank]] * how.answered
+
+    spec = Collective(
+        name="pairs",
+        title="disjoint pairs of ranks exchange vectors",
+        parts=lambda nranks: nranks * (parts + how.answered),
+        inputs=inputs,
+        outputs=outputs,
+        # A rank's whole vector passes its port once, each way.
+        bus_factor=lambda nranks: 1.0,
+        reduces=how.adds,
+        in_place=False,
+    )
+    return Schedule.of(nranks, spec.parts(nranks), steps), spec
+
+
+def _senders(how: Pattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
+    """Who sends to whom in a step."""
+    ends = list(peers.items())
+    return [(b, a) for a, b in ends] if how.turns and number % 2 else ends
+
+
+def _move(how: Pattern, source: int, target: int, number: int, i: int) -> Move:
+    """One message of a step."""
+    if how.both and how.chained:
+        had, gets = (Slot(Buffer.OUT, 2 * i + (number + n) % 2) for n in (0, 1))
+        return Move(source, target, had if number else Slot(Buffer.IN, i), gets, how.adds)
+    had = Slot(Buffer.OUT, i) if how.chained and number else Slot(Buffer.IN, 0)
+    return Move(source, target, had, Slot(Buffer.OUT, i), how.adds)
