@@ -4,24 +4,35 @@
 #   python -m bench.cluster --racks 2x2 --once -- sh benchmarks/cluster_slurm.sh ROOT TOPOLOGY.conf 4
 #
 # ROOT: where the distribution's packages are unpacked (dpkg -x), or / where they are installed:
-# slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, libmunge2 and what they need. Tried with
-# Debian's 22.05.8. TOPOLOGY.conf: what `python -m topology export topology-conf` wrote; 4: hosts.
-# There is no munge: all daemons run as the one user of the cluster (auth/none).
+# slurmctld, slurmd, slurm-client, slurm-wlm-basic-plugins, munge, libmunge2 and what they need. Tried
+# with Debian's 22.05.8. TOPOLOGY.conf: what `python -m topology export topology-conf` wrote; 4: hosts.
+# Where ROOT has munged, it vouches for users (auth/munge); all hosts are one machine's, so one daemon
+# serves them. Without it there is auth/none, for all daemons run as the one user of the cluster.
 set -eu
 root=$1 topology=$2 hosts=$3
 lib=$root/usr/lib/x86_64-linux-gnu
 run=/run/slurm
+auth=none cred=none
 mkdir -p $run/state $run/sbin /run/cg
 export LD_LIBRARY_PATH=$lib:$lib/slurm-wlm SLURM_CONF=$run/slurm.conf
 # slurmd looks for its step daemon where the package has it, in this cluster's own mounts.
 ln -s "$root/usr/sbin/slurmstepd-wlm" $run/sbin/slurmstepd
 mount -t overlay overlay -o "lowerdir=$run/sbin:/usr/sbin" /usr/sbin
+if [ -x "$root/usr/sbin/munged" ]; then
+    auth=munge cred=munge
+    mkdir -p -m 0755 /run/munge
+    mkdir -p -m 0700 /run/munged
+    head -c 1024 /dev/urandom > /run/munged/key
+    chmod 0600 /run/munged/key
+    "$root/usr/sbin/munged" --key-file=/run/munged/key --log-file=/run/munged/log \
+        --seed-file=/run/munged/seed --pid-file=/run/munge/munged.pid --socket=/run/munge/munge.socket.2
+fi
 cat > $run/slurm.conf <<END
 ClusterName=busbar
 SlurmctldHost=head(10.2.0.254)
 SlurmUser=root
-AuthType=auth/none
-CredType=cred/none
+AuthType=auth/$auth
+CredType=cred/$cred
 StateSaveLocation=$run/state
 SlurmdSpoolDir=$run/spool.%n
 SlurmctldPidFile=$run/slurmctld.pid

@@ -163,12 +163,16 @@ def test_a_rank_that_lost_its_link_is_named_and_rows_are_kept(mpich: Mpi, run: R
 
 
 def test_a_command_that_starts_its_own_ranks_has_the_hosts(mpi: Mpi, run: Run) -> None:
-    """``--ranks`` within a cluster takes its hosts, as many ranks on each as were asked for."""
+    """``--ranks`` within a cluster takes its hosts, as many ranks on each as were asked for.
+
+    ``--split`` makes groups of them; one whose ranks share a host has the memory of that host.
+    """
     done = run(
         *_start(mpi, "--hosts", "2", "--ranks-per-host", "2", "--once", "--"),
-        *(mpi.python, "-m", "bench.allreduce", "--ranks", "4", "-A", "ring"),
+        *(mpi.python, "-m", "bench.allreduce", "--ranks", "4", "-A", "ring", "--split", "div:2"),
         *("-b", "4K", "-e", "4K", "-n", "2", "-T", "60"),
     )
     assert done.returncode == 0, done.stderr
     hosts = [line.split()[8] for line in done.stdout.splitlines() if line.startswith("#  Rank")]
     assert hosts == ["host0", "host0", "host1", "host1"]
+    assert done.stdout.count("Collective test starting: allreduce ring (shm)") == 2

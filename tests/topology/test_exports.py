@@ -182,3 +182,11 @@ def test_measured_racks_are_switches_below_a_spine() -> None:
         assert (
             export("topology-conf", one, ()) == "SwitchName=leaf0 Nodes=host0,host1,host2,host3\n"
         )
+
+
+def test_a_starters_host_is_no_node() -> None:
+    """Rule: with measured ranks their hosts are the nodes, not that which the map was merged with."""
+    hosts = tuple(Device(f"HOST{n}", Kind.HOST, name=f"host{n}") for n in range(2))
+    ranks = tuple(Device(f"RANK{n}", Kind.RANK, n, parent=f"HOST{n}") for n in range(2))
+    whole = Topology((*hosts, *ranks, Device("HOST", Kind.HOST, name="head")))
+    assert export("topology-conf", whole, ()) == "SwitchName=leaf0 Nodes=host0,host1\n"

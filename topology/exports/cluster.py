@@ -111,8 +111,14 @@ def _need_gpus(topology: Topology) -> None:
 
 
 def _hosts(topology: Topology) -> list[str]:
-    """Names of the hosts, as a scheduler knows them; localhost for one that no source names."""
-    hosts = topology.of(Kind.HOST)
+    """Names of the hosts, as a scheduler knows them; localhost for one that no source names.
+
+    Where ranks were measured, their hosts: that of whoever started them may be no node of the
+    cluster.
+    """
+    found = [topology.ancestor(rank.id, Kind.HOST) for rank in topology.of(Kind.RANK)]
+    homes = {host.id for host in found if host is not None}
+    hosts = [host for host in topology.of(Kind.HOST) if not homes or host.id in homes]
     unnamed = "localhost" if len(hosts) < 2 else None
     return [_word(host.name) or unnamed or host.id for host in hosts] or ["localhost"]
 
