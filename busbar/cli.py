@@ -51,12 +51,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _benchmark(words: Sequence[str]) -> int:
-    names: list[str] = load("bench.cli.main:names")()
-    everything: str = load("bench.cli.main:ALL")
-    if words[0] not in (*names, everything):
+    names: list[str] = load("bench.cli.main:commands")()
+    if words[0] not in names:
         from busbar.arguments import unknown
 
-        raise unknown("command", words[0], (*DOORS, *names, everything))
+        raise unknown("command", words[0], (*DOORS, *names))
     status: int = load("bench.launch.rank:command")(words)
     return status
 
@@ -73,6 +72,6 @@ def _about(words: Sequence[str]) -> int:
         epilog="\n".join([*doors, *load("bench.cli.main:listing")()]),
         formatter_class=RawDescriptionHelpFormatter,
     )
-    completing(parser, words, [*DOORS, *load("bench.cli.main:names")(), load("bench.cli.main:ALL")])
+    completing(parser, words, [*DOORS, *load("bench.cli.main:commands")()])
     parser.parse_args(words or ["--help"])
     return 0

@@ -98,7 +98,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     (
         "bench.run",
         "busbar topology.model topology.sources collectives.schedule collectives.formats"
-        " collectives.execution* reports.* bench.launch bench.options",
+        " collectives.execution* reports.* bench.launch bench.options bench.links",
     ),
     (
         "bench.cli",

@@ -24,6 +24,7 @@ from tests.reports.runs import records
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 SWEEP = "allreduce --transport inproc --ranks 2 -b 1K -e 1K -n 9 -A ring"
+PAIRS = "pt2pt --transport inproc --ranks 2 -b 1K -e 1K -n 9 --tests latency"
 TUNE = "tune --from RUN --out FOLDER/rules.json"
 STEP = "step --threads 2 --model toy --scale 64 --update ring -n 2"
 #: The commands, and how their errors begin. RUN is a file of records, MAP a matrix of GPUs.
@@ -32,6 +33,8 @@ COMMANDS: dict[str, str] = {
     "--version": "busbar",
     SWEEP: "busbar",
     "allreduce --help": "busbar",
+    PAIRS: "busbar",
+    "pt2pt --help": "busbar",
     "allreduce --ranks 4 --dry-run -A all": "busbar",
     TUNE: "busbar",
     "tune --help": "busbar",
@@ -57,7 +60,7 @@ COMMANDS: dict[str, str] = {
 }
 DRY = "allreduce --ranks 4 --dry-run -A all"
 #: Times, and the memory that is free, are as long as they are.
-TIMED = (SWEEP, TUNE, STEP, DRY, "doctor")
+TIMED = (SWEEP, PAIRS, TUNE, STEP, DRY, "doctor")
 #: A benchmark without an end, which must have one when nobody reads it.
 ENDLESS = f"{SWEEP} -N 0"
 #: Commands that wait at a pipe: interrupted there.
@@ -80,6 +83,9 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["collectives", "show", "ring", "--minbytes", "1"], "arguments: --minbytes 1; see"),
     (["reports", "plot", "RUN", "--topolgy", "x"], "did you mean --topology?"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
+    (["pt2pt", "--tests", "lat"], "no test 'lat'; there are: latency"),
+    (["pt2pt", "-A", "ring"], "no way 'ring' to move bytes; there are: two_sided, put, get"),
+    (["pt2pt", "--grid", "2x2"], "unrecognized arguments: --grid"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
     (["step", "--frob"], "--frob; see python -m bench.step --help"),
     (["step", "--model", "resnet5"], "no model 'resnet5'"),

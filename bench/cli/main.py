@@ -9,6 +9,7 @@ from functools import partial
 from bench.launch import launch
 from bench.launch.line import Hotline
 from bench.options.options import Options, parse
+from bench.options.pairs import PT2PT, TITLE
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import Unsupported
@@ -26,9 +27,15 @@ def names() -> list[str]:
     return [name for name in collectives() if name not in _HIDDEN]
 
 
+def commands() -> list[str]:
+    """Every word that `command` takes: the benchmarks, pairs of ranks, and all collectives."""
+    return [*names(), PT2PT, ALL]
+
+
 def listing() -> list[str]:
     """A line a benchmark."""
     lines = [f"  {name:<16}{spec(name).title}" for name in names()]
+    lines.append(f"  {PT2PT:<16}{TITLE}")
     return [*lines, f"  {ALL:<16}all of these, one after the other, in one launch"]
 
 
@@ -104,8 +111,8 @@ def _either(ranks: int, threads: int, *, given: bool) -> str:
 
 def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
     """The options of each collective to run; names that only some collectives know are theirs."""
-    if collective not in (*names(), ALL):
-        raise unknown("benchmark", collective, [*names(), ALL])
+    if collective not in commands():
+        raise unknown("benchmark", collective, commands())
     if collective != ALL:
         return [parse(argv, collective)]
     found: list[Options] = []
@@ -122,12 +129,12 @@ def _wanted(collective: str, argv: Sequence[str]) -> list[Options]:
 
 def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
-    from bench.run.catalogue import jobs
+    from bench.run.paired import todo
 
     sign, first = launch.launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1
     for nranks in first.rank_counts or (one,):
-        for job in jobs(wanted, nranks, first.transport):
+        for job in todo(wanted, nranks, first.transport):
             if speaks():
                 for chosen in job.chosen:
                     chosen.prove()

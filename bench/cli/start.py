@@ -15,9 +15,11 @@ from bench.launch import launch
 from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import Options, on_gpus
-from bench.run.catalogue import jobs, prove
+from bench.options.pairs import TWO_SIDED
+from bench.run.catalogue import prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
+from bench.run.paired import todo
 from bench.run.screen import Screen
 from bench.run.session import Session
 from bench.run.watchdog import end_all
@@ -185,26 +187,38 @@ def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport
         if options.buffers != "host":
             staged = devices.mpi_transport(world, options)
             return staged, staged
-        return MpiTransport(world), MpiTransport(world)
+        return _messages(world, options), MpiTransport(world)
     here = options.transport == "auto" and (
         options.asks_for_gpus or all(world.gather(devices.driver_here()))
     )
     device = _gpu(world, options, here or _gpu_memory(options))
     if device is not None:
         return device
-    baseline = MpiTransport(world)
+    baseline = _messages(world, options)
     return _on_host(world, baseline, options), baseline
+
+
+def _messages(world: MpiWorld, options: Options) -> Transport:
+    """MPI's messages, in memory that other ranks reach into where that is asked for."""
+    from collectives.execution.mpi.transport import MpiTransport
+
+    reached = options.pairing is not None and any(
+        choice.name != TWO_SIDED for choice in options.algorithms
+    )
+    return MpiTransport(world, reached=reached)
 
 
 def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
     """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host.
 
-    Else mpi.
+    Else mpi, and between pairs, whose users ask how fast MPI is.
     """
     from collectives.execution.shm.transport import ShmTransport, why_not
 
     if options.transport == "shm":
         return ShmTransport(world, deadline=options.deadline)
+    if options.pairing is not None:
+        return baseline
     missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
     if max(world.nodes) > 0 or world.size == 1 or missing:
         if missing and max(world.nodes) == 0 and world.rank == 0:
@@ -304,13 +318,13 @@ def _session(
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1
-    todo = world.once(
-        lambda: jobs(wanted, world.size, transport.name, missing, oversubscribed=crowded)
+    jobs = world.once(
+        lambda: todo(wanted, world.size, transport.name, missing, oversubscribed=crowded)
     )
-    prove(todo, world)
-    session = Session(world, transport, baseline, library, todo, line, crowd, group)
+    prove(jobs, world)
+    session = Session(world, transport, baseline, library, jobs, line, crowd, group)
     if world.rank == 0:
-        notes = [note for job in todo for note in job.notes]
+        notes = [note for job in jobs for note in job.notes]
         if world.size == 1:
             notes.append("with one rank nothing crosses a link: busbw is 0 by definition")
         if group is None or group.number == 0:

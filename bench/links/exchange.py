@@ -9,25 +9,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
+from collectives.schedule.spec import Collective, Size
 from topology.measured.sweep import BURST
 
-__all__ = ["PATTERNS", "TOKEN_BYTES", "Pattern", "exchange"]
+__all__ = ["PATTERNS", "ExchangePattern", "exchange"]
 
-#: What answers a window of messages, as in osu_bw.
-TOKEN_BYTES = 4
+# What answers a window of messages, as in osu_bw.
+_TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Pattern:
+class ExchangePattern:
     """How the two ranks of a pair exchange.
 
-    ``both``: both send at once, else only the first does, or, ``chained``, each in turn. ``chained``:
-    a step sends on what the one before has brought, so that none can begin early. ``messages`` a
-    step and way. ``adds``: what arrives is added, to sums that are of no interest. ``answered``: a
-    few bytes come back when all messages have arrived.
+    ``both``: both send at once, else only the first does, or each in turn if ``chained``: a step
+    sends on what the one before has brought, so that none can begin early. ``messages`` a step and
+    way. ``adds``: what arrives is added, to sums that are of no interest. ``answered``: a few bytes
+    come back when all messages have arrived.
     """
 
     both: bool = False
@@ -43,30 +45,42 @@ class Pattern:
 
 
 #: The exchanges that are measured, by what they measure. See `topology.measured.sweep.SWEPT`.
-PATTERNS: Mapping[str, Pattern] = MappingProxyType(
+PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
     {
-        "bandwidth": Pattern(),
-        "bandwidth_both": Pattern(both=True),
-        "latency": Pattern(chained=True),
-        "still": Pattern(both=True),
-        "sum": Pattern(both=True, adds=True),
-        "swap": Pattern(both=True, chained=True),
-        "first": Pattern(both=True, chained=True),
-        "add": Pattern(both=True, chained=True, adds=True),
-        "burst": Pattern(both=True, chained=True, messages=BURST),
+        "bandwidth": ExchangePattern(),
+        "bandwidth_both": ExchangePattern(both=True),
+        "latency": ExchangePattern(chained=True),
+        "still": ExchangePattern(both=True),
+        "sum": ExchangePattern(both=True, adds=True),
+        "swap": ExchangePattern(both=True, chained=True),
+        "first": ExchangePattern(both=True, chained=True),
+        "add": ExchangePattern(both=True, chained=True, adds=True),
+        "burst": ExchangePattern(both=True, chained=True, messages=BURST),
     }
 )
 
 
+@dataclass(frozen=True)
+class _Answered(Collective):
+    """Whose last parts, one a rank, are answers of a few bytes, whatever the size."""
+
+    def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
+        """See `Collective.size`."""
+        whole = super().size(nranks, nbytes, itemsize)
+        few = np.full(nranks, -(-_TOKEN_BYTES // itemsize), np.int64)
+        parts = np.full(self.parts(nranks) - nranks, whole.elements, np.int64)
+        return whole._replace(elements=np.concatenate([parts, few]))
+
+
 def exchange(
-    how: Pattern, pairs: Sequence[tuple[int, int]], nranks: int, times: int = 1
+    how: ExchangePattern, pairs: Sequence[tuple[int, int]], nranks: int, times: int = 1
 ) -> tuple[Schedule, Collective]:
     """The placed schedule in which disjoint pairs exchange ``times`` in a row, and its collective.
 
-    In turns, ``times`` counts there and back. Swaps, both ways and chained, have a part a message; a
-    rank ends with its own and its partner's after an even number of them: two slots a message,
-    written in turn. Otherwise a rank has one part, which it sends as every message, each into a slot
-    of its own. The last parts are the answers.
+    In turns, ``times`` counts there and back. Swaps, both ways and chained, have a part a message;
+    a rank ends with its own and its partner's after an even number of them: two slots a message,
+    written in turn. Otherwise a rank has one part, which it sends as every message, each into a
+    slot of its own. The last parts are the answers.
     """
     swaps = how.both and how.chained
     parts = how.messages if swaps else 1
@@ -96,7 +110,7 @@ def exchange(
         # The first rank of a pair gets back what it sent, or an answer.
         return [rank] * how.turns + [token + peers[rank]] * how.answered
 
-    spec = Collective(
+    spec = (_Answered if how.answered else Collective)(
         name="pairs",
         title="disjoint pairs of ranks exchange vectors",
         parts=lambda nranks: nranks * (parts + how.answered),
@@ -110,13 +124,13 @@ def exchange(
     return Schedule.of(nranks, spec.parts(nranks), steps), spec
 
 
-def _senders(how: Pattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
+def _senders(how: ExchangePattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
     """Who sends to whom in a step."""
     ends = list(peers.items())
     return [(b, a) for a, b in ends] if how.turns and number % 2 else ends
 
 
-def _move(how: Pattern, source: int, target: int, number: int, i: int) -> Move:
+def _move(how: ExchangePattern, source: int, target: int, number: int, i: int) -> Move:
     """One message of a step."""
     if how.both and how.chained:
         had, gets = (Slot(Buffer.OUT, 2 * i + (number + n) % 2) for n in (0, 1))

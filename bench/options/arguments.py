@@ -18,6 +18,7 @@ from bench.options.argument_types import (
 )
 from bench.options.launching import MOST_SEED
 from bench.options.nccl_flags import add_flags
+from bench.options.pairs import DEFAULTS, PT2PT, add_options
 from busbar.arguments import Parser, program
 from busbar.completion import offer
 from busbar.sizes import MOST_RANKS
@@ -44,18 +45,26 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         " nccl-tests' other flags each says what to use here (docs/nccl-tests.md).",
     )
     add_flags(p.add_argument)
-    _sweep(p.add_argument_group("sizes and iterations").add_argument)
-    _work(p.add_argument_group("what is measured").add_argument, collective)
+    pairs = collective == PT2PT
+    low, high = ("1", "4M") if pairs else ("1M", "1G")
+    _sweep(p.add_argument_group("sizes and iterations").add_argument, low, high)
+    measured = p.add_argument_group("what is measured").add_argument
+    if pairs:
+        add_options(measured)
+    else:
+        _work(measured, collective)
     _ranks(p.add_argument_group("where it runs").add_argument)
     _gpus(p.add_argument_group("GPUs").add_argument)
     _time(p.add_argument_group("what a row's time is").add_argument)
     _output(p.add_argument_group("what is kept").add_argument)
+    if pairs:
+        p.set_defaults(**DEFAULTS)
     return p
 
 
-def _sweep(add: Add) -> None:
-    add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
-    add("-e", "--maxbytes", default="1G", metavar="SIZE", help="largest size (default 1G)")
+def _sweep(add: Add, low: str, high: str) -> None:
+    add("-b", "--minbytes", default=low, metavar="SIZE", help=f"smallest size (default {low})")
+    add("-e", "--maxbytes", default=high, metavar="SIZE", help=f"largest size (default {high})")
     add("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
     add("-i", "--stepbytes", metavar="SIZE", help="increment between sizes, instead of a factor")
     add(

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
 from bench.options.launching import LaunchTurn, parse_turn
+from bench.options.pairs import PT2PT, TITLE, Pairing, ways
 from busbar.arguments import unknown, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, parse_size, sweep
@@ -47,6 +48,7 @@ class Options:
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
     ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
     which of them this is. ``after``: a file of records that the files of results begin with.
+    ``pairing``: what pairs of ranks do, where that is measured.
     """
 
     sizes: tuple[int, ...]
@@ -97,6 +99,7 @@ class Options:
     nccl_json: Path | None = None
     tuning: Path = TUNING
     out: tuple[str, ...] = field(default=())
+    pairing: Pairing | None = None
 
     @property
     def deadline(self) -> float:
@@ -134,6 +137,8 @@ def _canonical(types: str) -> str:
 
 
 def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
+    if collective == PT2PT:
+        return tuple(map(Choice, ways(text)))
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
@@ -226,7 +231,9 @@ def parse(argv: Sequence[str], collective: str) -> Options:
 
     ``--help`` prints and leaves through SystemExit, as argparse does.
     """
-    given = parser(collective, catalogue.spec(collective).title).parse_args(argv)
+    pairs = collective == PT2PT
+    title = TITLE if pairs else catalogue.spec(collective).title
+    given = parser(collective, title).parse_args(argv)
     step = None if given.stepbytes is None else parse_size(given.stepbytes)
     if step is not None and given.stepfactor is not None:
         raise Unsupported("-f and -i exclude each other; give one of them")
@@ -282,8 +289,9 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         after=given.after,
         dry_run=given.dry_run,
         nccl_json=given.output_file,
-        tuning=given.tuning,
+        tuning=given.tuning or TUNING,
         out=tuple(given.out),
+        pairing=Pairing(given.tests, given.window, given.pairs) if pairs else None,
     )
     _check_gpus(made)
     _check_launches(made)

@@ -12,6 +12,7 @@ from bench.options.options import BESIDE, Choice, Options, parse_choice
 from bench.run.rules import doubts, load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
+from collectives.execution.transport import Reach
 from collectives.execution.world import World
 from collectives.formats.load import build, parameters
 from collectives.schedule.catalogue import spec
@@ -28,8 +29,14 @@ NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 class Chosen:
     """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
 
+    ``holds``: how many of what a row times one firing carries out. ``reach``: how ranks reach into
+    each other's memory, where no messages are sent.
+
     Raises Unsupported where the algorithm cannot serve the ranks.
     """
+
+    holds: int = 1
+    reach: Reach | None = None
 
     def __init__(self, spec: Collective, options: Options, choice: Choice, nranks: int) -> None:
         self.label, self._name = choice.label, choice.name

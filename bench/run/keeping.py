@@ -17,6 +17,7 @@ from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
 from reports.readers.own import results, rows
 from reports.records.record import Result
+from reports.tables.pairs import TESTS, pairs
 from reports.tables.summary import summary
 
 # How long whoever ends a run waits for a row that is being written or printed: behind a pager that
@@ -113,7 +114,10 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
     lines: list[str] = []
     for name in dict.fromkeys(result.collective for result in results):
         mine = [r for r in results if r.collective == name]
-        lines += summary(mine, rows(mine), statistic, report_width())
+        if name in TESTS:
+            lines += pairs(mine, statistic)
+        else:
+            lines += summary(mine, rows(mine), statistic, report_width())
     return lines
 
 

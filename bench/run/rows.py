@@ -21,7 +21,7 @@ from busbar.sizes import human
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, LibraryCall, Transport
+from collectives.execution.transport import Action, Array, LibraryCall, Reach, Transport
 from collectives.execution.world import World
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
@@ -33,7 +33,10 @@ from reports.records.record import Sample
 
 @dataclass(frozen=True)
 class Case:
-    """What is run: ``schedule`` is None for the library's own collective and for work sharing."""
+    """What is run: ``schedule`` is None for the library's own collective and for work sharing.
+
+    ``reach``: see `bench.run.catalogue.Chosen`.
+    """
 
     spec: Collective
     schedule: Schedule | None
@@ -42,6 +45,7 @@ class Case:
     elements: Elements
     root: int
     worksharing: bool = False
+    reach: Reach | None = None
 
 
 class Bench:
@@ -213,8 +217,10 @@ class Bench:
         target: Array,
         in_place: bool,
     ) -> Action:
+        buffers = {Buffer.IN: source, Buffer.OUT: target}
+        if case.reach is not None and program is not None:
+            return self._transport.one_sided(program, buffers, case.reach)
         if case.schedule is None:
-            buffers = {Buffer.IN: source, Buffer.OUT: target}
             call = LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
             return (self._transport.worksharing if case.worksharing else self._baseline.library)(
                 call

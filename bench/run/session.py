@@ -20,6 +20,7 @@ from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.pace import Pace, limits
+from bench.run.paired import each
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
@@ -228,6 +229,7 @@ class Session:
             line.elements,
             line.root,
             worksharing=not (chosen.scheduled or chosen.library),
+            reach=chosen.reach,
         )
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
@@ -285,7 +287,7 @@ class Session:
             self._screen.note(f"{chosen.label}: wrong result: {wrong}")
         if case.schedule is not None and sample.times:
             self._compare(chosen, case, sample)
-        return sample
+        return each(sample, chosen.holds)
 
     def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
         """What was counted while running must be what the schedule says."""

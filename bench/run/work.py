@@ -98,7 +98,7 @@ def _sizes(
         return
     for wanted in options.sizes:
         size = spec.size(nranks, wanted, itemsize)
-        if size.elements > 0:
+        if size.shown_count > 0:
             yield size.elements, size.shown_bytes, size.shown_count
 
 

@@ -46,6 +46,14 @@ class LibraryCall:
     in_place: bool = False
 
 
+@dataclass(frozen=True)
+class Reach:
+    """One rank reaches into another's memory: ``way`` is put or get, ``times`` in a row."""
+
+    way: str
+    times: int = 1
+
+
 class Action(ABC):
     """Something prepared that fires again and again, and counts what it moves."""
 
@@ -162,6 +170,18 @@ class Transport(ABC):
         raise Unsupported(
             f"worksharing needs memory that all ranks share, and --transport {self.name} has none;"
             " use --transport shm"
+        )
+
+    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+        """A program of one step of plain messages, carried out by one end of each.
+
+        The sender writes into the receiver's memory (put), or the receiver reads the sender's
+        (get), ``how.times`` times a firing; the other end takes no part. All ranks call this
+        together. Raises Unsupported where no rank reaches another's memory.
+        """
+        raise Unsupported(
+            f"--transport {self.name} has no {how.way}: no rank reaches another's memory; use"
+            " --transport mpi or shm"
         )
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline | None:

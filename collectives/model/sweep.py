@@ -161,7 +161,7 @@ def _best(link: LinkCosts, grid: Numbers) -> Numbers:
 
 
 def _total(what: Collective, nranks: int, size: int) -> int:
-    return what.size(nranks, size, 1).elements * what.total(nranks)
+    return int(what.size(nranks, size, 1).elements * what.total(nranks))
 
 
 def _used(priced: Priced, nranks: int) -> list[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 PartsOf = Callable[[int, int, int], Sequence[int]]
 
@@ -29,9 +29,12 @@ class Unit(Enum):
 
 
 class Size(NamedTuple):
-    """A row of a sweep: elements of a part, and what the size and count columns show."""
+    """A row of a sweep: elements of a part, and what the size and count columns show.
 
-    elements: int
+    ``elements``: a number, or one a part.
+    """
+
+    elements: Any
     shown_bytes: int
     shown_count: int
 

@@ -39,16 +39,17 @@ def seconds(value: float | None) -> str:
         return "N/A"
     for scale, unit in ((1e-6, "us"), (1e-3, "ms")):
         if value < scale * 1000:
-            return f"{_digits(value / scale)} {unit}"
-    return f"{_digits(value)} s"
+            return f"{digits(value / scale)} {unit}"
+    return f"{digits(value)} s"
 
 
 def rate(value: float | None) -> str:
     """GB/s, three digits, without the unit."""
-    return "N/A" if value is None else _digits(value / 1e9)
+    return "N/A" if value is None else digits(value / 1e9)
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
+    """A figure with three digits; from a thousand on as a whole number."""
     if abs(value) >= 999.5:
         return f"{value:.0f}"
     return f"{value:.3g}" if abs(value) < 0.1 else f"{value:#.3g}".rstrip(".")

@@ -185,7 +185,7 @@ def test_measured_racks_are_switches_below_a_spine() -> None:
 
 
 def test_a_starters_host_is_no_node() -> None:
-    """Rule: with measured ranks their hosts are the nodes, not that which the map was merged with."""
+    """Rule: where ranks were measured the nodes are their hosts, whatever else was merged."""
     hosts = tuple(Device(f"HOST{n}", Kind.HOST, name=f"host{n}") for n in range(2))
     ranks = tuple(Device(f"RANK{n}", Kind.RANK, n, parent=f"HOST{n}") for n in range(2))
     whole = Topology((*hosts, *ranks, Device("HOST", Kind.HOST, name="head")))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.links.exchange import PATTERNS, Pattern, exchange
+from bench.links.exchange import PATTERNS, ExchangePattern, exchange
 from collectives.schedule.verify import verify
 from topology.measured.matrix import QUANTITIES, matrix, rounds
 from topology.sources import own_json
@@ -33,7 +33,7 @@ def test_a_window_arrives_whole_and_is_answered(
 ) -> None:
     """Rule: each message of a window arrives in a place of its own; one way answers come back."""
     pairs = data.draw(st.sampled_from(rounds(nranks)))
-    how = Pattern(both=both, messages=messages, answered=answered and not both)
+    how = ExchangePattern(both=both, messages=messages, answered=answered and not both)
     schedule, spec = exchange(how, pairs, nranks)
     verify(schedule, spec)
     assert len(schedule.steps) == 1 + how.answered

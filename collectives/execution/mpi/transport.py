@@ -15,9 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
-from collectives.execution.transport import Action, Array, Buffers, Counted, LibraryCall, Transport
+from collectives.execution.transport import (
+    Action,
+    Array,
+    Buffers,
+    Counted,
+    LibraryCall,
+    Reach,
+    Transport,
+)
 from collectives.schedule.ops import Op
 
 Call = Callable[[], Any]
@@ -27,17 +36,27 @@ _TAGS = 32768  # MPI promises tags below this
 
 
 class MpiTransport(Transport):
-    """See `Transport` for the methods."""
+    """See `Transport` for the methods. ``reached``: ranks reach into memory that it allocates."""
 
     name = "mpi"
     has_library = True
 
-    def __init__(self, world: MpiWorld, segment: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self, world: MpiWorld, segment: int = SEGMENT_BYTES, *, reached: bool = False
+    ) -> None:
         self._world, self._segment = world, segment
+        self._windows = ReachedMemory(world) if reached else None
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
-        """Plain host memory."""
+        """Plain host memory, or a window's, which all ranks take together."""
+        if self._windows is not None:
+            return self._windows.allocate(nbytes)
         return np.empty(nbytes, np.uint8)
+
+    def trim(self) -> None:
+        """Give back the windows that no rank holds. All ranks call this together."""
+        if self._windows is not None:
+            self._windows.trim()
 
     def staging(self, program: Program, itemsize: int) -> int:
         """Bytes that arriving messages wait in before they are added."""
@@ -51,6 +70,17 @@ class MpiTransport(Transport):
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`."""
         return _Binder(self._world, self._segment, buffers, op).action(program)
+
+    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+        """See `Transport.one_sided`."""
+        if self._windows is None:
+            return super().one_sided(program, buffers, how)
+        return one_sided(self._world, self._windows, program, buffers, how)
+
+    def close(self) -> None:
+        """Give windows back."""
+        if self._windows is not None:
+            self._windows.close()
 
     def library(self, call: LibraryCall) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
@@ -167,14 +197,10 @@ class _Binder:
         start, wait = self._mpi.Prequest.Startall, self._mpi.Request.Waitall
         everything = first + sends
         if not streams:
-            if len(everything) == 2:
-                a, b = everything
-                return [a.Start, b.Start, a.Wait, b.Wait, *adds]
-            return (
-                [partial(start, everything), partial(wait, everything), *adds]
-                if everything
-                else adds
-            )
+            if len(everything) <= 2:
+                starts: list[Call] = [one.Start for one in everything]
+                return [*starts, *(one.Wait for one in everything), *adds]
+            return [partial(start, everything), partial(wait, everything), *adds]
         # Streams are drained one after the other: two additions into one slot keep their order,
         # and the first may be the one that brings in the rank's own share.
         calls: list[Call] = [partial(start, everything)] if everything else []

@@ -22,11 +22,19 @@ from collectives.execution.shm.affinity import cores_of, turn_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.lines import LINE, plan_bytes, words
 from collectives.execution.shm.memory import Mapper, Segment
+from collectives.execution.shm.reaching import one_sided
 from collectives.execution.shm.reference import Lives
 from collectives.execution.shm.sharing import sharing
 from collectives.execution.shm.stores import Past
 from collectives.execution.shm.worksharing import WorkSharing
-from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
+from collectives.execution.transport import (
+    Action,
+    Array,
+    Buffers,
+    LibraryCall,
+    Reach,
+    Transport,
+)
 from collectives.execution.world import World
 from collectives.schedule.ops import Op
 
@@ -153,6 +161,10 @@ class ShmTransport(Transport):
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
         """See `Transport.prepare`. All ranks call this together."""
         return BoundProgram(self, program, buffers, op)
+
+    def one_sided(self, program: Program, buffers: Buffers, how: Reach) -> Action:
+        """See `Transport.one_sided`."""
+        return one_sided(self, program, buffers, how)
 
     def worksharing(self, call: LibraryCall) -> Action:
         """See `Transport.worksharing`. All ranks call this together."""

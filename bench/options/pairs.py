@@ -1,0 +1,91 @@
+"""The command line of ``bench.pt2pt``: what OSU's and IMB's users know of pairs of ranks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from bench.options.argument_types import at_least, check
+from busbar.errors import Unsupported
+from busbar.sizes import MOST_RANKS
+
+__all__ = ["DEFAULTS", "PT2PT", "TITLE", "TWO_SIDED", "Pairing", "add_options", "ways"]
+
+PT2PT = "pt2pt"
+TITLE = "latency, bandwidth and message rate between pairs of ranks"
+TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
+TWO_SIDED = "two_sided"
+WAYS = (TWO_SIDED, "put", "get")
+"""How bytes travel in a pair: as messages, or one rank reaches into the other's memory."""
+#: What collectives' command lines have beside, as it is here.
+DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {
+        "tuning": None,
+        "grid": None,
+        "op": "sum",
+        "datatype": "uint8",
+        "root": 0,
+        "placement": "out",
+        "limit": "none",
+    }
+)
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """What pairs do: the tests, messages a window, pairs at once (None: all that there are)."""
+
+    tests: tuple[str, ...]
+    window: int = 64
+    pairs: int | None = None
+
+
+def add_options(add: Callable[..., object]) -> None:
+    """Add the options of what is measured."""
+    add(
+        "--tests",
+        type=_tests,
+        default=TESTS,
+        metavar="NAMES",
+        help=f"of {', '.join(TESTS)}, joined by commas (default: all)",
+    )
+    add(
+        "-A",
+        "--algorithm",
+        metavar="NAMES",
+        help="two_sided (messages, the default), put, get (one rank reaches into the other's"
+        " memory), all",
+    )
+    add(
+        "-W",
+        "--window",
+        type=at_least(1, "messages", 4096),
+        default=64,
+        metavar="N",
+        help="messages under way at once in tests of bandwidth (default 64, as in OSU's)",
+    )
+    add(
+        "--pairs",
+        type=at_least(1, "pairs", MOST_RANKS),
+        metavar="N",
+        help="pairs at once: of P ranks, rank i with rank i + P/2 (default: all)",
+    )
+    add("-c", "--check", type=check, default=True, metavar="0|1", help="check results (default 1)")
+
+
+def _tests(text: str) -> tuple[str, ...]:
+    for name in text.split(","):
+        if name not in TESTS:
+            raise argparse.ArgumentTypeError(f"no test {name!r}; there are: {', '.join(TESTS)}")
+    return tuple(dict.fromkeys(text.split(",")))
+
+
+def ways(text: str | None) -> tuple[str, ...]:
+    """The names of ``-A``. Raises Unsupported for others."""
+    names = WAYS if text == "all" else WAYS[:1] if text is None else tuple(text.split(","))
+    for name in names:
+        if name not in WAYS:
+            raise Unsupported(f"no way {name!r} to move bytes; there are: {', '.join(WAYS)}, all")
+    return names

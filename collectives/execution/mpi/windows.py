@@ -1,0 +1,94 @@
+"""Memory that other ranks reach into (MPI-3 windows), and the puts and gets that do.
+
+As OSU's one-sided tests by default: MPI_Win_allocate, passive targets, MPI_Win_flush.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.program import Program
+from collectives.execution.reaching import OneSided, Reaching
+from collectives.execution.transport import Buffers, Reach
+
+__all__ = ["ReachedMemory", "one_sided"]
+
+Bytes = NDArray[np.uint8]
+
+
+class ReachedMemory:
+    """Memory of all ranks, each piece a window; all ranks call the methods together."""
+
+    def __init__(self, world: MpiWorld) -> None:
+        self._world, self._numbers = world, count()
+        self._windows: dict[int, Any] = {}
+        self._starts: dict[int, tuple[int, int]] = {}
+        self._held: Counter[int] = Counter()
+
+    def allocate(self, nbytes: int) -> Bytes:
+        """A window's memory on this rank; it lives until no rank holds its array and all `trim`."""
+        number, mpi = next(self._numbers), self._world.mpi
+        window = mpi.Win.Allocate(max(nbytes, 1), 1, comm=self._world.comm)
+        window.Lock_all(mpi.MODE_NOCHECK)
+        array = np.frombuffer(window.tomemory(), np.uint8)
+        self._windows[number] = window
+        self._starts[number] = int(array.ctypes.data), array.nbytes
+        self._held[number] = 1
+        weakref.finalize(array, self._held.subtract, (number,))
+        return array[:nbytes]
+
+    def locate(self, array: NDArray[Any]) -> tuple[Any, int]:
+        """The window that an array lies in, and its offset there.
+
+        Raises Unsupported where it lies in none.
+        """
+        at = int(array.ctypes.data)
+        for number, (start, nbytes) in self._starts.items():
+            if start <= at and at + array.nbytes <= start + nbytes:
+                return self._windows[number], at - start
+        raise Unsupported("put and get reach memory that the transport allocated, and no other")
+
+    def trim(self) -> None:
+        """Give back what no rank holds any more."""
+        idle = [number for number in self._windows if self._held[number] <= 0]
+        for number in sorted(set(idle).intersection(*self._world.gather(idle))):
+            self._free(number)
+
+    def close(self) -> None:
+        """Give all of it back."""
+        for number in list(self._windows):
+            self._free(number)
+
+    def _free(self, number: int) -> None:
+        window = self._windows.pop(number)
+        del self._starts[number], self._held[number]
+        window.Unlock_all()
+        window.Free()
+
+
+def one_sided(
+    world: MpiWorld, windows: ReachedMemory, program: Program, buffers: Buffers, how: Reach
+) -> OneSided:
+    """See `collectives.execution.transport.Transport.one_sided`."""
+    what, kind = Reaching(world, program, how), world.mpi.BYTE
+    exposed = buffers[what.exposed]
+    window, offset = windows.locate(exposed)
+    begins = world.gather(offset)
+    act = window.Put if what.put else window.Get
+    calls: list[Callable[[], Any]] = []
+    for peer, own, start, _ in what.accesses:
+        near = buffers[own.buffer][own.start : own.stop].view(np.uint8)
+        far = [begins[peer] + start * exposed.itemsize, near.nbytes, kind]
+        calls.append(partial(act, [near, kind], peer, far))
+    calls += [partial(window.Flush, peer) for peer in what.peers]
+    return OneSided(what, exposed.itemsize, calls)

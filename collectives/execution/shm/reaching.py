@@ -1,0 +1,45 @@
+"""Put and get in shared memory: one rank copies between its own memory and another's, alone.
+
+A copy is a store into, or a load from, memory that both map. Nobody is told of it: whoever reads
+what was put waits for a barrier.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from collectives.execution.program import Program
+from collectives.execution.reaching import OneSided, Reaching
+from collectives.execution.shm.bound import HostTransport
+from collectives.execution.transport import Array, Buffers, Reach
+
+__all__ = ["one_sided"]
+
+
+def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how: Reach) -> OneSided:
+    """See `collectives.execution.transport.Transport.one_sided`."""
+    what = Reaching(transport.world, program, how)
+    places = _places(transport, buffers[what.exposed], what.peers)
+    calls = []
+    for peer, own, start, stop in what.accesses:
+        near = buffers[own.buffer][own.start : own.stop]
+        far = places[peer].view(near.dtype)[start:stop]
+        calls.append(partial(np.copyto, *((far, near) if what.put else (near, far))))
+    return OneSided(what, buffers[what.exposed].itemsize, calls)
+
+
+def _places(transport: HostTransport, exposed: Array, peers: list[int]) -> dict[int, Array]:
+    """The exposed memory of other ranks, mapped here."""
+    memory, found = transport.memory, None
+    if exposed.nbytes:
+        key, offset = memory.locate(exposed)
+        found = [key, offset, exposed.nbytes, memory.describe(key)]
+    everyone = transport.world.gather(found)
+    places = {}
+    for peer in peers:
+        key, offset, nbytes, where = everyone[peer]
+        places[peer] = transport.attach(peer, key, where)[offset : offset + nbytes]
+    transport.world.barrier()  # what was described stays open until all have mapped it
+    return places

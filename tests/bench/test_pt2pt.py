@@ -1,0 +1,115 @@
+"""Pairs of ranks: what OSU's users ask for, over messages and one-sided, proven and kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.options.options import parse
+from bench.options.pairs import Pairing
+from bench.run.catalogue import Chosen
+from bench.run.paired import each, pair_jobs
+from bench.run.work import rows
+from busbar.errors import Unsupported
+from collectives.schedule.dtypes import dtype
+from reports.readers import own
+from reports.readers.reading import read
+from reports.records.record import Sample
+from tests.conftest import Mpi, Run, on_threads, table_rows
+from tests.together import together
+
+TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
+
+
+def test_threads_have_messages_and_no_reach() -> None:
+    """Rule: every test is right over messages; where no rank reaches another's memory N/A says so.
+
+    An odd rank has no partner and takes no part.
+    """
+    argv = ("--ranks", "5", "-b", "1", "-e", "32K", "-f", "181", "-n", "2", "-A", "two_sided,put")
+    status, out, err = on_threads("pt2pt", *argv)
+    assert status == 0, err
+    found = table_rows(out)
+    assert len(found) == 3 * 2 * 3
+    messages = [row for row in found if row[5] != "N/A"]
+    assert len(messages) == 3 * 3 and all(row[8] == "0" for row in messages)
+    assert out.count("--transport inproc has no put: no rank reaches another's memory") == 3 * 3
+    for test in TESTS:
+        assert re.search(rf"# {test}, .*5 ranks over inproc", out)
+
+
+@given(
+    st.integers(2, 9), st.data(), st.integers(1, 70), st.sampled_from(["two_sided", "put", "get"])
+)
+def test_any_pairing_is_proven_and_moves_what_it_times(
+    nranks: int, data: st.DataObject, window: int, way: str
+) -> None:
+    """Rule: each message arrives in a place of its own, and a firing moves as many as it holds."""
+    count = data.draw(st.none() | st.integers(1, nranks // 2))
+    options = parse(["-A", way, "-b", "16", "-e", "16"], "pt2pt")
+    for job in pair_jobs(options, Pairing(TESTS, window, count), nranks):
+        (row,) = rows(job.spec, job.options, nranks)
+        (wanted,) = job.chosen
+        wanted.prove()
+        chosen = wanted.at(row.size)
+        assert isinstance(chosen, Chosen)
+        sent, received = chosen.traffic(row.elements, dtype(row.dtype).itemsize, 0)
+        both = job.spec.name == "bidirectional_bandwidth"
+        answer = 0 if way != "two_sided" or job.spec.name != "bandwidth" else 4
+        if job.spec.name == "latency" and way == "two_sided":
+            assert sent == received == chosen.holds * 16 // 2
+        else:
+            assert {sent, received} <= {chosen.holds * 16, max(answer, chosen.holds * 16)}
+        pairs = nranks // 2 if count is None else count
+        aggregate = 1 if job.spec.name == "latency" else pairs * (1 + both)
+        assert job.spec.bus_factor(nranks) == aggregate
+
+
+def test_more_pairs_than_ranks_are_refused() -> None:
+    """Rule: one line with the ranks that it takes."""
+    with pytest.raises(Unsupported, match="3 pairs need 6 ranks; here are 4"):
+        pair_jobs(parse([], "pt2pt"), Pairing(TESTS, 64, 3), 4)
+    with pytest.raises(Unsupported, match="1 pairs need 2 ranks; here are 1"):
+        pair_jobs(parse([], "pt2pt"), Pairing(TESTS), 1)
+
+
+def test_a_row_times_one_of_what_a_firing_holds() -> None:
+    """Rule: times, also every rank's own, are those of one message; counts are of firings."""
+    whole = Sample(times=(64e-6, 128e-6), per_rank=((64e-6, 128e-6),), sent=64, wrong=0)
+    one = each(whole, 64)
+    assert one.times == (1e-6, 2e-6) == one.per_rank[0]
+    assert one.sent is None and one.wrong == 0
+    assert each(whole, 1) == whole
+
+
+def test_mpi_and_shared_memory(mpi: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: messages, puts and gets are right over MPI and shm, in several pairs as in one.
+
+    Records are read again, and their rates are those of the closing table.
+    """
+    file = tmp_path / "pairs.jsonl"
+    common = ("-m", "bench.pt2pt", "-A", "all", "-b", "1", "-e", "16K", "-f", "128", "-n", "2")
+    done = together(
+        run,
+        mpi,
+        4,
+        (*common, "--transport", "mpi", "--out", str(file)),
+        (*common, "--transport", "shm", "--pairs", "1", "--window", "3", "--tests", "bandwidth"),
+        (*common, "--ranks", "2"),
+    )
+    for one, tables in zip(done, (9, 3), strict=False):
+        assert one.returncode == 0, one.stderr
+        found = table_rows(one.stdout)
+        assert len(found) == 3 * tables and all(row[8] == "0" for row in found), one.stdout
+    assert "put:pairs=1:window=3" in done[1].stdout
+    assert "messages/s" in done[0].stdout
+    assert done[2].returncode == 2 and "--ranks 2, but the launcher started 4" in done[2].stderr
+    records = own.results(file.read_text())
+    assert {r.algorithm for r in records} == {"two_sided", "put", "get"}
+    shown = read(file).rows
+    two = next(r for r in shown if r.collective == "bandwidth" and r.size == 16384)
+    assert two.time_s and two.busbw_bytes_per_s == pytest.approx(2 * 16384 / two.time_s)
