@@ -33,6 +33,7 @@ DOORS: Mapping[str, Door] = {
         "busbar", "bench.cluster.main:main", "run a command over emulated hosts and links"
     ),
     "step": Door("busbar", "bench.launch.rank:step", "measure training steps of a model"),
+    "ab": Door("busbar", "bench.trials.ab:main", "two commands in turns: is one slower?"),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
     "doctor": Door("busbar", "bench.cli.doctor:main", "what is here, what is missing, what to do"),
 }

@@ -126,6 +126,10 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "busbar collectives.schedule collectives.formats collectives.execution*"
         " collectives.model reports.* bench.launch bench.options bench.run bench.steps*",
     ),
+    (
+        "bench.trials",
+        "busbar reports.* bench.launch bench.options bench.run bench.cli",
+    ),
     ("bench", "busbar bench.*"),
 )
 ROOMS = tuple(room for room, _ in FLOORS)

@@ -1,0 +1,6 @@
+"""Two commands, settings or builds in turns: ``python -m bench.ab -- A… -- B…``."""
+
+from busbar.door import leave
+
+if __name__ == "__main__":
+    leave("busbar", "bench.trials.ab:main")

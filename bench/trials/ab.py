@@ -1,0 +1,133 @@
+"""``python -m bench.ab``: two commands in turns, until every row is decided or the time is over."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from secrets import randbelow
+from tempfile import TemporaryDirectory
+
+from bench.launch.launch import launched
+from bench.options.argument_types import at_least, seconds
+from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.run.screen import Screen
+from bench.trials.pairs import UNDECIDED, PairedRows
+from bench.trials.sides import Side, SideInterrupted, launch, side
+from busbar.arguments import Parser, program
+from busbar.errors import ReportError, Unsupported
+from busbar.process import serve
+from reports.analysis.expect import parse_share
+
+_MOST_TURNS = 1000
+
+
+def share(text: str) -> float:
+    """A share such as ``2%``, for argparse."""
+    try:
+        return parse_share(text)
+    except ReportError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it; 0 well, 1 a launch failed, 2 a wrong option."""
+    return serve("busbar", lambda: _run(argv))
+
+
+def _parser() -> argparse.ArgumentParser:
+    own = program("bench.ab")
+    p = Parser(
+        prog=own,
+        usage=f"{own} [options] -- A… -- B…",
+        description="Launch two commands in turns, in random order, until every row is decided or"
+        " the time is over, and say what B is against A.",
+        epilog="A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any"
+        " command that writes our records or prints a log that reports read, such as that of"
+        " another build. See docs/measuring.md.",
+    )
+    add = p.add_argument
+    add("--budget", type=seconds, default=300.0, metavar="SECONDS",
+        help="no turn begins that would end later (default 300)")  # fmt: skip
+    add("--most", type=at_least(1, "turns", _MOST_TURNS), default=_MOST_TURNS, metavar="N",
+        help="turns at most")  # fmt: skip
+    add("--noise", type=share, default=0.01, metavar="SHARE",
+        help="least difference that counts (default 1%%)")  # fmt: skip
+    add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N",
+        help="of the order of turns and rows (default: drawn)")  # fmt: skip
+    add("--out", type=Path, metavar="DIR",
+        help="keep the records of every launch: a-001.jsonl, b-001.jsonl, …")  # fmt: skip
+    return p
+
+
+def _parts(argv: Sequence[str]) -> list[list[str]]:
+    """What stands before, between and after the first two ``--``."""
+    found: list[list[str]] = [[]]
+    for word in argv:
+        if word == "--" and len(found) < 3:
+            found.append([])
+        else:
+            found[-1].append(word)
+    return found
+
+
+def _run(argv: Sequence[str]) -> int:
+    mine, *commands = _parts(argv)
+    given = _parser().parse_args(mine)
+    if len(commands) != 2:
+        raise Unsupported("two commands are needed; write -- A… -- B…")
+    if launched() is not None:
+        raise Unsupported("bench.ab starts launches of its own; run it without mpirun")
+    sides = tuple(side(name, words) for name, words in zip("AB", commands, strict=True))
+    seed = randbelow(MOST_SEED) if given.seed is None else given.seed
+    pairs, status = PairedRows(given.noise), 0
+    with ExitStack() as stack:
+        folder = given.out or Path(stack.enter_context(TemporaryDirectory(prefix="busbar-")))
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unsupported(f"{folder}: {error.strerror}") from None
+        try:
+            _turns(sides, pairs, folder, seed, given)
+        except SideInterrupted as end:
+            status = end.exit_status
+    if pairs.found:
+        Screen(0).lines([f"A: {sides[0]}", f"B: {sides[1]}", *pairs.lines()])
+        undecided = pairs.words.count(UNDECIDED)
+        if undecided:
+            _say(
+                f"{undecided} of {len(pairs.words)} rows are undecided: --budget or --most is over"
+            )
+    return status
+
+
+def _turns(
+    sides: Sequence[Side], pairs: PairedRows, folder: Path, seed: int, given: argparse.Namespace
+) -> None:
+    """Turn after turn, both sides in each, until all is decided or there is no time for another."""
+    random, begin, longest = Random(seed), time.monotonic(), 0.0
+    for number in range(1, given.most + 1):
+        start = time.monotonic()
+        if start - begin + longest > given.budget and number > 1:
+            return
+        order = random.sample(sides, 2)
+        turn = LaunchTurn(number, 0, seed)
+        rows = {
+            one.name: launch(one, folder / f"{one.name.lower()}-{number:03}.jsonl", turn)
+            for one in order
+        }
+        pairs.add(rows["A"], rows["B"])
+        longest = max(longest, time.monotonic() - start)
+        done = sum(word != UNDECIDED for word in pairs.words)
+        first = "".join(one.name for one in order)
+        _say(f"turn {number} ({first}): {done} of {len(pairs.words)} rows decided")
+        if pairs.decided:
+            return
+
+
+def _say(text: str) -> None:
+    print(f"busbar: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,161 @@
+"""What launches in pairs say of each row: A against B, decided or not. Pure; no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import exp, log
+
+import numpy as np
+
+from busbar.errors import ReportError
+from reports.analysis.compare import samples
+from reports.records.rows import Row
+from reports.records.shown import seconds, size_text
+from reports.statistics.inference import launch_center
+from reports.statistics.sequential import always_interval
+
+#: What makes a row the same on both sides; where each side has one value of its own for it, that
+#: is what is compared.
+_FIELDS = (
+    "collective",
+    "algorithm",
+    "transport",
+    "ranks",
+    "size",
+    "dtype",
+    "op",
+    "root",
+    "placement",
+)
+_LEVEL = 0.05
+UNDECIDED = "undecided"
+Key = tuple[object, ...]
+
+
+@dataclass
+class Pair:
+    """A row: its times in seconds, of A and B, a turn each."""
+
+    row: Row
+    a: list[float] = field(default_factory=list)
+    b: list[float] = field(default_factory=list)
+
+    def interval(self, of: int) -> tuple[float, float] | None:
+        """The interval of B's time over A's that holds at all looks, for one of so many rows."""
+        found = always_interval(self._logs(), _LEVEL / of)
+        return None if found is None else (exp(found[0]), exp(found[1]))
+
+    @property
+    def ratio(self) -> float:
+        """B's time over A's."""
+        return exp(float(np.mean(self._logs())))
+
+    def word(self, of: int, noise: float) -> str:
+        """What B is: slower, faster, indistinguishable (within the noise), or undecided."""
+        found = self.interval(of)
+        if found is None:
+            return UNDECIDED
+        low, high = found
+        if low > 1 and self.ratio > 1 + noise:
+            return "slower"
+        if high < 1 and self.ratio < 1 / (1 + noise):
+            return "faster"
+        return "indistinguishable" if 1 / (1 + noise) < low and high < 1 + noise else UNDECIDED
+
+    def _logs(self) -> list[float]:
+        return [log(b / a) for a, b in zip(self.a, self.b, strict=True)]
+
+
+class PairedRows:
+    """All rows that both sides measure, turn by turn."""
+
+    def __init__(self, noise: float) -> None:
+        self._noise = noise
+        self.found: dict[Key, Pair] = {}
+        self._dropped: tuple[str, ...] | None = None
+        #: What is compared, as ``algorithm ring against tree``; empty where all is the same.
+        self.against = ""
+
+    def add(self, a: Sequence[Row], b: Sequence[Row]) -> None:
+        """A turn's rows. Raises ReportError where the sides have none in common."""
+        if self._dropped is None:
+            self._dropped = self._compared(a, b)
+        sides = [self._times(rows) for rows in (a, b)]
+        shared = [key for key in sides[0] if key in sides[1]]
+        if not shared:
+            raise ReportError("no row of A measured what a row of B did; nothing to compare")
+        for key in shared:
+            (row, left), (_, right) = sides[0][key], sides[1][key]
+            pair = self.found.setdefault(key, Pair(row))
+            pair.a.append(left)
+            pair.b.append(right)
+
+    def _compared(self, a: Sequence[Row], b: Sequence[Row]) -> tuple[str, ...]:
+        told = {}
+        for name in _FIELDS:
+            values = [{getattr(row, name) for row in rows} for rows in (a, b)]
+            if values[0] != values[1] and len(values[0]) == len(values[1]) == 1:
+                told[name] = [str(one.pop()) for one in values]
+        self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
+        return tuple(told)
+
+    def _times(self, rows: Sequence[Row]) -> dict[Key, tuple[Row, float]]:
+        by_key: dict[Key, list[Row]] = {}
+        kept = [name for name in _FIELDS if name not in (self._dropped or ())]
+        for row in rows:
+            if row.time_s:
+                by_key.setdefault(tuple(getattr(row, name) for name in kept), []).append(row)
+        return {k: (mine[0], launch_center(samples(mine))) for k, mine in by_key.items()}
+
+    @property
+    def words(self) -> list[str]:
+        """A word a row."""
+        return [p.word(len(self.found), self._noise) for p in self.found.values()]
+
+    @property
+    def decided(self) -> bool:
+        """Whether every row is."""
+        return bool(self.found) and UNDECIDED not in self.words
+
+    def lines(self) -> Iterator[str]:
+        """The table: a line a row, and what its columns mean."""
+        if self.against:
+            yield f"compared: {self.against}"
+        head = ("size", "algorithm", "A", "B", "B to A", "95 %", "turns", "B is")
+        rows = sorted(zip(self.found.values(), self.words, strict=True), key=_place)
+        table = [head, *(self._cells(pair, word) for pair, word in rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        for cells in table:
+            sides = [
+                f"{cell:<{width}}" if head[n] in ("algorithm", "B is") else f"{cell:>{width}}"
+                for n, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            ]
+            yield "  ".join(sides).rstrip()
+
+    def _cells(self, pair: Pair, word: str) -> tuple[str, ...]:
+        row, bounds = pair.row, pair.interval(len(self.found))
+        shown = row.algorithm if "algorithm" not in (self._dropped or ()) else ""
+        place = " in" if row.placement == "in" else ""
+        return (
+            size_text(row.size if row.size is not None else row.message),
+            f"{shown}{place}".strip(),
+            seconds(launch_center([[t] for t in pair.a])),
+            seconds(launch_center([[t] for t in pair.b])),
+            _change(pair.ratio) + "%",
+            "" if bounds is None else " ".join(map(_change, bounds)),
+            str(len(pair.a)),
+            word,
+        )
+
+
+def _place(one: tuple[Pair, str]) -> tuple[object, ...]:
+    """Rows of one algorithm by their sizes."""
+    row = one[0].row
+    return row.collective, row.algorithm, row.transport, row.placement, row.size or 0
+
+
+def _change(ratio: float) -> str:
+    """A ratio as a change in per cent."""
+    change = 100 * (ratio - 1)
+    return f"{change:+.1f}" if abs(change) < 1000 else f"{change:+.0e}"

@@ -1,0 +1,114 @@
+"""A command that is launched again and again, and the rows of each launch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.cli.main import ALL, names
+from bench.launch import child
+from bench.options.launching import LaunchTurn
+from bench.options.options import parse
+from busbar.errors import BusbarError, ReportError, Unsupported
+from busbar.status import FOUND
+from reports.readers.reading import read
+from reports.records.rows import Row
+
+_BENCH = "bench."
+
+
+class SideFailed(BusbarError):
+    """A launch of a command failed or gave nothing to compare; the message has its last words."""
+
+    exit_status = FOUND
+
+
+class SideInterrupted(BusbarError):
+    """We were told to end by a signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("interrupted")
+        self.exit_status = 128 + number
+
+
+class Side(NamedTuple):
+    """A command. ``ours``: it writes records (``--out``); ``shuffles``: it knows ``--launch``."""
+
+    name: str
+    words: tuple[str, ...]
+    ours: bool
+    shuffles: bool
+
+    def __str__(self) -> str:
+        """The command as it was given, for people."""
+        given = self.words[2:] if self.shuffles else self.words
+        return " ".join(given).removeprefix(_BENCH)
+
+
+def side(name: str, words: Sequence[str]) -> Side:
+    """A command by its words; a benchmark's name alone stands for it in this build.
+
+    Raises Unsupported without a word, and for options that the benchmark refuses.
+    """
+    if not words:
+        raise Unsupported(
+            f"no command {name}; write -- A -- B, as in -- allreduce … -- allreduce …"
+        )
+    if words[0] in names():
+        made = parse(words[1:], words[0])
+        if made.launches > 1 or made.rank_counts:
+            raise Unsupported(f"{name}: a turn is one launch of one number of ranks")
+        module = (sys.executable, "-m", f"{_BENCH}{words[0]}")
+        return Side(name, (*module, *words[1:]), ours=True, shuffles=True)
+    return Side(name, tuple(words), ours=_ours(words), shuffles=False)
+
+
+def _ours(words: Sequence[str]) -> bool:
+    """Whether a benchmark of some build of ours is started, by whatever launcher."""
+    for at, word in enumerate(words[:-1]):
+        following = words[at + 1]
+        if word == "-m" and following.removeprefix(_BENCH) in (*names(), "bench"):
+            return True
+        if Path(word).name == "busbar" and following in (*names(), ALL):
+            return True
+    return False
+
+
+def launch(
+    one: Side,
+    file: Path,
+    turn: LaunchTurn | None = None,
+    more: Sequence[str] = (),
+    env: Mapping[str, str] = os.environ,
+) -> Sequence[Row]:
+    """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
+
+    What is none of ours is read from what it prints. Raises SideFailed, or SideInterrupted where we
+    were told to end.
+    """
+    words = [*one.words, *more]
+    if one.shuffles and turn is not None:
+        words += turn.words
+    if one.ours:
+        words += ["--out", str(file)]
+    else:
+        file = file.with_suffix(".txt")
+    target = os.devnull if one.ours else str(file)
+    try:
+        with Path(target).open("w") as out:
+            ended = child.run(words, env, stdout=out, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise SideFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
+    if ended.interrupted:
+        raise SideInterrupted(ended.interrupted)
+    if ended.status:
+        last = (ended.err.strip().splitlines() or ["nothing said"])[-1]
+        raise SideFailed(f"{one.name}: exit status {ended.status}: {last}")
+    try:
+        return read(file).rows
+    except ReportError as error:
+        raise SideFailed(f"{one.name} gave nothing to compare: {error}") from None

@@ -1,0 +1,105 @@
+"""``bench.ab``: two commands in turns, decided or not, and what is refused."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.trials.ab import main
+from bench.trials.pairs import PairedRows
+from bench.trials.sides import side
+from busbar.errors import ReportError, Unsupported
+from reports.readers.reading import read
+from tests.conftest import Run
+from tests.reports.runs import noisy, rows
+
+LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
+# size count type redop root time algbw busbw #wrong time algbw busbw #wrong
+  1024  256  float  sum  -1  {0}.00  0.1  0.1  0  {0}.00  0.1  0.1  0
+"""
+
+
+def _log(folder: Path, name: str, time: int) -> list[str]:
+    path = folder / f"all_reduce_perf-{name}.txt"
+    path.write_text(LOG.format(time))
+    return [sys.executable, "-c", f"print(open({str(path)!r}).read())"]
+
+
+def test_any_command_whose_log_is_read_is_a_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: turns go on until it is decided, and no longer; both sides' launches are kept."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
+    assert main(["--seed", "1", "--out", str(tmp_path / "kept"), "--", *a, "--", *b]) == 0
+    out, err = capsys.readouterr()
+    assert "+100.0%" in out and "slower" in out and err.count("turn ") == 4
+    names = sorted(path.name for path in (tmp_path / "kept").iterdir())
+    assert names == [f"{one}-00{n}.txt" for one in "ab" for n in (1, 2, 3, 4)]
+    assert {"(AB)", "(BA)"} >= {line.split()[3].rstrip(":") for line in err.splitlines()}
+
+
+def test_turns_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: what is not decided by then is undecided, and that is said."""
+    a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
+    assert main(["--most", "2", "--", *a, "--", *b]) == 0
+    out, err = capsys.readouterr()
+    assert "undecided" in out and "2 of 2 rows are undecided" in err
+
+
+def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path) -> None:
+    """Rule: a benchmark is a side by its name; records have the seed; what differs is compared."""
+    rest = ("--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "2K", "-n", "9")
+    words = [w for name in ("ring", "ps") for w in ("--", "allreduce", *rest, "-A", name)]
+    argv = ("-m", "bench.ab", "--most", "1", "--seed", "5", "--out", str(tmp_path), *words)
+    done = run(sys.executable, *argv)
+    assert done.returncode == 0, done.stderr
+    assert "compared: algorithm ring against ps" in done.stdout
+    kept = read(tmp_path / "a-001.jsonl").rows
+    assert kept[0].run.environment["launch"] == {"number": 1, "of": 0, "seed": 5}
+    assert len(done.stdout.splitlines()) == 3 + 1 + 4  # two sizes, two placements
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "said"),
+    [
+        ([], 2, "two commands are needed"),
+        (["--", "allreduce"], 2, "two commands are needed"),
+        (["--", "--", "allreduce"], 2, "no command A"),
+        (["--", "allreduce", "--frob", "--", "allreduce"], 2, "--frob"),
+        (["--", "allreduce", "--ranks", "2,4", "--", "allreduce"], 2, "one launch"),
+        (["--frob", "--", "allreduce", "--", "allreduce"], 2, "--frob"),
+        (["--", "/no/such", "--", "/no/such"], 1, "cannot be started"),
+        (["--", sys.executable, "-c", "1", "--", sys.executable, "-c", "1"], 1, "nothing to"),
+        (["--", sys.executable, "-c", "1/0", "--", sys.executable, "-c", "1/0"], 1, "ZeroDivision"),
+    ],
+)
+def test_misuse_is_one_line(
+    argv: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: what cannot be compared is refused in a line, before anything runs where it can be."""
+    assert main(argv) == status
+    out, err = capsys.readouterr()
+    assert said in err and not out and len(err.splitlines()) == 1
+
+
+def test_builds_are_known_by_what_they_start() -> None:
+    """Rule: another Python's benchmark writes records, but is told nothing that it may not know."""
+    made = side("A", ["/old/bin/python", "-m", "bench.allreduce", "--ranks", "2"])
+    assert made.ours and not made.shuffles
+    assert side("A", ["mpirun", "-n", "2", "busbar", "allreduce"]).ours
+    assert not side("A", ["all_reduce_perf", "-b", "8"]).ours
+    assert side("A", ["allreduce", "-n", "3"]).shuffles
+    with pytest.raises(Unsupported, match="no command"):
+        side("A", [])
+
+
+def test_pairs_are_decided_row_by_row() -> None:
+    """Rule: what is 8 % slower is called so, what is alike indistinguishable within the noise."""
+    pairs = PairedRows(0.03)
+    for turn in range(12):
+        pairs.add(rows(noisy(turn)), rows(noisy(100 + turn, slow=1.08)))
+    assert sorted(pairs.words) == ["indistinguishable"] * 3 + ["slower"] * 3 and pairs.decided
+    with pytest.raises(ReportError, match="nothing to compare"):
+        PairedRows(0.01).add(rows(noisy(1))[:1], rows(noisy(1))[1:2] + rows(noisy(1))[4:])
