@@ -11,12 +11,20 @@ from pathlib import Path
 
 from busbar.cpulist import members
 
-__all__ = ["cores", "cpu_model", "hostname", "numa_nodes"]
+__all__ = ["boot", "cores", "cpu_model", "hostname", "numa_nodes"]
 
 
 def hostname() -> str:
     """This node's name without its domain."""
     return socket.gethostname().split(".")[0]
+
+
+def boot(file: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """What is the same for all processes that share this host's clocks, and for no others."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return hostname()
 
 
 @cache

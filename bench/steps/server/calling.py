@@ -84,15 +84,17 @@ def _lost(server: int) -> Iterator[None]:
         raise RankFailure(f"server {server} is gone") from None
 
 
-def call(name: str) -> tuple[dict[str, Any], list[socket.socket]]:
+def call(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socket]]:
     """Call the servers of a run; gives what they say of it, and the lines to them.
+
+    ``number``: this learner's, where the run began with it.
 
     Raises Unavailable where there is no such run, or it is another user's.
     """
     ends = [_connect(name, 0)]
     head = bytearray(HEADER.size)
     try:
-        ends[0].sendall(header(MessageKind.HELLO, 0, 0, time.perf_counter()))
+        ends[0].sendall(header(MessageKind.HELLO, number, 0, time.perf_counter()))
         fill(ends[0], memoryview(head))
         nbytes = headed(head)[2]
         if not 0 < nbytes <= LONGEST:

@@ -53,9 +53,13 @@ class Rounds:
         *,
         number: int = 0,
         burn: bool = False,
+        one_clock: bool = True,
         trace: Callable[..., None] = untraced,
     ) -> None:
-        """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core."""
+        """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core.
+
+        ``one_clock``: the servers are on this host, so that their moments mean something here.
+        """
         self._end, self._protocol, self._learner, self._coding = end, protocol, learner, coding
         self._places, self._weights, self._seconds, self._trace = places, weights, seconds, trace
         self._versions = [-1] * len(places)
@@ -63,7 +67,7 @@ class Rounds:
         self._due = set(range(len(places)))
         self._over = set[int]()
         self.learned = Learned(number)
-        self._burn = burn
+        self._burn, self._one_clock = burn, one_clock
 
     def run(self) -> Learned:
         """Until the servers say that it is over. What fails here the servers are told."""
@@ -139,7 +143,8 @@ class Rounds:
         if answer.version is None:
             self._over.add(answer.server)
             return
-        self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
+        if self._one_clock:
+            self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
         self.learned.answers += 1
         self._due.discard(answer.server)
         self._versions[answer.server] = answer.version

@@ -13,8 +13,9 @@ from bench.steps.server.hooks import parts
 from bench.steps.server.learning import Rounds
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.trained import training
-from busbar.errors import RankFailure, Unavailable
+from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human
+from busbar.status import RANK_LOST
 
 __all__ = ["join"]
 
@@ -22,13 +23,21 @@ __all__ = ["join"]
 def join(name: str) -> int:
     """Work until the servers say that it is over; gives the exit status.
 
+    ``name``: of the run, and behind a colon the number of a learner that it began with.
+
     Raises Unavailable where there is no such run, RankFailure where this learner or a server fails.
     """
-    about, ends = call(name)
+    run, _, given = name.partition(":")
+    about, ends = call(run, int(given) if given.isdecimal() else -1)
     options = parse(list(map(str, about["words"])))
-    servers, number = int(about["servers"]), int(about["number"])
-    protocol = update_protocol(str(about["update"]), int(about["learners"]), servers)
-    work = training(options, int(about["learners"]))
+    servers, number, first = (int(about[key]) for key in ("servers", "number", "learners"))
+    protocol = update_protocol(str(about["update"]), first, servers)
+    if protocol.cancels and number >= first:
+        raise Unsupported(
+            f"{protocol.name} counts on the {first} learners that it began with;"
+            " async, k-async:K and k-batch-async:K take new ones"
+        )
+    work = training(options, first)
     try:
         weights = np.empty(work.elements, work.dtype)
     except MemoryError:
@@ -47,7 +56,12 @@ def join(name: str) -> int:
         number=number,
         burn=options.burn,
     )
-    learned = rounds.run()
+    try:
+        learned = rounds.run()
+    except RankFailure:  # the servers are gone
+        if number < first:  # and with them whoever started this process, which says why
+            return RANK_LOST
+        raise
     end.close()
     if learned.failed:
         raise RankFailure(f"learner {number}: {learned.failed}")

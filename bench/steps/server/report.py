@@ -7,7 +7,6 @@ from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bench.steps.compute import Compute, Exponential, Fixed, Replay
 from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update
@@ -17,7 +16,7 @@ from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 from reports.records.shown import seconds
 
-__all__ = ["Paced", "costs", "law", "mean_interval", "paced"]
+__all__ = ["Paced", "costs", "histogram", "law", "mean_interval", "paced"]
 
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
@@ -118,7 +117,9 @@ def paced(
         "dropped": sum(one.dropped for one in servers),
         "cancelled": sum(one["cancelled"] for one in first.learned),
         "utilisation": [round(one.utilisation, 6) for one in servers],
-        "queue_wait_s": {
+        "queue_wait_s": None
+        if not len(waits)
+        else {
             "mean": float(waits.mean()),
             "median": float(np.median(waits)),
             "p95": float(np.quantile(waits, 0.95)),
@@ -128,17 +129,12 @@ def paced(
         "joined": [list(one) for one in first.joined],
     }
     predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
-    lines = _lines(protocol, facts, formula, waits)
+    lines = _lines(facts, formula)
     lines += tuple(f"    {why}" for why in _why(facts, compute, formula, predicted))
     return Paced(tuple(times.tolist()), predicted, model if predicted else "", facts, lines)
 
 
-def _lines(
-    protocol: UpdateProtocol,
-    facts: Mapping[str, Any],
-    formula: ExpectedPace | None,
-    waits: NDArray[np.float64],
-) -> tuple[str, ...]:
+def _lines(facts: Mapping[str, Any], formula: ExpectedPace | None) -> tuple[str, ...]:
     mean = facts["mean_s"]
     beside = [f"with the server {mean / facts['with_server_s']:.3f}"]
     if facts["drawn_s"]:
@@ -148,31 +144,40 @@ def _lines(
         beside.insert(0, f"{sign} {mean / formula.seconds:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
-    busy = max(facts["utilisation"])
+    wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
+    queue = "not known over several hosts"
+    if wait is not None:
+        queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
     return (
         f"    {facts['updates_per_s']:.4g} updates/s, mean {seconds(mean)}{_plus(facts)};"
         f" measured over {', '.join(beside)}",
-        f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}),"
-        f" 95 % up to {_quantile(facts['staleness'], 0.95)}; server busy {100 * busy:.3g} %;"
-        f" queue wait {seconds(float(np.median(waits)))}, 95 % up to"
-        f" {seconds(facts['queue_wait_s']['p95'])}; {facts['cancelled']} cancelled,"
+        f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
+        f" {histogram(facts['staleness'])}",
+        f"    server busy {100 * busy:.3g} %; queue wait {queue}; {facts['cancelled']} cancelled,"
         f" {facts['dropped']} too late",
     )
+
+
+def histogram(counts: Mapping[str, int]) -> str:
+    """How large a part of the gradients was how stale, in classes that double: ``0 5 %, 1 9 %``."""
+    total = sum(counts.values())
+    classes: dict[int, int] = {}
+    for value, n in counts.items():
+        width = int(value).bit_length()
+        classes[width] = classes.get(width, 0) + n
+    return ", ".join(
+        f"{_class(width)} {100 * n / total:.3g} %" for width, n in sorted(classes.items())
+    )
+
+
+def _class(width: int) -> str:
+    low, high = (1 << width) >> 1, max(0, (1 << width) - 1)
+    return f"{low}" if low == high else f"{low}-{high}"
 
 
 def _plus(facts: Mapping[str, Any]) -> str:
     found = facts["interval_s"]
     return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
-
-
-def _quantile(counts: Mapping[str, int], q: float) -> int:
-    """The least value that so large a part of what is counted does not exceed."""
-    need, seen = q * sum(counts.values()), 0
-    for value, n in counts.items():
-        seen += n
-        if seen >= need:
-            return int(value)
-    return 0
 
 
 def _why(

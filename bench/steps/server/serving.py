@@ -26,7 +26,7 @@ class Served:
 
     updates: list[float] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)
-    #: Seconds from a learner's push to when the server turned to it.
+    #: Seconds from a learner's push to when the server turned to it; none over several hosts.
     waits: list[float] = field(default_factory=list)
     dropped: int = 0
     bytes_in: int = 0
@@ -80,14 +80,16 @@ class Serving:
         trace: Callable[..., None] = untraced,
         note: Callable[[str], None] = lambda _: None,
         check: Callable[[int], None] = lambda _: None,
+        one_clock: bool = True,
     ) -> None:
         """``number``: of the server. ``note`` is told of learners that come and go.
 
         ``check``: how many are left; it raises where they are too few to go on with.
+        ``one_clock``: all learners are on this host, so that their moments mean something here.
         """
         self._end, self._core, self._server, self._coding = end, core, server, coding
         self._number, self._enough, self._trace = number, enough, trace
-        self._note, self._check = note, check
+        self._note, self._check, self._one_clock = note, check, one_clock
         self._zero = 0.0
         self._left = set[int]()
         self.served = Served()
@@ -171,7 +173,9 @@ class Serving:
 
     def _gradient(self, arrival: Arrival) -> None:
         served, began = self.served, arrival.began
-        served.waits.append(max(0.0, began - arrival.sent))
+        if self._one_clock:
+            served.waits.append(max(0.0, began - arrival.sent))
+            self._trace("queue", "queue", arrival.sent, began, learner=arrival.learner)
         actions = self._core.gradient(arrival.learner, arrival.version)
         if actions.staleness is None:
             served.dropped += 1

@@ -1,7 +1,7 @@
 """Servers and learners joined by Unix sockets: a learner may be killed, and another may come.
 
 A socket ends with its process, however that ends. Both ends speak only to processes of their own
-user. Here server 0 numbers the learners, in the order in which they call.
+user. A learner that comes by itself is numbered by server 0.
 """
 
 from __future__ import annotations
@@ -60,24 +60,33 @@ class SocketServer(ServerEnd):
         self._listener.listen(1024)
         self._lines: dict[int, _Line] = {}  # by their files' numbers
         self._learners: dict[int, _Line] = {}
-        self._numbered = 0
+        # Who comes by itself has a number behind those that the run began with.
+        self._next = int(about["learners"])
+        self._early: list[Arrival] = []
         self._buffer = _NOTHING
         # Headers that have come, the earliest of which is next.
         self._headed: list[tuple[float, _Line, int, int, int]] = []
 
     def gather(self, learners: int, look: Callable[[], None]) -> None:
         """Wait until so many learners are here; ``look`` raises where they will not come."""
-        came = 0
+        came, early = 0, list[Arrival]()
         while came < learners:
             look()
             arrival = self.receive(0.25)
-            if arrival is not None and arrival.kind == MessageKind.JOIN:
+            if arrival is None:
+                continue
+            if arrival.learner >= learners:
+                early.append(arrival)
+            elif arrival.kind == MessageKind.JOIN:
                 came += 1
-            elif arrival is not None:
+            else:
                 raise RankFailure(f"learner {arrival.learner} was lost before it began")
+        self._early = early
 
     def receive(self, seconds: float) -> Arrival | None:
         """See `ServerEnd.receive`."""
+        if self._early:
+            return self._early.pop(0)
         until = time.perf_counter() + seconds
         self._look(0.0)
         while not self._headed:
@@ -160,15 +169,17 @@ class SocketServer(ServerEnd):
             return
         kind, version, nbytes, sent = headed(data)
         if kind == MessageKind.HELLO:
-            self._describe(line)
+            self._describe(line, version)
         elif not 0 <= nbytes <= _most(kind, self._about):
             self._lose(line)
         else:
             self._headed.append((sent, line, kind, version, nbytes))
 
-    def _describe(self, line: _Line) -> None:
-        text = json.dumps({**self._about, "number": self._numbered}).encode()
-        self._numbered += 1
+    def _describe(self, line: _Line, number: int) -> None:
+        """Tell of the run; who has no number gets one."""
+        if number < 0:
+            number, self._next = self._next, self._next + 1
+        text = json.dumps({**self._about, "number": number}).encode()
         head = header(MessageKind.HELLO, 0, len(text), time.perf_counter())
         line.out += [memoryview(head), memoryview(text)]
         with suppress(OSError):

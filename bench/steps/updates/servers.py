@@ -27,6 +27,7 @@ from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from bench.steps.server.trained import training
 from busbar.errors import RankFailure, Unavailable, Unsupported
+from busbar.host import boot
 from busbar.sizes import human
 from reports.records.record import Sample
 
@@ -72,6 +73,7 @@ class _ServerRun:
         self.places = parts(self.training.elements, self.servers)
         each = max(1, self.learners // self.protocol.needed)
         self.warmup = self.options.run.warmup * each  # rounds of all learners
+        self.one_clock = len(set(self.world.gather(boot()))) == 1
 
     def run(self) -> StepOutcome:
         """See `run`."""
@@ -113,6 +115,7 @@ class _ServerRun:
             trace=self.job.trace.add,
             note=self.job.note,
             check=self._few,
+            one_clock=self.one_clock,
         ).run()
 
     def _learn(self, end: LearnerEnd, number: int) -> None:
@@ -127,6 +130,7 @@ class _ServerRun:
             lambda n: self.job.compute.seconds(rank, n),
             number=number,
             burn=self.options.burn,
+            one_clock=self.one_clock,
             trace=self.job.trace.add,
         ).run()
 
@@ -203,6 +207,9 @@ class _ServerRun:
             if world.rank == 0:
                 self.job.note(f"learners may join: python -m bench.step --join {name}")
             end.gather(self.learners, lambda: _look(processes))
+            if world.rank == 0:
+                pids = ", ".join(str(process.pid) for process in processes)
+                self.job.note(f"{self.learners} learners are here (pid {pids})")
             yield end
             _wait(processes)
         finally:
@@ -257,9 +264,12 @@ class _ServerRun:
 
 def _started(name: str, learners: int) -> list[Popen[str]]:
     """Learners as processes of their own, which end when this one is killed."""
-    command = [sys.executable, "-m", "bench.step", "--join", name]
+    command = [sys.executable, "-m", "bench.step", "--join"]
     try:
-        return [child.popen(command, os.environ, stdout=DEVNULL) for _ in range(learners)]
+        return [
+            child.popen([*command, f"{name}:{number}"], os.environ, stdout=DEVNULL)
+            for number in range(learners)
+        ]
     except OSError as error:
         raise Unavailable(f"a learner cannot be started: {error.strerror}") from None
 

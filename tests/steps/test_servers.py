@@ -1,0 +1,71 @@
+"""``bench.step`` with parameter servers: its rows and records, over every way of messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from bench.launch.line import Hotline
+from bench.steps.main import main
+from tests.conftest import Mpi, Run
+from tests.together import together
+
+UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
+STEP = ("--model", "toy", "--scale", "64", "--compute", "exp:1", "-n", "20", "--json")
+
+
+def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transport: str) -> None:
+    """Every update has its record, and none lost anyone: learners look what they are sent."""
+    records: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line]
+    assert [one["algorithm"] for one in records] == list(updates)
+    for one in records:
+        step = one["step"]
+        assert (one["transport"], one["ranks"]) == (transport, ranks)
+        assert (step["servers"], step["learners"]) == (servers, ranks - servers)
+        assert not step.get("lost")
+        assert len(one["out"]["times"]) == 20
+        # With the warm-up, every server has made as many updates of as many gradients.
+        taken = sum(step["staleness"].values())
+        each = max(1, (ranks - servers) // step["needed"])
+        assert taken == servers * step["needed"] * (20 + each)
+        assert "sync" not in one["algorithm"].split(":")[0].split("-") or set(
+            step["staleness"]
+        ) == {"0"}
+        assert step["with_server_s"] > 0 and step["queue_wait_s"]["p95"] >= 0
+        assert one["out"]["total"] > 0
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_ranks_as_threads(servers: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: over threads every protocol has its record, with one server and with several."""
+    words = ("--threads", "5", "--servers", str(servers), "--update", ",".join(UPDATES))
+    assert main([*STEP, *words], Hotline()) == 0
+    _right(capsys.readouterr().out, UPDATES, 5, servers, "inproc")
+
+
+def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
+    """Rule: over MPI every protocol has its record, with one server and with several."""
+    step = ("-m", "bench.step", *STEP)
+    few = ("sync", "async")
+    one, two = together(
+        run,
+        mpi,
+        4,
+        (*step, "--update", ",".join(UPDATES)),
+        (*step, "--servers", "2", "--update", ",".join(few)),
+    )
+    assert one.returncode == 0, one.stderr
+    _right(one.stdout, UPDATES, 4, 1, "mpi")
+    assert two.returncode == 0, two.stderr
+    _right(two.stdout, few, 4, 2, "mpi")
+
+
+def test_learners_as_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: learners that are processes do what ranks do, also with several servers."""
+    few = ("k-batch-sync:2", "k-batch-async:2")
+    words = ("--learners", "2", "--servers", "2", "--update", ",".join(few))
+    assert main([*STEP, *words], Hotline()) == 0
+    _right(capsys.readouterr().out, few, 4, 2, "sockets")
