@@ -39,10 +39,14 @@ _EXAMPLE = "'allreduce,>=64M: busbw >= 0.8*limit'"
 _MOST_SIZE = 1 << 62
 _MOST_BYTES = 1 << 20
 _MOST_SAID = 400
+# No rule is longer, and what is refused is quoted.
+_MOST_TEXT = 500
 
 
 def parse(text: str) -> Expectation:
     """A rule from its text. Raises ReportError that says which part is not understood."""
+    if len(text) > _MOST_TEXT:
+        raise ReportError(f"--expect: a rule of {len(text)} characters; at most {_MOST_TEXT}")
     selectors, _, rule = text.rpartition(":")
     try:
         metric, bounds = _rule(rule.strip())

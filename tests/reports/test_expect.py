@@ -188,3 +188,10 @@ def test_an_empty_file_of_rules_is_no_pass(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="a list of rules is wanted"):
         from_file(path)
     assert main(["show", str(path), "--expect-file", str(path)]) == 2
+
+
+def test_a_rule_without_end_is_refused_in_a_line() -> None:
+    """Rule: a message quotes what it refuses, so what it quotes has a bound."""
+    with pytest.raises(ReportError) as caught:
+        parse(f"busbw >= {'9' * 5000} GB/s")
+    assert "5014 characters" in str(caught.value) and len(str(caught.value)) < 100
