@@ -1,4 +1,31 @@
-"""The ground floor: what every room needs once.
+"""The ground floor: what every room needs once; and the door for Python programs and notebooks.
 
-Imports nothing of ours; `busbar.cli` loads the rooms by name.
+``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` are of rooms above, loaded
+by name when they are asked for. Nothing is printed there, errors are `busbar.errors`.
 """
+
+TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
+if TYPE_CHECKING:
+    from typing import Any
+
+_DOORS = {
+    "run": "bench.api.running:run",
+    "load": "bench.api.measured:load",
+    "topology": "bench.api.machine:topology",
+    "pick": "bench.api.machine:pick",
+}
+__all__ = ["load", "pick", "run", "topology"]
+
+
+def __getattr__(name: str) -> "Any":
+    if name not in _DOORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from busbar.process import load
+    from busbar.rooms import check_rooms
+
+    check_rooms()
+    return load(_DOORS[name])
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_DOORS})

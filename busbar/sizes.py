@@ -16,7 +16,7 @@ _MOST_DIGITS = 18
 
 
 class Unsaid(str):
-    """Rank counts that stand where nobody gave any: what a file says goes before them."""
+    """What stands where nobody gave any, such as rank counts: what is said elsewhere goes before."""
 
     __slots__ = ()
 

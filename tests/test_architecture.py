@@ -130,6 +130,11 @@ FLOORS: tuple[tuple[str, str], ...] = (
         "bench.trials",
         "busbar reports.* bench.launch bench.options bench.run bench.cli",
     ),
+    (
+        "bench.api",
+        "busbar topology.* reports.readers reports.records reports.tables reports.figures"
+        " bench.launch bench.options bench.cli",
+    ),
     ("bench", "busbar bench.*"),
 )
 ROOMS = tuple(room for room, _ in FLOORS)

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -52,12 +53,16 @@ def run(
     env: Mapping[str, str],
     told: signal.Signals | None = None,
     receiver: Callable[[int], int] | None = None,
+    *,
+    heard: Callable[[str], object] | None = None,
+    within: float | None = None,
     **streams: Any,
 ) -> Ended:
     """Start a process and wait for it. Raises OSError where it cannot be started.
 
     ``receiver``: from the process's number that of whom signals are for, where it only waits for
-    another.
+    another. ``heard`` is called with every line of its standard error, as it comes. ``within``:
+    seconds after which it is told to end.
 
     What tells us to end reaches it as ``told``, or else as it is, and once: it has a session of its
     own, so that a terminal, or whoever signals our whole group, does not tell it a second time, on
@@ -73,11 +78,41 @@ def run(
             _send(process, told or as_it_is if len(came) == 1 else signal.SIGTERM, receiver)
 
     with handled(forward):
+        if heard is not None:
+            streams["stderr"] = subprocess.PIPE
         process = popen(command, env, **streams)
         if came:  # before there was anyone to tell
             _send(process, signal.SIGTERM, receiver)
-        _, err = process.communicate()
-    return Ended(shell(process.returncode), err or "", came[0] if came else 0)
+        with _told_after(within, partial(_send, process, told or signal.SIGINT, receiver)):
+            err = _text(process, heard)
+    return Ended(shell(process.returncode), err, came[0] if came else 0)
+
+
+def _text(process: subprocess.Popen[str], heard: Callable[[str], object] | None) -> str:
+    """Wait for a process; gives its standard error."""
+    if heard is None or process.stderr is None:
+        return process.communicate()[1] or ""
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        heard(line)
+    process.wait()
+    process.stderr.close()
+    return "".join(lines)
+
+
+@contextmanager
+def _told_after(seconds: float | None, tell: Callable[[], object]) -> Iterator[None]:
+    """Call this once so many seconds have passed in here."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(max(0.0, seconds), tell)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def popen(command: Sequence[str], env: Mapping[str, str], **streams: Any) -> subprocess.Popen[str]:
@@ -148,7 +183,13 @@ def _stat(path: Path) -> list[str]:
 
 @contextmanager
 def handled(handler: Any) -> Iterator[None]:
-    """Have the signals that end a process handled; what is ignored (nohup) stays so."""
+    """Have the signals that end a process handled; what is ignored (nohup) stays so.
+
+    A thread beside the main one cannot, and is not told.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before: dict[int, Any] = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:

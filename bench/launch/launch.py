@@ -11,7 +11,7 @@ import resource
 import shlex
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.launch import child
@@ -76,13 +76,16 @@ def run_of_its_own(
     *,
     command: str | None = None,
     variables: Mapping[str, str] | None = None,
+    heard: Callable[[str], object] | None = None,
+    within: float | None = None,
     **streams: Any,
 ) -> child.Ended:
     """Run ``python -m`` module on so many ranks as a run of its own, and wait for its end.
 
     ``command``: a cluster's launcher with ``{ranks}`` in it; None lets the run start this host's
-    own (``--ranks``). ``variables`` are added to the environment, ``streams`` are
-    `subprocess.Popen`'s. Raises Unsupported where nothing can be started.
+    own (``--ranks``). ``variables`` are added to the environment; ``heard``, ``within`` and
+    ``streams`` are those of `bench.launch.child.run`. Raises Unsupported where nothing can be
+    started.
     """
     own = [sys.executable, "-m", *module, *argv]
     if command is None:
@@ -91,7 +94,8 @@ def run_of_its_own(
         given = [word.replace("{ranks}", str(ranks)) for word in _words(command)]
         words, told = [*given, *own], signal.SIGTERM  # by SIGINT srun only tells its state
     try:
-        return child.run(words, {**os.environ, **safely(), **(variables or {})}, told, **streams)
+        env = {**os.environ, **safely(), **(variables or {})}
+        return child.run(words, env, told, heard=heard, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
 

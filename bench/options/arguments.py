@@ -21,7 +21,7 @@ from bench.options.nccl_flags import add_flags
 from bench.options.pairs import DEFAULTS, PT2PT, add_options
 from busbar.arguments import Parser, program
 from busbar.completion import offer
-from busbar.sizes import MOST_RANKS
+from busbar.sizes import MOST_RANKS, Unsaid
 from collectives.execution.registry import transports
 from collectives.schedule.catalogue import algorithms
 from collectives.schedule.dtypes import DTYPES, FLOAT8
@@ -63,8 +63,11 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
 
 
 def _sweep(add: Add, low: str, high: str) -> None:
-    add("-b", "--minbytes", default=low, metavar="SIZE", help=f"smallest size (default {low})")
-    add("-e", "--maxbytes", default=high, metavar="SIZE", help=f"largest size (default {high})")
+    text = f"smallest size (default {low})"
+    add("-b", "--minbytes", default=Unsaid(low), metavar="SIZE", help=text)
+    text = f"largest size (default {high})"
+    add("-e", "--maxbytes", default=Unsaid(high), metavar="SIZE", help=text)
+    add("--sizes", metavar="SIZES", help="these sizes, joined by commas, instead of -b, -e, -f, -i")
     add("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
     add("-i", "--stepbytes", metavar="SIZE", help="increment between sizes, instead of a factor")
     add(

@@ -13,7 +13,7 @@ from bench.options.launching import LaunchTurn, parse_turn
 from bench.options.pairs import PT2PT, TITLE, Pairing, ways
 from busbar.arguments import unknown, whole
 from busbar.errors import Unsupported
-from busbar.sizes import MOST_RANKS, parse_size, sweep
+from busbar.sizes import MOST_RANKS, Unsaid, parse_size, sweep
 from collectives.execution.registry import transports
 from collectives.execution.world import How
 from collectives.formats.load import from_file
@@ -226,6 +226,17 @@ def _check_launches(made: Options) -> None:
             raise Unsupported(f"{what} and --split exclude each other; give one of them")
 
 
+def _sizes(given: argparse.Namespace, step: int | None) -> tuple[int, ...]:
+    """The sizes to measure, rising, each of them once."""
+    if given.sizes is None:
+        low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
+        return tuple(sweep(low, high, factor=given.stepfactor, step=step))
+    ends = (given.minbytes, given.maxbytes, given.stepfactor, given.stepbytes)
+    if not all(end is None or isinstance(end, Unsaid) for end in ends):
+        raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")
+    return tuple(sorted({parse_size(part) for part in given.sizes.split(",")}))
+
+
 def parse(argv: Sequence[str], collective: str) -> Options:
     """Options from a command line. Raises Unsupported with one line for whatever is wrong.
 
@@ -241,9 +252,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         collective = "sendrecv_pairs"
     if "" in given.out:
         raise Unsupported("--out '' names no file; ./ is this folder")
-    low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
     made = Options(
-        sizes=tuple(sweep(low, high, factor=given.stepfactor, step=step)),
+        sizes=_sizes(given, step),
         factor=given.stepfactor,
         step=step,
         algorithms=_choices(given.algorithm, collective),

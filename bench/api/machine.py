@@ -1,0 +1,122 @@
+"""Maps and picks as programs and notebooks use them: `topology` and `pick`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from topology.diagnostics.finding import Finding
+from topology.diagnostics.findings import check
+from topology.model.topology import Topology
+from topology.placement import text as pick_text
+from topology.placement.pick import Objective, Pick, Ranking, available
+from topology.placement.pick import pick as ranked
+from topology.sources.gather import gather
+from topology.views import findings as findings_view
+from topology.views import matrix, tree
+
+__all__ = ["MachineMap", "Picked", "pick", "topology"]
+
+_WIDTH = 100
+
+
+class MachineMap:
+    """A machine: ``topology`` has devices and links with who said so, ``notes`` what was missing.
+
+    ``str()`` is what ``python -m topology`` prints; a notebook shows it with the findings.
+    """
+
+    def __init__(self, topology: Topology, notes: Sequence[str] = ()) -> None:
+        self.topology, self.notes = topology, tuple(notes)
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What costs performance, worst first."""
+        return check(self.topology)
+
+    def pick(
+        self,
+        k: int,
+        *,
+        objective: str = "ring",
+        exclude: Sequence[str] = (),
+        busy: bool = False,
+        alternatives: int = 5,
+    ) -> Picked:
+        """The best k GPUs: see `pick`."""
+        pool = available(self.topology, exclude, busy)
+        return Picked(ranked(self.topology, k, Objective(objective), pool, alternatives))
+
+    def __repr__(self) -> str:
+        gpus = len(self.topology.gpus)
+        return f"<MachineMap: {len(self.topology.devices)} devices, {gpus} of them GPUs>"
+
+    def __str__(self) -> str:
+        # Without a GPU the CPUs are what there is to see.
+        return matrix.text(self.topology) if self.topology.gpus else tree.text(self.topology, 100)
+
+    def _repr_html_(self) -> str:
+        found = findings_view.text(self.topology, self.findings, _WIDTH)
+        return f"<pre>{escape(str(self))}</pre><pre>{escape(found)}</pre>"
+
+
+class Picked:
+    """GPUs for a job: ``best`` and ``alternatives``, with reasons in ``str()``.
+
+    ``ranking``: all of it, see `topology.placement.pick.Ranking`.
+    """
+
+    def __init__(self, ranking: Ranking) -> None:
+        self.ranking = ranking
+
+    @property
+    def best(self) -> Pick:
+        """The set that promises most."""
+        return self.ranking.picks[0]
+
+    @property
+    def alternatives(self) -> Sequence[Pick]:
+        """The next ones, best first."""
+        return self.ranking.picks[1:]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The GPUs of the best set in the order of its ring."""
+        return self.best.order
+
+    def __repr__(self) -> str:
+        return f"<Picked: {' '.join(self.order)}>"
+
+    def __str__(self) -> str:
+        return pick_text.text(self.ranking, _WIDTH)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def topology(*files: str | Path) -> MachineMap:
+    """This machine, or what files say of one: anything that ``python -m topology --from`` reads.
+
+    The first file to state a fact is believed. Raises ProbeError.
+    """
+    found, notes = gather(map(str, files))
+    return MachineMap(found, notes)
+
+
+def pick(
+    k: int,
+    *files: str | Path,
+    objective: str = "ring",
+    exclude: Sequence[str] = (),
+    busy: bool = False,
+    alternatives: int = 5,
+) -> Picked:
+    """The best k GPUs of this machine, or of that which files map.
+
+    ``objective``: ring, pairs or all-to-all. ``exclude``: indices, ids, UUIDs or bus ids; ``busy``
+    leaves out GPUs in use. Raises ProbeError.
+    """
+    return topology(*files).pick(
+        k, objective=objective, exclude=exclude, busy=busy, alternatives=alternatives
+    )

@@ -1,0 +1,163 @@
+"""Rows that were measured or read, as programs and notebooks use them; see `MeasuredRows`."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from busbar.errors import MissingLibrary, ReportError
+from reports.figures.plot import figures
+from reports.readers.frame import frame
+from reports.readers.reading import read
+from reports.records.rows import Row
+from reports.records.shown import rate, seconds, size_text
+from reports.tables.show import texts
+from reports.tables.winners import answer
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+__all__ = ["MeasuredRows", "load"]
+
+_WIDTH = 100
+_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+# Below this many bytes a rate says less than a time does.
+_SMALL = 64 << 10
+_CELL = '<td style="text-align:right;padding:0 0.8em">'
+
+
+class MeasuredRows(Sequence[Row]):
+    """Rows, one a placement of one size, in the order in which they were measured.
+
+    A sequence of `reports.records.rows.Row` (seconds, bytes, bytes per second). ``notes``: what
+    has to be said of them. A notebook shows tables and a plot; ``str()`` gives tables.
+    """
+
+    def __init__(self, rows: Iterable[Row], notes: Iterable[str] = ()) -> None:
+        self.rows, self.notes = tuple(rows), tuple(notes)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> MeasuredRows: ...
+
+    def __getitem__(self, at: int | slice) -> Row | MeasuredRows:
+        """A row, or a slice of them as another of these."""
+        return MeasuredRows(self.rows[at], self.notes) if isinstance(at, slice) else self.rows[at]
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        """The rows."""
+        return iter(self.rows)
+
+    def __add__(self, other: MeasuredRows) -> MeasuredRows:
+        """Both, as of several runs."""
+        return MeasuredRows((*self.rows, *other.rows), (*self.notes, *other.notes))
+
+    @property
+    def wrong(self) -> int:
+        """Elements that were wrong, in all rows that were checked."""
+        return sum(row.wrong or 0 for row in self.rows)
+
+    @property
+    def answer(self) -> str:
+        """The best algorithm by size, with intervals and where the answer changes."""
+        return "\n".join(answer(self.rows, _WIDTH))
+
+    def frame(self) -> DataFrame:
+        """The rows as a pandas DataFrame, see docs/reports.md. Raises MissingLibrary."""
+        return frame(self.rows)
+
+    def figures(self, form: str = "svg") -> dict[str, bytes]:
+        """Drawings, a name to a file's content, as ``python -m reports plot`` writes them.
+
+        ``form``: svg, png or pdf. Raises MissingLibrary without matplotlib, ReportError where there
+        is nothing to draw.
+        """
+        return figures(self.rows, form)
+
+    def __repr__(self) -> str:
+        what = ", ".join(dict.fromkeys(f"{r.collective} {r.algorithm}".strip() for r in self.rows))
+        return f"<MeasuredRows: {len(self.rows)} rows: {what or 'nothing'}>"
+
+    def __str__(self) -> str:
+        return "\n".join(texts(self.rows, _WIDTH))
+
+    def _repr_html_(self) -> str:
+        """Tables of algorithms by size, and the plot of bus bandwidth where it can be drawn."""
+        return "".join([*map(_table, _groups(self.rows)), *self._drawn()])
+
+    def _drawn(self) -> Iterator[str]:
+        try:
+            found = figures([r for r in self.rows if r.busbw_bytes_per_s], "svg")
+        except (MissingLibrary, ReportError):
+            return
+        for name, drawn in found.items():
+            if "busbw" in name:
+                data = b64encode(drawn).decode()
+                source = f"data:image/svg+xml;base64,{data}"
+                yield f'<img style="max-width:100%" alt="{escape(name)}" src="{source}">'
+
+
+def load(*paths: str | Path, ranks: int | None = None) -> MeasuredRows:
+    """The rows of logs and records: Busbar's, nccl-tests', OSU's, IMB's; whole folders, too.
+
+    ``ranks``: where a log does not say how many there were. Raises ReportError.
+    """
+    found = [read(path, ranks) for path in paths]
+    return MeasuredRows(
+        (row for one in found for row in one.rows),
+        (str(note) for one in found for note in one.notes),
+    )
+
+
+def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+    found: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        key = row.collective, row.dtype, row.op, row.ranks, row.placement
+        found.setdefault(key, []).append(row)
+    return list(found.values())
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """A line a size and a column an algorithm; the fastest of a line is bold, what is wrong red."""
+    first = rows[0]
+    names = list(dict.fromkeys(_name(row) for row in rows))
+    lines: dict[int | None, dict[str, Row]] = {}
+    for row in rows:
+        lines.setdefault(row.size, {})[_name(row)] = row
+    words = (first.collective, _PLACEMENT.get(first.placement, first.placement), first.dtype)
+    ranks = f", {first.ranks} ranks" if first.ranks else ""
+    title = f"{' '.join(filter(None, (*words, first.op)))}{ranks}: busbw in GB/s, or the time"
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        f"<tr><th>{size_text(size)}</th>"
+        f"{''.join(_cell(line.get(name), line.values()) for name in names)}</tr>"
+        for size, line in sorted(lines.items(), key=lambda item: item[0] or 0)
+    )
+    caption = f'<caption style="white-space:nowrap;text-align:left">{escape(title)}</caption>'
+    return (
+        f"<table>{caption}<thead><tr><th>size</th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def _name(row: Row) -> str:
+    return row.algorithm or "measured"
+
+
+def _cell(row: Row | None, line: Iterable[Row]) -> str:
+    if row is None or row.time_s is None:
+        return _CELL + "</td>"
+    rated = row.busbw_bytes_per_s and (row.size or 0) >= _SMALL
+    text = escape(rate(row.busbw_bytes_per_s) if rated else seconds(row.time_s))
+    if row.wrong:
+        return f'{_CELL}<span style="color:#c00">{text} ({row.wrong} wrong)</span></td>'
+    best = min((one.time_s for one in line if one.time_s and not one.wrong), default=None)
+    return f"{_CELL}{f'<b>{text}</b>' if row.time_s == best else text}</td>"

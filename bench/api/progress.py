@@ -1,0 +1,75 @@
+"""How far a run is, in a notebook or on a terminal; anywhere else nothing is shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from bench.launch.progress import Far, far
+
+__all__ = ["showing"]
+
+Heard = Callable[[str], object]
+Show = Callable[[Far], object]
+
+
+@contextmanager
+def showing(title: str, wanted: bool | None) -> Iterator[Heard]:
+    """What to call with every line that a run says; the display goes when the run has ended."""
+    display = None if wanted is False else _notebook()
+    if display is not None:
+        with _in_notebook(display, title) as show:
+            yield lambda line: _pass_on(line, show)
+    elif wanted is not False and sys.stderr is not None and sys.stderr.isatty():
+        with _on_terminal(title) as show:
+            yield lambda line: _pass_on(line, show)
+    else:
+        yield lambda line: None
+
+
+def _pass_on(line: str, show: Show) -> None:
+    found = far(line)
+    if found is not None:
+        show(found)
+
+
+def _notebook() -> Any:
+    """IPython's ``display`` where this process is a notebook's kernel; else None."""
+    if "ipykernel" not in sys.modules or "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+    from IPython.display import display
+
+    here = get_ipython()
+    return display if here is not None and hasattr(here, "kernel") else None
+
+
+@contextmanager
+def _in_notebook(display: Any, title: str) -> Iterator[Show]:
+    def html(done: int, of: int, doing: str) -> dict[str, str]:
+        bar = f'<progress value="{done}" max="{max(1, of)}"></progress>'
+        return {
+            "text/html": f"{escape(title)} {bar} {done} of {of or '?'} {escape(doing)}",
+            "text/plain": f"{title}: {done} of {of or '?'} {doing}",
+        }
+
+    handle = display(html(0, 0, ""), raw=True, display_id=True)
+    try:
+        yield lambda at: handle.update(html(*at), raw=True)
+    finally:
+        handle.update({"text/plain": ""}, raw=True)
+
+
+@contextmanager
+def _on_terminal(title: str) -> Iterator[Show]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda at: bar.update(
+            task, completed=at.done, total=at.of, description=f"{title}: {at.doing}"
+        )

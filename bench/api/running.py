@@ -1,0 +1,115 @@
+"""`run`: a benchmark as a call. Its ranks are processes of their own, as those of a command are."""
+
+from __future__ import annotations
+
+import subprocess
+from argparse import Action
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.api.measured import MeasuredRows, load
+from bench.api.progress import showing
+from bench.cli.main import names
+from bench.launch.launch import launched, run_of_its_own
+from bench.launch.progress import last_words
+from bench.options.arguments import parser
+from bench.options.options import parse
+from busbar.arguments import unknown
+from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
+from busbar.host import cores
+from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
+
+__all__ = ["run"]
+
+_ERRORS: Mapping[int, type[BusbarError]] = {
+    BAD: Unsupported,
+    MISSING: Unavailable,
+    RANK_LOST: RankFailure,
+}
+
+
+def run(
+    collective: str = "allreduce",
+    *,
+    ranks: int | Sequence[int] | None = None,
+    algorithms: str | Sequence[str] | None = None,
+    sizes: Sequence[int | str] | None = None,
+    out: str | Path | None = None,
+    launcher: str | None = None,
+    progress: bool | None = None,
+    **options: object,
+) -> MeasuredRows:
+    """Measure a collective; gives the rows, and prints nothing.
+
+    ``ranks``: so many on this host (a rank a core without), or several counts one after the other.
+    ``algorithms``: as ``-A`` takes them. ``sizes``: bytes, or ``"64K"``; without, 1 MB to 1 GB.
+    ``out``: where the records are kept, too. ``launcher``: a cluster's, such as ``srun -n
+    {ranks}``. ``progress``: a bar in a notebook or on a terminal, unless False. Any other option is
+    that of the command: ``placement="out"``, ``budget=0.5``, ``iters=20``, ``transport="mpi"``.
+
+    Raises Unsupported for what cannot be, Unavailable for what is not here, RankFailure for a rank
+    that was lost. Rows with wrong results are given, and counted in ``wrong``.
+    """
+    if launched() is not None:
+        raise Unsupported("busbar.run starts ranks of its own; call it without mpirun")
+    if collective not in names():
+        raise unknown("collective", collective, names())
+    named = {"algorithm": algorithms, "sizes": sizes}
+    more = {**options, **{name: value for name, value in named.items() if value is not None}}
+    argv = _words(collective, more)
+    usual = max(2, len(cores()))
+    counts = [usual] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
+    for count in counts:
+        parse([*argv, "--ranks", str(count)], collective)  # before anything is started
+    with TemporaryDirectory(prefix="busbar-") as folder:
+        rows = Path(folder) / "rows.jsonl"
+        notes: list[str] = []
+        for count in counts:
+            files = [f"--out={rows}", f"--after={rows}", *([f"--out={out}"] if out else ())]
+            with showing(f"{collective}, {count} ranks", progress) as heard:
+                ended = run_of_its_own(
+                    [f"bench.{collective}"],
+                    count,
+                    [*argv, *files],
+                    command=launcher,
+                    heard=heard,
+                    stdout=subprocess.DEVNULL,
+                )
+            if ended.interrupted:
+                raise KeyboardInterrupt
+            said = last_words(ended.err)
+            if ended.status not in (GOOD, FOUND):
+                kind = _ERRORS.get(ended.status, RankFailure)
+                raise kind(said[-1] if said else f"ended with status {ended.status}")
+            notes += said
+        found = load(rows)
+    return MeasuredRows(found.rows, (*found.notes, *notes))
+
+
+def _words(collective: str, options: Mapping[str, object]) -> list[str]:
+    """The command line for options by name. Raises Unsupported for a name that is none."""
+    known: dict[str, tuple[str, Action]] = {}
+    for action in parser(collective, "")._actions:
+        for flag in action.option_strings:
+            if flag.startswith("--"):
+                known[flag[2:].replace("-", "_")] = flag, action
+    found: list[str] = []
+    for name, value in options.items():
+        if name not in known:
+            raise unknown("option", name, sorted(known), "busbar.run")
+        flag, action = known[name]
+        if action.nargs == 0:  # there, or not there
+            found += [flag] if value else []
+        else:
+            found.append(f"{flag}={_text(value)}")
+    return found
+
+
+def _text(value: object) -> str:
+    """An option's value as a command line has it."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

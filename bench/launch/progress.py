@@ -1,0 +1,30 @@
+"""What a run says of itself on standard error, heard by whoever started it (`bench.run.screen`)."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["Far", "far", "last_words"]
+
+_FAR = re.compile(r"busbar: (\d{1,9}) of (\d{1,9}) done, [^:]*: (.*)")
+
+
+class Far(NamedTuple):
+    """How far a run is: placements of rows, and which one is under way."""
+
+    done: int
+    of: int
+    doing: str
+
+
+def far(line: str) -> Far | None:
+    """What a line says of how far the run is; None for any other line."""
+    found = _FAR.fullmatch(line.strip())
+    return None if found is None else Far(int(found[1]), int(found[2]), found[3])
+
+
+def last_words(err: str) -> list[str]:
+    """What a run has said beside its progress, a sentence each, without our name before it."""
+    lines = (line for line in err.splitlines() if line.startswith("busbar: ") and far(line) is None)
+    return [line.removeprefix("busbar: ") for line in lines]

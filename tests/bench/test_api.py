@@ -1,0 +1,195 @@
+"""`busbar` for programs and notebooks: rows instead of text, exceptions instead of statuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import busbar
+from bench.api import progress
+from bench.api.measured import MeasuredRows
+from bench.launch import child
+from bench.launch.progress import Far, far, last_words
+from bench.run.pace import Pace
+from bench.run.screen import Screen
+from busbar.errors import ProbeError, ReportError, Unavailable, Unsupported
+from reports.exports.formats import to_jsonl
+from tests.conftest import REPO, Mpi, Run
+from tests.reports.runs import records
+
+MATRIX = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV2\tPIX\nGPU1\tNV2\t X \tPIX\nGPU2\tPIX\tPIX\t X \n"
+
+
+def test_importing_it_is_instant(run: Run) -> None:
+    """Rule: `import busbar` loads nothing but itself; what it offers is listed."""
+    code = (
+        "import sys; before = set(sys.modules); import busbar; "
+        "print(sorted({m.split('.')[0] for m in set(sys.modules) - before}), dir(busbar)[-4:])"
+    )
+    done = run(sys.executable, "-c", code)
+    assert done.stdout == "['busbar'] ['load', 'pick', 'run', 'topology']\n", done
+    with pytest.raises(AttributeError, match="no attribute 'runn'"):
+        _ = busbar.runn
+
+
+def test_a_run_gives_rows_and_prints_nothing(
+    mpich: Mpi, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: sizes, algorithms and options are what was asked for, and results are right."""
+    pytest.importorskip("pandas")
+    out = tmp_path / "kept.jsonl"
+    rows = busbar.run(
+        ranks=2, algorithms=["ring", "ps"], sizes=["3K", 256], iters=6, placement="out", out=out
+    )
+    assert [(r.algorithm, r.size) for r in rows] == [
+        ("ring", 256), ("ring", 3072), ("ps", 256), ("ps", 3072),
+    ]  # fmt: skip
+    assert rows.wrong == 0 and all(r.ranks == 2 and len(r.times_s) == 6 for r in rows)
+    assert list(rows.frame()["size"]) == [256, 3072, 256, 3072]
+    assert capfd.readouterr() == ("", "")
+    assert [r.times_s for r in busbar.load(out)] == [r.times_s for r in rows]
+
+
+@pytest.mark.parametrize(
+    ("collective", "options", "said"),
+    [
+        ("all_reduce", {}, "did you mean allreduce?"),
+        ("allreduce", {"algorithms": "rign"}, "did you mean ring?"),
+        ("allreduce", {"sizes": ["1Q"]}, "'1Q' is no size"),
+        ("allreduce", {"sizes": [8], "minbytes": "8"}, "--sizes excludes"),
+        ("allreduce", {"placment": "out"}, "did you mean placement?"),
+        ("allreduce", {"ranks": [2, 0]}, "0 ranks; at least 1"),
+    ],
+)
+def test_what_cannot_be_is_an_exception(
+    collective: str, options: dict[str, object], said: str
+) -> None:
+    """Rule: errors are ours, raised before anything is started."""
+    with pytest.raises(Unsupported) as refused:
+        busbar.run(collective, **options)
+    assert said in str(refused.value)
+
+
+def test_what_a_run_ends_with_is_an_exception(mpich: Mpi) -> None:
+    """Rule: a run's own last words and status become the error of that status."""
+    with pytest.raises(Unavailable, match="driver"):
+        busbar.run(ranks=2, transport="nccl", sizes=[8], iters=1)
+
+
+def test_a_result_shows_itself_and_carries_nothing_out(tmp_path: Path) -> None:
+    """Rule: tables and the plot are HTML in which names from a file are text."""
+    pytest.importorskip("matplotlib")
+    made = records(["ring", "tree"], [2, 4], [1024, 1 << 20])
+    made += [replace(made[0], algorithm="<script>alert(1)</script>")]
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(to_jsonl(made))
+    rows = busbar.load(path)
+    page = rows._repr_html_()
+    assert page.count("<table>") == len({(r.ranks, r.placement) for r in rows})
+    assert "<script" not in page and "&lt;script&gt;" in page and "data:image/svg+xml" in page
+    assert (
+        "<th>tree</th>" in page
+        and "{" not in page
+        and "1M" in page
+        and "<b>" in page
+        and "ring" in str(rows)
+        and "next takes" in rows.answer
+    )
+    assert "ring" in repr(rows) and len(rows[:2]) == 2 and isinstance(rows[:2], MeasuredRows)
+    with pytest.raises(ReportError, match="no such"):
+        busbar.load(tmp_path / "no such")
+
+
+def test_maps_and_picks(tmp_path: Path) -> None:
+    """Rule: a map and a pick have their nouns, their text, and errors of ours."""
+    path = tmp_path / "topo.txt"
+    path.write_text(MATRIX)
+    machine = busbar.topology(path)
+    assert len(machine.topology.gpus) == 3 and "NV2" in str(machine)
+    assert "NV2" in machine._repr_html_() and list(machine.findings) is not None
+    picked = busbar.pick(2, path)
+    assert set(picked.order) == {"GPU0", "GPU1"} and "best 2" in str(picked)
+    assert len(picked.alternatives) == 2 and "<pre>" in picked._repr_html_()
+    with pytest.raises(ProbeError, match="4 GPUs wanted, 3"):
+        busbar.pick(4, path)
+
+
+class TestListening:
+    """What a run says is heard while it runs."""
+
+    @given(st.integers(0, 10**6), st.integers(1, 10**6), st.floats(0, 1e6))
+    def test_progress_is_read_as_it_is_written(self, done: int, of: int, passed: float) -> None:
+        """Rule: what `Screen` tells a pipe, whoever started the run understands."""
+        screen = Screen(0)
+        screen._pace = Pace([1.0], clock=lambda: passed)
+        screen._done, screen._of, screen._doing = done, of, "ring 8 B float sum out"
+        line = f"busbar: {screen._far()}\n"
+        assert far(line) == Far(done, of, "ring 8 B float sum out")
+        assert last_words(f"noise\n{line}busbar: a: b\n") == ["a: b"]
+
+    def test_lines_are_heard_as_they_come(self) -> None:
+        """Rule: every line of standard error is heard, and given in the end, from any thread."""
+        code = "import sys; sys.stderr.write('a\\nb\\n'); sys.exit(3)"
+        heard: list[str] = []
+
+        def start() -> child.Ended:
+            return child.run([sys.executable, "-c", code], {}, heard=heard.append)
+
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(start).result()
+        assert (ended.status, ended.err, heard) == (3, "a\nb\n", ["a\n", "b\n"])
+
+    def test_a_run_is_told_when_its_time_is_over(self) -> None:
+        """Rule: a process that goes on past its time is told to end, as if by a user."""
+        code = "import signal; signal.signal(2, signal.default_int_handler); signal.pause()"
+        line = [sys.executable, "-c", code]
+        ended = child.run(line, {}, signal.SIGTERM, within=0.01, heard=lambda line: None)
+        assert (ended.status, ended.interrupted) == (128 + signal.SIGTERM, 0)
+        assert child.run([sys.executable, "-c", ""], {}, within=60.0).status == 0
+
+    def test_a_notebook_gets_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Rule: the bar follows the run's lines, shows names as text, and goes at the end."""
+        shown: list[dict[str, str]] = []
+
+        class Display:
+            def __call__(self, data: dict[str, str], **_: object) -> Display:
+                shown.append(data)
+                return self
+
+            def update(self, data: dict[str, str], **_: object) -> None:
+                shown.append(data)
+
+        monkeypatch.setattr(progress, "_notebook", Display)
+        with progress.showing("allreduce", None) as heard:
+            heard("busbar: 3 of 24 done, 5 s passed, about 1 min 05 s left: <ring> 8 B\n")
+            heard("busbar: something else\n")
+        assert len(shown) == 3 and 'value="3" max="24"' in shown[1]["text/html"]
+        assert "&lt;ring&gt; 8 B" in shown[1]["text/html"] and shown[2] == {"text/plain": ""}
+        with progress.showing("allreduce", False) as heard:
+            heard("busbar: 3 of 24 done, 5 s passed: x\n")
+        assert len(shown) == 3
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(150)
+def test_the_notebook_runs(mpich: Mpi) -> None:
+    """Rule: docs/notebook.ipynb does what it shows, cell by cell."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    for library in ("pandas", "matplotlib"):
+        pytest.importorskip(library)
+    book = nbformat.read(REPO / "docs" / "notebook.ipynb", as_version=4)
+    said = json.dumps(book)
+    assert "Traceback" not in said and str(REPO) not in said
+    where = {"metadata": {"path": str(REPO)}}
+    nbclient.NotebookClient(book, timeout=100, resources=where).execute()
+    outputs = [one for cell in book.cells for one in cell.get("outputs", [])]
+    assert "text/html" in {kind for one in outputs for kind in one.get("data", {})}
