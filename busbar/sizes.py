@@ -16,7 +16,7 @@ _MOST_DIGITS = 18
 
 
 class Unsaid(str):
-    """What stands where nobody gave any, such as rank counts: what is said elsewhere goes before."""
+    """A value that stands where nobody gave one: what is said elsewhere goes before it."""
 
     __slots__ = ()
 
