@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.api.measured import MeasuredRows, load
-from bench.api.progress import showing
 from bench.cli.main import names
 from bench.launch.launch import launched, run_of_its_own
 from bench.launch.progress import last_words
+from bench.launch.showing import showing
 from bench.options.arguments import parser
 from bench.options.options import parse
 from busbar.arguments import unknown

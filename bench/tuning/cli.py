@@ -5,27 +5,31 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from secrets import randbelow
+from typing import NamedTuple
 
 from bench.cli.main import names
 from bench.launch import launch
 from bench.options import options
-from bench.options.argument_types import at_least, ranks
+from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.arguments import TUNING
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.rules import LIBRARY, Rules, dump
 from bench.run.screen import Screen
 from bench.tuning import nccl, openmpi
-from bench.tuning.launches import Launch, LaunchFailed, plan, run
+from bench.tuning.course import Course, effort, rounds_within
+from bench.tuning.launches import Interrupted, Launch, LaunchFailed, plan, run
 from bench.tuning.predicted import predicted
-from bench.tuning.series import of_files, tune
+from bench.tuning.series import has_rows, of_files, tune
 from bench.tuning.table import table
-from busbar.arguments import Parser, program, unknown
+from busbar.arguments import Parser, number, program, unknown
 from busbar.errors import ReportError, Unsupported
 from busbar.files import write
 from busbar.process import serve
+from busbar.status import FOUND, GOOD
 from collectives.schedule import catalogue
 from reports.analysis.expect import parse_share
 
@@ -54,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--open-mpi", action="store_true", help="also every algorithm of Open MPI's own")
     add("--nccl", action="store_true", help="also every algorithm and protocol of NCCL's own")
     add("--rounds", type=at_least(1, "rounds"), default=3, help="sweeps per run (default 3)")
+    minutes = number(0.05, 100_000, "minutes")
+    add("--budget", type=minutes, metavar="MINUTES", help="time for all of it (default: as needed)")
+    add("--row-budget", type=seconds, metavar="SECONDS", help="time for a row (default 2)")
     add("--launches", type=at_least(1, "launches"), default=1, help="of each run (default 1)")
     add("--seed", type=at_least(0, "as seed", MOST_SEED), help="of --launches' order of rows")
     add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
@@ -80,24 +87,27 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _tune(given: argparse.Namespace, rest: list[str]) -> int:
-    records, failed = given.runs, 0
+    measured = Measuring(given.runs or ())
     if given.from_model is not None:
         rules = _predict(given, rest)
     else:
-        if records is None:
-            records, failed = _measure(given, rest)
+        if given.runs is None:
+            measured = _measure(given, rest)
         elif rest:
             raise Unsupported(f"{rest[0]}: nothing is measured with --from; see --help")
-        series, notes = of_files(records, given.placement)
+        series, notes = of_files(measured.records, given.placement)
         for note in notes[:20]:
             _say(note)
-        rules = tune(series, given.default, given.noise)
+        rules = tune(series, given.default, given.noise, said=Course((), None, _say).deciding)
     files = _files(given, rules)
     for path, data in files:
         write(path, data)
         _say(f"wrote {path}")
     Screen(0).lines(table(rules))
-    return 1 if failed else 0
+    if measured.interrupted:
+        _say(f"interrupted: decided on what {len(measured.records)} of {measured.of} runs have")
+        return 128 + measured.interrupted
+    return FOUND if measured.failed else GOOD
 
 
 def _predict(given: argparse.Namespace, rest: Sequence[str]) -> list[Rules]:
@@ -164,8 +174,17 @@ def _own(rules: Sequence[Rules], groups: Sequence[str]) -> list[Rules]:
     raise Unsupported(f"nothing was measured of {groups[0]}, so there is nothing to write for it")
 
 
-def _measure(given: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Path], int]:
-    """Do all runs; gives the files of their records, and how many runs failed."""
+class Measuring(NamedTuple):
+    """What came of the runs: files of records, how many failed, the signal that ended all, or 0."""
+
+    records: Sequence[Path]
+    failed: int = 0
+    interrupted: int = 0
+    of: int = 0
+
+
+def _measure(given: argparse.Namespace, rest: Sequence[str]) -> Measuring:
+    """Do all runs, or as many as the time and the user allow."""
     sign = launch.launched()
     if sign is not None:
         raise Unsupported(
@@ -178,24 +197,25 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> tuple[list[Path]
     for collective in wanted:
         options.parse(rest, collective)
     own = "openmpi" if given.open_mpi else "nccl" if given.nccl else ""
-    common = (*rest, "-N", str(given.rounds), "--placement", given.placement)
-    todo = list(
-        plan(
-            wanted,
-            given.ranks or (2,),
-            given.transport.split(","),
-            given.algorithm,
-            own,
-            common,
-        )
-    )
+    common = (*rest, "--placement", given.placement)
+    if given.row_budget is not None:
+        common = (*common, f"--budget={given.row_budget}")
+
+    def planned(rounds: int) -> list[Launch]:
+        transports, more = given.transport.split(","), (*common, "-N", str(rounds))
+        return list(plan(wanted, given.ranks or (2,), transports, given.algorithm, own, more))
+
+    once = [effort(one) for one in planned(1)] * given.launches
+    todo = planned(rounds_within(once, given.budget, given.rounds))
     folder = given.out.with_name(given.out.name + ".records")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
     turns = _turns(todo, given.launches, given.seed)
-    return _all(turns, folder, given.launcher)
+    course = Course([effort(one) for one, _ in turns], given.budget, _say)
+    course.announce()
+    return _all(turns, folder, given.launcher, course)
 
 
 _Run = tuple[Launch, LaunchTurn | None]
@@ -207,25 +227,40 @@ def _turns(todo: Sequence[Launch], launches: int, seed: int | None) -> list[_Run
         return [(one, None) for one in todo]
     seed = randbelow(MOST_SEED) if seed is None else seed
     random, found = Random(seed), list[_Run]()
-    for number in range(1, launches + 1):
-        which = LaunchTurn(number, launches, seed)
+    for turn in range(1, launches + 1):
+        which = LaunchTurn(turn, launches, seed)
         found += [(one, which) for one in random.sample(todo, len(todo))]
     return found
 
 
-def _all(turns: Sequence[_Run], folder: Path, launcher: str | None) -> tuple[list[Path], int]:
+def _all(turns: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
     found: dict[Path, None] = {}
-    failed = 0
-    for number, (one, which) in enumerate(turns, 1):
-        _say(f"{number}/{len(turns)} {one.name}")
+    failed = interrupted = 0
+    for place, (one, which) in enumerate(turns):
+        if course.over:
+            _say(f"the time is over; {len(turns) - place} of {len(turns)} runs are left out")
+            break
+        each, within = course.row_seconds(), course.within()
+        told = () if each is None else (f"--budget={each:.3g}",)
         try:
-            found[run(one, folder, launcher, which)] = None
+            with course.run(one.name) as heard:
+                mine = replace(one, argv=(*one.argv, *told))
+                path = run(mine, folder, launcher, which, heard=heard, within=within)
+            found[path] = None
         except LaunchFailed as error:  # an algorithm that hangs or crashes wins nothing
             failed += 1
             _say(str(error))
+        except Interrupted as end:
+            path = folder / f"{one.name}.jsonl"
+            if has_rows(path):  # a report was left, and its rows are as good as any
+                found[path] = None
+            if not found:
+                raise
+            interrupted = end.exit_status - 128
+            break
     if not found:
         raise LaunchFailed(f"none of {len(turns)} runs succeeded")
-    return list(found), failed
+    return Measuring(list(found), failed, interrupted, len(turns))
 
 
 def _say(text: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.launch.launch import run_of_its_own
+from bench.launch.progress import last_words
 from bench.options.launching import LaunchTurn
 from bench.tuning import nccl, openmpi
 from busbar.errors import BusbarError, Unsupported
@@ -74,7 +76,8 @@ def plan(
             names = wanted or ",".join(algorithms(collective, n))
             for i, transport in enumerate(transports):
                 # The library is measured once, beside the first of the transports.
-                chosen = names if wanted or i else f"{names},library"
+                # First, since it is what all others are held against.
+                chosen = names if wanted or i else f"library,{names}"
                 argv = ("-A", chosen, "--transport", transport, *rest)
                 yield Launch(f"{collective}-{n}-{transport}", collective, n, argv)
             yield from _forced(collective, n, own, rest)
@@ -92,34 +95,47 @@ def _forced(collective: str, n: int, own: str, rest: Sequence[str]) -> Iterator[
 
 
 def run(
-    launch: Launch, records: Path, launcher: str | None, which: LaunchTurn | None = None
+    launch: Launch,
+    records: Path,
+    launcher: str | None,
+    which: LaunchTurn | None = None,
+    *,
+    heard: Callable[[str], object] = lambda line: None,
+    within: float | None = None,
 ) -> Path:
     """Run it; gives the file of its records, which is complete row by row even if the run is not.
 
     ``which``: of several launches of it, whose records come behind those before. ``launcher``: a
-    command line with ``{ranks}`` in it, None for this host's own mpirun. Raises LaunchFailed with
-    the run's last words, Interrupted where we were told to end.
+    command line with ``{ranks}`` in it, None for this host's own mpirun. ``heard`` is called with
+    its lines. ``within``: seconds after which it is ended, with the rows that it has. Raises
+    LaunchFailed with the run's last words, Interrupted where we were told to end.
     """
+    began = time.monotonic()
     path = records / f"{launch.name}.jsonl"
     more = which.words if which is not None else []
     if which is not None and which.number > 1:
         more += ["--after", str(path)]
+    if which is None or which.number == 1:
+        path.unlink(missing_ok=True)  # what is there when it ends is its own
     ended = run_of_its_own(
         [f"bench.{launch.collective}"],
         launch.ranks,
         [*launch.argv, "--out", str(path), *more],
         command=launcher,
         variables=launch.variables,
+        heard=heard,
+        within=within,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
     )
     if ended.interrupted:
         raise Interrupted(
             f"interrupted; what was measured is kept: --from {records} decides on it",
             ended.interrupted,
         )
+    if within is not None and time.monotonic() - began >= within and path.exists():
+        return path
     if ended.status:
-        said = [line for line in ended.err.splitlines() if line.startswith("busbar:")]
+        said = last_words(ended.err)
         last = (said or ended.err.splitlines() or ["nothing said"])[-1]
         raise LaunchFailed(f"{launch.name}: exit status {ended.status}: {last}")
     return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -104,35 +104,54 @@ def of_files(paths: Iterable[Path], placement: str) -> tuple[Series, list[str]]:
     return series, notes
 
 
-def tune(series: Series, default: str, noise: float, source: str = "measured") -> list[Rules]:
+def has_rows(path: Path) -> bool:
+    """Whether a file of records has come to a row."""
+    try:
+        return bool(read(path).rows)
+    except ReportError:
+        return False
+
+
+def tune(
+    series: Series,
+    default: str,
+    noise: float,
+    source: str = "measured",
+    said: Callable[[int, int], object] = lambda done, of: None,
+) -> list[Rules]:
     """Rules for every key and for every group of candidates that compete (see `_groups`).
 
     ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
-    first by name stands in its place.
+    first by name stands in its place. ``said`` is called with how many sizes of all are decided on.
     """
-    return [
-        made
-        for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed)))
-        for made in _rules(key, series[key], default, noise, source)
-    ]
+    found: list[Rules] = []
+    done, of = 0, sum(map(len, series.values()))
+    said(0, of)
+    for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
+        groups = _groups(sorted({c for times in series[key].values() for c in times}))
+        for number, name in enumerate(groups, 1):
+            found.append(_rules(key, series[key], (name, groups[name]), default, noise, source))
+            said(done + number * len(series[key]) // len(groups), of)
+        done += len(series[key])
+    return found
 
 
 def _rules(
     key: Key,
     sizes: Mapping[int, Mapping[Tunable, list[list[float]]]],
+    group: tuple[str, Sequence[Tunable]],
     default: str,
     noise: float,
     source: str,
-) -> Iterable[Rules]:
-    for name, mine in _groups(sorted({c for times in sizes.values() for c in times})).items():
-        kept = {
-            size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()
-        }
-        kept = {size: times for size, times in kept.items() if times}
-        base = next((c for c in mine if c.algorithm == default), mine[0])
-        ranges = decide(kept, base, noise)
-        about, ends = key[:-1], (min(kept), max(kept))
-        yield Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
+) -> Rules:
+    """The rules of one group of candidates: its name, and who competes in it."""
+    name, mine = group
+    kept = {size: {c: t for c, t in times.items() if c in mine} for size, times in sizes.items()}
+    kept = {size: times for size, times in kept.items() if times}
+    base = next((c for c in mine if c.algorithm == default), mine[0])
+    ranges = decide(kept, base, noise)
+    about, ends = key[:-1], (min(kept), max(kept))
+    return Rules(*about, name, source, base, noise, *ends, ranges, key.oversubscribed)
 
 
 def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:

@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import busbar
-from bench.api import progress
 from bench.api.measured import MeasuredRows
-from bench.launch import child
+from bench.launch import child, showing
 from bench.launch.progress import Far, far, last_words
 from bench.run.pace import Pace
 from bench.run.screen import Screen
@@ -167,13 +166,13 @@ class TestListening:
             def update(self, data: dict[str, str], **_: object) -> None:
                 shown.append(data)
 
-        monkeypatch.setattr(progress, "_notebook", Display)
-        with progress.showing("allreduce", None) as heard:
+        monkeypatch.setattr(showing, "_notebook", Display)
+        with showing.showing("allreduce", None) as heard:
             heard("busbar: 3 of 24 done, 5 s passed, about 1 min 05 s left: <ring> 8 B\n")
             heard("busbar: something else\n")
         assert len(shown) == 3 and 'value="3" max="24"' in shown[1]["text/html"]
         assert "&lt;ring&gt; 8 B" in shown[1]["text/html"] and shown[2] == {"text/plain": ""}
-        with progress.showing("allreduce", False) as heard:
+        with showing.showing("allreduce", False) as heard:
             heard("busbar: 3 of 24 done, 5 s passed: x\n")
         assert len(shown) == 3
 

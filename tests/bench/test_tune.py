@@ -212,7 +212,7 @@ class TestCommand:
         sizes = ("-b", "1K", "-e", "64K", "-f", "64")
         done = run(
             mpich.python, *_TUNE, "--ranks", "2,3", "--transport", "inproc", "--rounds", "2",
-            "-A", "ring,one_shot,sharded_ps", "--budget", "0.02", "--default", "ring",
+            "-A", "ring,one_shot,sharded_ps", "--row-budget", "0.02", "--default", "ring",
             "--out", str(out), *sizes,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

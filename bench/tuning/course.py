@@ -1,0 +1,172 @@
+"""The course of a tuning run: what it may take, what it has taken, and what it says of itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from bench.launch.progress import far
+from bench.launch.showing import Heard, showing
+from bench.options.options import parse
+from bench.run.catalogue import jobs
+from bench.run.memory import pools
+from bench.run.pace import duration, limits
+from bench.run.work import rows
+from bench.tuning.launches import Launch
+from busbar.errors import Unsupported
+
+__all__ = ["Course", "Effort", "effort", "rounds_within"]
+
+#: Of the time that is given, what is kept for starting, for proofs and for deciding.
+_MEASURED, _UNDECIDED = 0.6, 0.95
+# What a row is given at least and, where no time was given, at most; the latter is a run's own.
+_LEAST_S, _MOST_S = 0.01, 2.0
+# What a row should have before it is measured in another round, too.
+_ENOUGH_S = 0.1
+# From one line of progress to the next, where nobody draws a bar.
+_EVERY_S = 10.0
+
+
+class Effort(NamedTuple):
+    """What a run takes: rows, and seconds at most."""
+
+    rows: int
+    seconds: float
+
+
+def effort(launch: Launch) -> Effort:
+    """What a run takes, before it has started; nothing is allocated. Raises Unsupported."""
+    options = parse(launch.argv, launch.collective)
+    try:
+        todo = jobs([options], launch.ranks, options.transport)
+    except Unsupported:  # an algorithm that does not serve the ranks, which the run will say
+        return Effort(0, 0.0)
+    times = max(1, options.cycles)
+    each = limits(todo, launch.ranks, [pools()] * launch.ranks)
+    sizes = sum(
+        len(one.chosen) * sum(1 for _ in rows(one.spec, one.options, launch.ranks)) for one in todo
+    )
+    return Effort(sizes * len(options.placements) * times, sum(each) * times)
+
+
+class Course:
+    """How far a tuning run is.
+
+    ``runs``: the efforts of all runs, in their order. ``minutes``: for all of it, or None.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Effort],
+        minutes: float | None,
+        say: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._runs, self._say, self._clock = list(runs), say, clock
+        self._start, self._told = clock(), clock()
+        self._whole = None if minutes is None else 60 * minutes
+        self._number, self._begun, self._taken = 0, 0.0, 0.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self._clock() - self._start
+
+    def announce(self) -> None:
+        """Say what there is to do, and how long it takes."""
+        many = len(self._runs)
+        what = f"{many} run{'s' * (many != 1)} of {sum(run.rows for run in self._runs)} rows in all"
+        if self._whole is None:
+            most = duration(sum(run.seconds for run in self._runs))
+            self._say(f"{what}, {most} at most; --budget MINUTES for less")
+        else:
+            each = self.row_seconds() or 0.0
+            self._say(f"{what} within {duration(self._whole)}, {each:.2g} s a row")
+            if each < _ENOUGH_S:
+                self._say("that is little for a row: a greater -f, or -A, leaves fewer of them")
+
+    def _ahead(self) -> int:
+        """The rows of this run and of those to come."""
+        return sum(run.rows for run in self._runs[self._number :])
+
+    def _left(self) -> float:
+        assert self._whole is not None
+        return _UNDECIDED * self._whole - self.elapsed
+
+    @property
+    def over(self) -> bool:
+        """Whether no further run may start."""
+        return self._whole is not None and self._left() <= 0
+
+    def row_seconds(self) -> float | None:
+        """What a row of the next run may measure for; None where that is the run's own matter."""
+        if self._whole is None:
+            return None
+        share = _MEASURED * self._left() / max(1, self._ahead())
+        return min(_MOST_S, max(_LEAST_S, share))
+
+    def within(self) -> float | None:
+        """Seconds after which the next run is ended: its share of what is left, by its rows."""
+        if self._whole is None:
+            return None
+        return max(0.1, self._left() * self._runs[self._number].rows / max(1, self._ahead()))
+
+    @contextmanager
+    def run(self, name: str) -> Iterator[Heard]:
+        """While the next run goes on: what to call with each of its lines."""
+        title = f"{self._number + 1}/{len(self._runs)} {name}"
+        left = self.remaining()
+        self._say(title if left is None else f"{title}, about {duration(left)} left in all")
+        self._begun = self.elapsed
+        seen = sys.stderr is not None and sys.stderr.isatty()
+        try:
+            with showing(title, None) as show:
+
+                def heard(line: str) -> None:
+                    show(line)
+                    at = far(line)
+                    if at is not None and not seen:
+                        passed = duration(self.elapsed)
+                        self._now_and_then(f"{title}: {at.done} of {at.of} rows, {passed} passed")
+
+                yield heard
+        finally:
+            self._taken += self.elapsed - self._begun
+            self._number += 1
+
+    def remaining(self) -> float | None:
+        """Seconds until all have run, as those before have gone; None before one has."""
+        done = sum(run.seconds for run in self._runs[: self._number])
+        ahead = sum(run.seconds for run in self._runs[self._number :])
+        if not done:
+            return None
+        guess = self._taken / done * ahead
+        return guess if self._whole is None else max(0.0, min(guess, self._left()))
+
+    def deciding(self, done: int, of: int) -> None:
+        """Say that so many sizes are decided on, where that was last said some time ago."""
+        if done == 0:
+            self._say(f"deciding on {of} sizes")
+            self._told = self._clock()
+        elif done < of:
+            self._now_and_then(f"decided on {done} of {of} sizes")
+
+    def _now_and_then(self, text: str) -> None:
+        """Say it, where something was said some time ago."""
+        if self._clock() - self._told >= _EVERY_S:
+            self._told = self._clock()
+            self._say(text)
+
+
+def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> int:
+    """How often the runs, of one round each, may go through their rows: ``most``, or fewer.
+
+    A round more is worth less than a row that is measured long enough.
+    """
+    if minutes is None:
+        return most
+    needed = _ENOUGH_S * sum(run.rows for run in runs)
+    return max(1, min(most, int(_MEASURED * 60 * minutes / needed))) if needed else most
