@@ -14,6 +14,7 @@ from bench.cli.main import main as bench_main
 from bench.cluster.main import main as cluster_main
 from bench.launch.line import Hotline
 from bench.steps.main import main as step_main
+from bench.trials.ab import main as ab_main
 from bench.tuning.cli import main as tune_main
 from collectives.cli import main as collectives_main
 from reports.cli import main as reports_main
@@ -33,6 +34,8 @@ def _help(program: str, command: str) -> str:
     with contextlib.redirect_stdout(out):
         if program == "bench" and command == "tune":
             tune_main(["--help"])
+        elif program == "bench" and command == "ab":
+            ab_main(["--help"])
         elif program == "bench" and command == "cluster":
             for words in ([], ["law"]):
                 cluster_main([*words, "--help"])

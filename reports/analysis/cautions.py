@@ -33,13 +33,13 @@ _SAID: Mapping[Kind, str] = {
     "alike": "have iterations that resemble the one before",
 }
 _MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
-# Causes first: a drift makes neighbours alike, two modes widen the interval.
+# Causes first: a drift makes neighbours alike, and these and two modes widen the interval.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
     "drift": "drift",
     "modes": "two modes",
-    "spread": "spread",
     "alike": "autocorrelation",
+    "spread": "spread",
 }
 
 

@@ -182,8 +182,5 @@ def _alike(t: Floats, ranks: Floats) -> Unstable | None:
     if r < 0:
         text = f"long and short iterations take turns (correlation of neighbours {r:.2f})"
         return Unstable("alike", text, -r)
-    wider = sqrt((1 + r) / (1 - r)) if r < 1 else float("inf")
-    text = (
-        f"neighbours are alike (correlation {r:.2f}): intervals should be {wider:.1f} times as wide"
-    )
-    return Unstable("alike", text, r, wider * relative_width(t))
+    text = f"neighbours are alike (correlation {r:.2f}), which widens the interval"
+    return Unstable("alike", text, r, relative_width(t))

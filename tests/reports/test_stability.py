@@ -77,17 +77,6 @@ def test_few_iterations_say_so_and_nothing_else() -> None:
         assert one.kind == "few" and str(n) in one.text
 
 
-def test_likeness_says_by_how_much_the_interval_is_too_narrow() -> None:
-    """Rule: the factor is sqrt((1 + r) / (1 - r)) of the correlation that was found."""
-    random, x = np.random.default_rng(2), [0.0]
-    for _ in range(4000):
-        x.append(0.8 * x[-1] + random.standard_normal())
-    found = next(u for u in unstable([10 + v / 10 for v in x]) if u.kind == "alike")
-    wider = float(found.text.split("should be ")[1].split()[0])
-    assert wider == pytest.approx(sqrt((1 + found.amount) / (1 - found.amount)), rel=0.1)
-    assert wider == pytest.approx(3.0, rel=0.15)
-
-
 @given(st.lists(st.floats(0, 1e3), max_size=60))
 @settings(deadline=None)
 def test_any_times_are_judged(times: list[float]) -> None:
