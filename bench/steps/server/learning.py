@@ -117,7 +117,7 @@ class Rounds:
         now = time.perf_counter()
         learned.computing += now - began
         if rest > 0:
-            learned.cancelled += 1
+            learned.cancelled += not self._over  # else the end of the run came
             self._trace("cancelled", "compute", began, now)
             return
         learned.late += now - ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -135,13 +135,13 @@ def paced(
 
 
 def _lines(facts: Mapping[str, Any], formula: ExpectedPace | None) -> tuple[str, ...]:
-    mean = facts["mean_s"]
-    beside = [f"with the server {mean / facts['with_server_s']:.3f}"]
-    if facts["drawn_s"]:
-        beside.insert(0, f"the drawn times alone {mean / facts['drawn_s']:.3f}")
+    mean, beside = facts["mean_s"], []
     if formula is not None:
-        sign = "formula's bound" if formula.bound else "formula"
-        beside.insert(0, f"{sign} {mean / formula.seconds:.3f}")
+        kind = "the formula's bound" if formula.bound else "the formula"
+        beside.append(f"{kind} {mean / formula.seconds:.3f}")
+    if facts["drawn_s"]:
+        beside.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
+    beside.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
     wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
@@ -149,13 +149,22 @@ def _lines(facts: Mapping[str, Any], formula: ExpectedPace | None) -> tuple[str,
     if wait is not None:
         queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
     return (
-        f"    {facts['updates_per_s']:.4g} updates/s, mean {seconds(mean)}{_plus(facts)};"
-        f" measured over {', '.join(beside)}",
+        f"    measured over {', '.join(beside)}",
+        f"    {facts['updates_per_s']:.4g} updates/s{_plus(facts)}; server busy {100 * busy:.3g} %;"
+        f" queue wait {queue}",
         f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
-        f"    server busy {100 * busy:.3g} %; queue wait {queue}; {facts['cancelled']} cancelled,"
-        f" {facts['dropped']} too late",
+        *_waste(facts),
     )
+
+
+def _waste(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What was computed in vain, in a line where there was any."""
+    if facts["cancelled"] or facts["dropped"]:
+        yield (
+            f"    {facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
+            " came too late"
+        )
 
 
 def histogram(counts: Mapping[str, int]) -> str:
@@ -203,4 +212,8 @@ def _why(
     extra = spent["round"] + spent["gradient"] + spent["weights"]
     if extra > _EQUAL / 2 * compute.mean:
         reasons.append(f"a round's messages take {seconds(extra)} beside {seconds(compute.mean)}")
-    return [f"not within 5 %: {'; '.join(reasons or ['ranks share cores and wake up late'])}"]
+    head = "not within 5 % of it: "
+    return [
+        head + reason if n == 0 else " " * len(head) + reason
+        for n, reason in enumerate(reasons or ["ranks share cores and wake up late"])
+    ]
