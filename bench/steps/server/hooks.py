@@ -121,7 +121,7 @@ class _PlainLearner:
 
     def gradient(self, weights: Vector, version: int) -> Vector:
         """See `Learner`. Raises RankFailure for weights that are older than the version says."""
-        oldest = -float(weights[[0, -1]].astype(np.float64).max())
+        oldest = -max(float(weights[0]), float(weights[-1]))
         if version <= self._most and oldest < version:
             raise RankFailure(
                 f"learner {self._number} was sent weights of version {oldest:g} as {version}"

@@ -67,7 +67,7 @@ class Rounds:
         self._due = set(range(len(places)))
         self._over = set[int]()
         self.learned = Learned(number)
-        self._burn, self._one_clock = burn, one_clock
+        self._burn, self._one_clock, self._next = burn, one_clock, seconds(0)
 
     def run(self) -> Learned:
         """Until the servers say that it is over. What fails here the servers are told."""
@@ -106,8 +106,10 @@ class Rounds:
 
     def _round(self) -> None:
         began, learned = time.perf_counter(), self.learned
-        ends = began + self._seconds(learned.pushed + learned.cancelled)
+        ends = began + self._next
         gradient = self._learner.gradient(self._weights, min(self._versions))
+        # Drawn while this one is computed: nothing of it stands between weights and a computation.
+        self._next = self._seconds(learned.pushed + learned.cancelled + 1)
         while (rest := ends - time.perf_counter()) > 0:
             answer = self._end.wait(self._spend(rest))
             if answer is not None:

@@ -210,8 +210,10 @@ def _why(
     if busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     extra = spent["round"] + spent["gradient"] + spent["weights"]
-    if extra > _EQUAL / 2 * compute.mean:
-        reasons.append(f"a round's messages take {seconds(extra)} beside {seconds(compute.mean)}")
+    # Where an update begins all anew, the messages stand between every two updates.
+    beside = min(predicted, compute.mean) if facts["staleness"].keys() == {"0"} else compute.mean
+    if extra > _EQUAL / 2 * beside:
+        reasons.append(f"a round's messages take {seconds(extra)} beside {seconds(beside)}")
     head = "not within 5 % of it: "
     return [
         head + reason if n == 0 else " " * len(head) + reason
