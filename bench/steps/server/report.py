@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.steps.compute import Compute, Exponential, Fixed, Replay
-from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update
+from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update, sync_over_async
 from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.serving import Served
@@ -111,6 +111,7 @@ def paced(
         "formula_is_bound": None if formula is None else formula.bound,
         "drawn_s": free,
         "with_server_s": with_server,
+        "sync_over_async": found and sync_over_async(protocol.learners, found),
         "updates_per_s": 1 / mean,
         "staleness": {str(value): counts[value] for value in sorted(counts)},
         "mean_staleness_formula": mean_staleness(protocol),
@@ -129,12 +130,14 @@ def paced(
         "joined": [list(one) for one in first.joined],
     }
     predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
-    lines = _lines(facts, formula)
+    lines = _lines(protocol, facts, formula)
     lines += tuple(f"    {why}" for why in _why(facts, compute, formula, predicted))
     return Paced(tuple(times.tolist()), predicted, model if predicted else "", facts, lines)
 
 
-def _lines(facts: Mapping[str, Any], formula: ExpectedPace | None) -> tuple[str, ...]:
+def _lines(
+    protocol: UpdateProtocol, facts: Mapping[str, Any], formula: ExpectedPace | None
+) -> tuple[str, ...]:
     mean, beside = facts["mean_s"], []
     if formula is not None:
         kind = "the formula's bound" if formula.bound else "the formula"
@@ -155,7 +158,14 @@ def _lines(facts: Mapping[str, Any], formula: ExpectedPace | None) -> tuple[str,
         f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
         f" {histogram(facts['staleness'])}",
         *_waste(facts),
+        *_against_async(protocol, facts),
     )
+
+
+def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterator[str]:
+    """How many asynchronous updates a synchronous one takes as long as."""
+    if protocol.cancels and protocol.needed == protocol.learners and facts["sync_over_async"]:
+        yield f"    by the formulas as long as {facts['sync_over_async']:.3g} asynchronous updates"
 
 
 def _waste(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from bench.launch import child
-from bench.run.memory import Need, Room
+from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.ends import LearnerEnd, ServerEnd
@@ -28,7 +28,9 @@ from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from bench.steps.server.trained import training
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.host import boot
+from busbar.launchers import launched
 from busbar.sizes import human
+from collectives.schedule.dtypes import dtype
 from reports.records.record import Sample
 
 if TYPE_CHECKING:
@@ -54,11 +56,25 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
             " start more (--ranks, --threads or --learners)"
         )
     update_protocol(choice.label, learners, options.servers)
+    if launched() is not None:  # perhaps over several hosts
+        return
+    vector = options.workload.elements * dtype(options.dtype).itemsize
+    need, free = vector * (_LEARNER_VECTORS * learners + _SERVER_VECTORS), free_memory()
+    if need > SHARE * free:
+        raise Unsupported(
+            f"{choice.label}: {learners} learners and their servers of {human(vector)} of weights"
+            f" need {human(need)}, where {human(free)} are free; take fewer, or --scale"
+        )
 
 
 def run(job: StepJob) -> StepOutcome:
     """One protocol; all ranks call this together."""
-    return _ServerRun(job).run()
+    try:
+        mine = _ServerRun(job)
+        mine.check()
+    except Unsupported as error:  # the same on every rank
+        return StepOutcome(Sample(skipped=str(error)), job.choice.name)
+    return mine.run()
 
 
 class _ServerRun:
@@ -77,7 +93,6 @@ class _ServerRun:
 
     def run(self) -> StepOutcome:
         """See `run`."""
-        self._room()
         rank, served = self.world.rank, None
         with self._ends() as end:
             if isinstance(end, ServerEnd):
@@ -86,8 +101,8 @@ class _ServerRun:
                 self._learn(end, rank - self.servers)
         return self._outcome(served)
 
-    def _room(self) -> None:
-        """Raise Unavailable where the memory is not there, before it is taken."""
+    def check(self) -> None:
+        """Raise Unsupported where the memory is not there, or a message would be too long."""
         vector = self.training.elements * self.training.dtype.itemsize
         server = self.world.rank < self.servers
         need = _SERVER_VECTORS * vector // self.servers if server else _LEARNER_VECTORS * vector
@@ -99,6 +114,11 @@ class _ServerRun:
                 f"{self.job.choice.label}: {self.learners} learners and {self.servers} servers of"
                 f" {human(vector)} need {human(lack.need)} {lack.name}, where {human(lack.free)}"
                 " are free; take fewer, or --scale"
+            )
+        if self.world.name == "mpi" and vector // self.servers >= 2**31 - 64:
+            raise Unsupported(
+                f"{self.job.choice.label}: a server's part of {human(vector // self.servers)} is"
+                " more than an MPI message of 2 GiB; take more --servers, or --scale"
             )
 
     # -- roles
@@ -164,7 +184,6 @@ class _ServerRun:
             self._weights = np.empty(self.training.elements, self.training.dtype)
         if self.world.name == "mpi":
             world = cast("MpiWorld", self.world)
-            self._mpi_sizes()
             comm = world.comm.Dup()
             if server:
                 yield MpiServer(comm, world.mpi, self.servers)
@@ -177,15 +196,6 @@ class _ServerRun:
             yield ThreadServer(post, rank)
         else:
             yield ThreadLearner(post, rank - self.servers, self._weights, self.places)
-
-    def _mpi_sizes(self) -> None:
-        """Raise Unsupported where a message would be longer than MPI counts."""
-        most = max(place.stop - place.start for place in self.places)
-        if most * self.training.dtype.itemsize >= 2**31:
-            raise Unsupported(
-                f"a server's part of {human(most * self.training.dtype.itemsize)} is more than an"
-                " MPI message of 2 GiB; take more --servers, or --scale"
-            )
 
     @contextmanager
     def _sockets(self) -> Iterator[ServerEnd]:

@@ -1,0 +1,79 @@
+"""What is said of servers: histograms, intervals, and why a formula was missed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.steps.compute import Exponential, Fixed, Replay
+from bench.steps.server.law import EmpiricalLaw, ExponentialLaw
+from bench.steps.server.protocol import update_protocol
+from bench.steps.server.report import Paced, histogram, law, mean_interval, paced
+from bench.steps.server.serving import Served
+from bench.steps.server.simulating import ServiceTimes, play
+
+
+@given(st.dictionaries(st.integers(0, 100), st.integers(1, 9), min_size=1))
+def test_a_histogram_holds_everything(counts: dict[int, int]) -> None:
+    """Rule: the classes of a staleness histogram double, and their parts are the whole."""
+    found = histogram({str(value): n for value, n in sorted(counts.items())})
+    parts = [float(word.split(" ")[1]) for word in found.split(", ")]
+    assert sum(parts) == pytest.approx(100, abs=0.5 * len(parts))
+    assert histogram({"0": 1, "2": 1, "3": 2}) == "0 25 %, 2-3 75 %"
+
+
+def test_a_mean_has_an_interval() -> None:
+    """Rule: the interval of a mean is by blocks, so that times which hang together widen it."""
+    random = np.random.default_rng(1)
+    apart = random.exponential(1, 4000)
+    low, high = mean_interval(apart.tolist()) or (0, 0)
+    assert low < 1 < high and high - low < 0.12
+    together = np.repeat(random.exponential(1, 40), 100)
+    wide = mean_interval(together.tolist()) or (0, 0)
+    assert wide[1] - wide[0] > 3 * (high - low)
+    assert mean_interval([1.0] * 39) is None
+
+
+def test_laws_of_compute() -> None:
+    """Rule: learners that differ have no law, nor has no compute at all."""
+    assert law(Exponential("exp:2,1", 2.0, 1.0)) == ExponentialLaw(2.0, 1.0)
+    assert law(Fixed("fixed:1", 1.0)) == ExponentialLaw(0.0, 1.0)
+    assert isinstance(law(Replay("a.csv", np.array([[1.0, 3.0]]))), EmpiricalLaw)
+    assert law(Fixed("none", 0.0)) is None
+    assert law(Fixed("fixed:1", 1.0, {3: 2.0})) is None
+
+
+def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
+    """What would be said of a server that took so long for everything."""
+    compute, protocol = Exponential("exp:20", 0.020, seed=3), update_protocol("async", 8)
+    played = play(protocol, compute.draw, updates, costs)
+    one = {"pushed": updates, "answers": updates, "late": 0.0, "travel": 0.0, "cancelled": 0}
+    served = Served(
+        updates=played.updates,
+        staleness=played.staleness,
+        waits=[0.0] * updates,
+        wall=played.updates[-1],
+        idle=played.updates[-1] - played.busy,
+        gradient_s=costs.gradient * updates,
+        update_s=costs.update * updates,
+        answer_s=costs.weights * updates,
+        answers=updates,
+        batches=updates,
+        learned=[one],
+    )
+    return paced(protocol, [served], compute, compute.draw, 8)
+
+
+def test_a_formula_that_was_missed_has_its_reason() -> None:
+    """Rule: the prediction with the server explains a slow one, and a line says so."""
+    fast = _said(ServiceTimes())
+    assert fast.model == "formula" and fast.predicted == 0.020 / 8
+    assert fast.facts["mean_s"] == pytest.approx(fast.facts["drawn_s"])
+    assert not any("not within" in line for line in fast.lines)
+    slow = _said(ServiceTimes(gradient=0.004))
+    assert slow.facts["mean_s"] == pytest.approx(0.004, rel=0.05)
+    assert slow.facts["mean_s"] == pytest.approx(slow.facts["with_server_s"], rel=0.01)
+    why = next(line for line in slow.lines if "not within 5 %" in line)
+    assert "the server is busy" in why
