@@ -8,11 +8,20 @@ from types import ModuleType
 
 __all__ = ["load", "why_not"]
 
+#: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
+_INTERFACE = 2
+
 
 @cache
 def _found() -> tuple[ModuleType | None, str]:
     try:
-        return import_module("native._core"), ""
+        module = import_module("native._core")
+        if getattr(module, "INTERFACE", 1) == _INTERFACE:
+            return module, ""
+        return None, (
+            "the native extension was built from other sources than these: build it again (python"
+            " setup.py build_ext --inplace, or reinstall), or go on with --transport mpi"
+        )
     except ImportError as error:
         reason = (
             "it was not built (no C++20 compiler when this was installed?)"

@@ -88,17 +88,21 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("reports", "busbar reports.readers reports.commands"),
     ("bench.launch", "busbar"),
     ("bench.options", "busbar collectives.schedule collectives.formats collectives.execution"),
+    ("bench.clock", "busbar collectives.execution"),
     (
         "bench.gpu",
         "busbar topology.model topology.sources topology.placement collectives.execution*"
         " bench.options",
     ),
-    ("bench.cluster", "busbar topology.* collectives.* reports.* bench.launch bench.options"),
+    (
+        "bench.cluster",
+        "busbar topology.* collectives.* reports.* bench.launch bench.options bench.clock",
+    ),
     ("bench.links", "busbar topology.* collectives.schedule collectives.execution*"),
     (
         "bench.run",
         "busbar topology.model topology.sources collectives.schedule collectives.formats"
-        " collectives.execution* reports.* bench.launch bench.options bench.links",
+        " collectives.execution* reports.* bench.launch bench.options bench.links bench.clock",
     ),
     (
         "bench.cli",

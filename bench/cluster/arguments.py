@@ -24,6 +24,7 @@ class Asked(NamedTuple):
     network: Network
     ranks_per_host: int
     once: bool
+    clocks: text.Skews | None
     downs: tuple[text.Down, ...]
     dry_run: bool
     svg: Path | None
@@ -48,6 +49,7 @@ def asked(argv: Sequence[str]) -> Asked:
         network,
         args.ranks_per_host,
         args.once,
+        args.clocks,
         tuple(args.down),
         args.dry_run,
         args.svg,
@@ -123,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="HOST@TIME[+TIME]",
         help="take a host's link away so long after the start, and bring it back; repeatable",
+    )
+    add(
+        "--clocks",
+        type=text.clocks,
+        metavar="TIME:PPM",
+        help="hosts' clocks as benchmarks read them: off by up to so much, as 3s:100ppm",
     )
     add("--once", action="store_true",
         help="start COMMAND once, beside the hosts: it starts its ranks itself")  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from bench.clock.reading import VARIABLE
 from bench.cluster import use
 from bench.cluster.arguments import Asked, asked
 from bench.cluster.commands import making, opening, raised
@@ -65,6 +67,8 @@ def plan(wanted: Asked) -> Iterator[str]:
     for command in making(network, wanted.ranks_per_host):
         line = shlex.join(command.words)
         yield f"{line} <<'.'\n{command.text}." if command.text else line
+    if wanted.clocks is not None:
+        yield f"# {VARIABLE}={shlex.quote(_environment(wanted)[VARIABLE])}"
     if wanted.command:
         yield shlex.join(_started(wanted))
 
@@ -82,7 +86,7 @@ def _run(wanted: Asked) -> int:
         before, start = _counted(cluster), time.monotonic()
         with _falling(cluster, wanted.downs):
             try:
-                ended = cluster.run(words)
+                ended = cluster.run(words, _environment(wanted))
             except OSError as error:
                 raise Unavailable(f"{words[0]}: cannot be started: {error.strerror}") from None
         if ended.interrupted:
@@ -93,6 +97,13 @@ def _run(wanted: Asked) -> int:
         if wanted.svg is not None:
             write(wanted.svg, picture(network, uses).encode())
     return ended.status
+
+
+def _environment(wanted: Asked) -> dict[str, str]:
+    """Ours, and what hosts' clocks are to show."""
+    network = wanted.network
+    names = [network.name(host) for host in range(network.hosts)]
+    return dict(os.environ) | ({VARIABLE: wanted.clocks.of(names)} if wanted.clocks else {})
 
 
 def _note(line: str) -> None:

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Down", "Racks", "down", "latency", "loss", "racks", "rate", "rate_text", "slow"]
+__all__ = [
+    "Down",
+    "Racks",
+    "Skews",
+    "clocks",
+    "down",
+    "latency",
+    "loss",
+    "racks",
+    "rate",
+    "rate_text",
+    "slow",
+]
 
 _BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -20,6 +33,24 @@ class Racks(NamedTuple):
     racks: int
     hosts: int
     taper: float
+
+
+class Skews(NamedTuple):
+    """By how many seconds and parts in a million hosts' clocks are off at most."""
+
+    seconds: float
+    ppm: float
+
+    def of(self, names: Sequence[str]) -> str:
+        """What each host's clock shows, for `bench.clock.reading`: the first host's is true.
+
+        The others alternate between ahead and behind, fast and slow, the last one by the most.
+        """
+        shares = [(-1) ** n * n / max(1, len(names) - 1) for n in range(len(names))]
+        return " ".join(
+            f"{name}:{share * self.seconds:.6f}:{-share * self.ppm:.6f}"
+            for name, share in zip(names, shares, strict=True)
+        )
 
 
 class Down(NamedTuple):
@@ -73,6 +104,17 @@ def loss(text: str) -> float:
     if found is None or not 0 < float(found[1]) < 100:
         raise argparse.ArgumentTypeError(f"{_shown(text)} is no share of packets, such as 0.1%")
     return float(found[1]) / 100
+
+
+def clocks(text: str) -> Skews:
+    """How far hosts' clocks are off at most, from ``3s:100ppm``."""
+    found = re.fullmatch(r"([^:]*):" + _NUMBER + "ppm", text)
+    seconds = _time(found[1]) if found else None
+    if found is None or seconds is None or seconds > 1e5 or float(found[2]) > 1e4:
+        raise argparse.ArgumentTypeError(
+            f"{_shown(text)}: write TIME:PPM, at most 100000s and 10000ppm, such as 3s:100ppm"
+        )
+    return Skews(seconds, float(found[2]))
 
 
 def slow(text: str) -> tuple[int, float]:

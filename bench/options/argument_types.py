@@ -48,6 +48,12 @@ def seconds(text: str) -> float:
     return value
 
 
+def duration(text: str) -> float:
+    """Seconds from ``30s``, ``2m``, or a number of seconds."""
+    digits = text.removesuffix("m").removesuffix("s")
+    return seconds(digits) * (60 if text.endswith("m") else 1)
+
+
 def gpus(text: str) -> tuple[int, ...] | None:
     """Numbers, or None for those that the profiler picks."""
     if text == "pick":

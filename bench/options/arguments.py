@@ -19,6 +19,7 @@ from bench.options.argument_types import (
 from bench.options.launching import MOST_SEED
 from bench.options.nccl_flags import add_flags
 from bench.options.pairs import DEFAULTS, PT2PT, add_options
+from bench.options.timing_arguments import timing_options
 from busbar.arguments import Parser, program
 from busbar.completion import offer
 from busbar.sizes import MOST_RANKS, Unsaid
@@ -28,7 +29,6 @@ from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
 LAYOUTS = ("auto", "nccl", "compact")
-LIMITS = ("table", "column", "none")
 BINDINGS = ("none", "core", "numa")
 TUNING = Path("busbar-tuning.json")
 
@@ -55,7 +55,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         _work(measured, collective)
     _ranks(p.add_argument_group("where it runs").add_argument)
     _gpus(p.add_argument_group("GPUs").add_argument)
-    _time(p.add_argument_group("what a row's time is").add_argument)
+    timing_options(p.add_argument_group("what a row's time is").add_argument)
     _output(p.add_argument_group("what is kept").add_argument)
     if pairs:
         p.set_defaults(**DEFAULTS)
@@ -259,41 +259,6 @@ def _gpus(add: Add) -> None:
     for entry in transports().values():
         for option in entry.options:
             add(option.flag, choices=option.choices, default=option.default, help=option.help)
-
-
-def _time(add: Add) -> None:
-    add(
-        "--timing",
-        choices=("each", "loop"),
-        default="each",
-        help="time each iteration, or N back to back as nccl-tests does (default each)",
-    )
-    add(
-        "--statistic",
-        choices=("median", "mean"),
-        default="median",
-        help="a row's time from its iterations (default median)",
-    )
-    add(
-        "-a",
-        "--average",
-        type=int,
-        choices=(0, 1, 2, 3),
-        default=3,
-        help="time of an iteration: 0 rank 0's, 1 the average, 2 the least, 3 the most (default 3)",
-    )
-    add(
-        "--limit",
-        choices=LIMITS,
-        default="table",
-        help="%% of what memory allows (shm): in the closing table (default), also in a last"
-        " column, or none, without the probe",
-    )
-    add(
-        "--energy",
-        action="store_true",
-        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
-    )
 
 
 def _output(add: Add) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
+from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.launching import LaunchTurn, parse_turn
 from bench.options.pairs import PT2PT, TITLE, Pairing, ways
+from bench.options.timing_arguments import sync
 from busbar.arguments import unknown, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, parse_size, sweep
@@ -68,6 +70,9 @@ class Options:
     budget: float = 2.0
     timing: str = "each"
     across: How = "max"
+    sync: str = "barrier"
+    arrivals: tuple[ArrivalPattern, ...] = (ZERO,)
+    wait_quiet: float | None = None
     statistic: str = "median"
     check: bool = True
     cycles: int = 1
@@ -268,6 +273,9 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         budget=given.budget,
         timing=given.timing,
         across=ACROSS[given.average],
+        sync=sync(given),
+        arrivals=given.arrival or (ZERO,),
+        wait_quiet=given.wait_quiet,
         statistic=given.statistic,
         check=given.check,
         cycles=given.run_cycles,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from collectives.execution.transport import Array, Transport
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
@@ -78,3 +80,15 @@ class Arena:
     def __getitem__(self, buffer: Buffer) -> Array:
         """A buffer's bytes on this rank."""
         return self._held[buffer]
+
+
+def in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
+    """Where ``in`` and ``out`` start in the memory that they share."""
+    mine = layout.parts(rank, Buffer.IN).tolist()
+    want = layout.parts(rank, Buffer.OUT).tolist()
+    if not mine or not want:
+        return 0, 0
+    each = int(np.asarray(elements).flat[0])  # parts of unequal sizes are never in place
+    if len(mine) <= len(want):
+        return want.index(mine[0]) * each, 0
+    return 0, mine.index(want[0]) * each

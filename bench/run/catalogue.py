@@ -243,3 +243,15 @@ def _choose(
     if not job.chosen:
         raise Unsupported(reasons[0])
     job.notes.extend(f"left out: {reason}" for reason in reasons)
+
+
+def told_parameters(
+    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+) -> dict[str, object]:
+    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
+
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    """
+    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    heard = {placement: dict(one) for placement, one in said.items() if one}
+    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

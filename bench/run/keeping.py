@@ -17,6 +17,7 @@ from reports.exports.formats import Lines
 from reports.exports.store import Store, nccl_sink, sink
 from reports.readers.own import results, rows
 from reports.records.record import Result
+from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
 from reports.tables.summary import summary
 
@@ -116,9 +117,17 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
         mine = [r for r in results if r.collective == name]
         if name in TESTS:
             lines += pairs(mine, statistic)
-        else:
-            lines += summary(mine, rows(mine), statistic, report_width())
+            continue
+        # Of several arrival patterns there is no one time of an algorithm.
+        lines += arrivals_table(mine) or summary(mine, rows(mine), statistic, report_width())
     return lines
+
+
+def cautions(results: Sequence[Result]) -> list[str]:
+    """What makes figures of the closing table less sure than they look."""
+    from reports.analysis.cautions import in_brief  # not before the first row
+
+    return in_brief(results)
 
 
 def _opened(options: Options) -> list[Store]:

@@ -9,13 +9,14 @@ from bench.options.options import Options
 from bench.run.corewait import noted
 from bench.run.groups import Group
 from bench.run.layout import TableLayout
+from bench.run.noise import cause
 from busbar.installation import busbar_version
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner
 from reports.records.cores import Load
 from reports.records.gpus import warnings
 from reports.records.record import Result
-from reports.records.shown import PLACEMENT
+from reports.records.shown import PLACEMENT, seconds
 
 
 class People(NamedTuple):
@@ -91,5 +92,16 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
     lines += [
         f"# {PLACEMENT[placement]}: waited for a core: {noted(shares)}"
         for placement, shares in result.core_wait.items()
+    ]
+    lines += [
+        f"# {PLACEMENT[placement]}: meanwhile {text}"
+        for placement, found in result.noise.items()
+        if (text := cause(found))
+    ]
+    lines += [
+        f"# {PLACEMENT[placement]}: {sample.sync['lost']} of {sample.sync['begun']} iterations do"
+        f" not count, for some rank was late; windows up to {seconds(sample.sync['widest_s'])}"
+        for placement in ("out", "in")
+        if (sample := result.sample(placement)) is not None and sample.sync.get("lost")
     ]
     return lines + [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]

@@ -1,33 +1,26 @@
-"""The timing loop: barrier, clock, plan, clock.
+"""The timing loop: how many iterations a row has, and what ends it.
 
 Nothing but the collective is between the clocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bench.run.batches import Barriers, Begin, Watcher
 from collectives.execution.transport import Action
-from collectives.execution.world import How, World
+from collectives.execution.world import How, Json, World
 from reports.statistics.order import relative_width
 
 # A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
 # A median of fewer has no interval.
 FEWEST = 6
-
-
-class Watcher(Protocol):
-    """Is told how far this rank has come, so that a stuck row can be explained."""
-
-    def arrived(self, iteration: int) -> None:
-        """This rank stands at the start of an iteration."""
-        ...
+# So many times as many iterations as are wanted, and those that are lost end the row.
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -47,7 +40,8 @@ class Timed:
     """Seconds of each iteration, combined over ranks, and what ended the row.
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
-    ``fired``: how often the plan was fired in all, warm-ups among them.
+    ``fired``: how often the plan was fired in all, warm-ups and lost iterations among them.
+    ``across``, ``also`` and ``sync``: see `reports.records.record.Sample`.
     """
 
     times: tuple[float, ...]
@@ -55,6 +49,9 @@ class Timed:
     stopped: str
     per_rank: tuple[tuple[float, ...], ...] = ()
     fired: int = 0
+    across: str = "max"
+    also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sync: Mapping[str, Json] = field(default_factory=dict)
 
 
 def _endless() -> float:
@@ -68,13 +65,16 @@ def measure(
     rules: Timing,
     watcher: Watcher,
     left: Callable[[], float] = _endless,
+    begin: Begin | None = None,
 ) -> Timed:
     """Time a plan on all ranks together. All ranks must call this alike; all get the same result.
 
-    Every iteration starts behind a barrier. Without a fixed number, iterations go on in batches
+    ``begin``: how an iteration begins; behind a barrier where it is left out. Without a fixed
+    number, iterations go on in batches
     until the 95 % interval of the median is within 2 % or the budget is spent, never fewer than 6
     unless the row would take longer than ``left()`` then, by rank 0's clock; at least one.
     """
+    how: Begin = begin or Barriers(world, clock, rules.across)
     once = 0.0
     for _ in range(rules.warmup):
         watcher.arrived(-1)
@@ -83,21 +83,31 @@ def measure(
         once = clock() - start
     if rules.timing == "loop":
         return _loop(plan, world, clock, rules, watcher, left)
-    times: list[float] = []
-    own: list[float] = []
-    batch = rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
-    begin = clock()
+    times, own = list[float](), list[float]()
+    also: dict[str, list[float]] = {}
+    fired, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
+    start = clock()
     while True:
-        # To the picosecond, which no clock resolves: what lies beyond only makes records long.
-        fresh = np.round(_each(plan, world, clock, batch, len(times), watcher), 12)
-        times += world.combine(fresh, rules.across).tolist()
-        own += fresh.tolist()
-        stopped, batch = _onwards(times, clock() - begin, left(), rules)
+        fresh = how.batch(plan, batch, fired, watcher, once)
+        fired += batch
+        times += fresh.times.tolist()
+        own += fresh.own.tolist()
+        for name, values in fresh.also.items():
+            also.setdefault(name, []).extend(values.tolist())
+        stopped, batch = _onwards(times, fired, clock() - start, left(), rules)
         # One rank decides for all: their clocks may not agree on the budget.
         stopped, batch = world.broadcast([stopped, batch])
         if stopped:
-            kept = _of_ranks(own, world, rules)
-            return Timed(tuple(times), len(times), stopped, kept, rules.warmup + len(times))
+            return Timed(
+                tuple(times),
+                len(times),
+                stopped,
+                _of_ranks(own, world, rules),
+                rules.warmup + fired,
+                how.across,
+                {name: tuple(values) for name, values in also.items()},
+                how.facts(),
+            )
 
 
 def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[float, ...], ...]:
@@ -105,42 +115,29 @@ def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[floa
     return tuple(map(tuple, world.gather(own))) if rules.per_rank else ()
 
 
-def _each(
-    plan: Action,
-    world: World,
-    clock: Callable[[], float],
-    n: int,
-    before: int,
-    watcher: Watcher,
-) -> NDArray[np.float64]:
-    """Seconds of n iterations on this rank, each begun behind a barrier."""
-    watcher.arrived(before)
-    own = plan.times(n, loop=False)
-    if own is not None:
-        return np.asarray(own)
-    fresh = np.empty(n)
-    for i in range(n):
-        watcher.arrived(before + i)
-        world.barrier()
-        start = clock()
-        plan()
-        fresh[i] = clock() - start
-    return fresh
-
-
 def _room(left: float, once: float) -> int:
     """How many iterations of ``once`` seconds each are possible, one more being for the proof."""
     return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
 
 
-def _onwards(times: list[float], spent: float, left: float, rules: Timing) -> tuple[str, int]:
-    """What ends the row, or how many come next: as many again as there were, within the budget."""
+def _onwards(
+    times: list[float], fired: int, spent: float, left: float, rules: Timing
+) -> tuple[str, int]:
+    """What ends the row, or how many come next: as many again as there were, within the budget.
+
+    ``fired``: how many iterations there were, with those that are lost.
+    """
     if rules.iterations is not None:
-        return "iterations", 0
+        missing = rules.iterations - len(times)
+        if not missing:
+            return "iterations", 0
+        return ("", missing) if fired < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
     # The first few may agree by chance.
     if len(times) > FEWEST and relative_width(times) <= PRECISE:
         return "precise", 0
-    each = spent / len(times)
+    if len(times) < FEWEST and fired >= _TRIES * FEWEST:
+        return "lost", 0
+    each = spent / fired
     if left < 2 * each or (spent >= rules.budget and len(times) >= FEWEST):
         return "budget", 0
     within = int((rules.budget - spent) / each) if each > 0 else 1
@@ -175,4 +172,5 @@ def _loop(
     stopped = "iterations" if rules.iterations is not None else "budget"
     times = tuple(world.combine(spent, rules.across).tolist())
     fired = rules.warmup + n + (rules.iterations is None)
-    return Timed(times, n, stopped, _of_ranks(spent.tolist(), world, rules), fired)
+    kept = _of_ranks(spent.tolist(), world, rules)
+    return Timed(times, n, stopped, kept, fired, rules.across)

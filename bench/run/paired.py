@@ -161,4 +161,6 @@ def each(sample: Sample, holds: int) -> Sample:
     # To the picosecond, as they were measured.
     times = tuple(round(t / holds, 12) for t in sample.times)
     own = tuple(tuple(round(t / holds, 12) for t in of) for of in sample.per_rank)
-    return replace(sample, times=times, per_rank=own, sent=None, received=None, total=None)
+    also = {name: tuple(round(t / holds, 12) for t in of) for name, of in sample.also.items()}
+    whole = replace(sample, times=times, per_rank=own, also=also)
+    return replace(whole, sent=None, received=None, total=None)

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from bench.run.arena import Arena, Sizes, beside, buffers, taken
+from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
+from bench.run.batches import Begin, Watcher
 from bench.run.corewait import CoreWait
 from bench.run.data import Inputs, Wrong
-from bench.run.measure import Timed, Timing, Watcher, measure
+from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
+from bench.run.noise import Noise
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
@@ -80,8 +82,10 @@ class Bench:
         self._vectors: dict[str, float] = {}
         #: Of the last sample, each rank's share of the time in which it was ready but had no core.
         self.core_waits: list[float] = []
+        #: What else the machine did meanwhile, as `bench.run.noise.gathered` has it.
+        self.noise: dict[str, Any] = {}
 
-    def sample(self, case: Case, in_place: bool) -> tuple[Sample, str]:
+    def sample(self, case: Case, in_place: bool, begin: Begin) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
         if in_place and not case.spec.in_place:
             return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
@@ -101,7 +105,7 @@ class Bench:
         action = self._action(case, program, source, target, in_place)
         try:
             self._gauges.begin()
-            core = CoreWait()
+            noise, core = Noise(self._world), CoreWait()
             timed = measure(
                 action,
                 self._world,
@@ -109,8 +113,10 @@ class Bench:
                 self._rules,
                 self._watcher,
                 lambda: self._pace.left() - proof,
+                begin,
             )
             waits = core.share()
+            noise.stop()
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
@@ -124,6 +130,7 @@ class Bench:
         finally:
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
+        self.noise = noise.gather()
         self.core_waits = list(map(float, self._world.gather(waits)))
         return replace(sample, limit=limit), complaint
 
@@ -203,7 +210,7 @@ class Bench:
             target.view(np.uint8)[:] = 0xA5
             return source, target
         whole = self._arena[Buffer.OUT][: max(counts) * size].view(case.dtype)
-        starts = _in_place_starts(layout, self._world.rank, case.elements)
+        starts = in_place_starts(layout, self._world.rank, case.elements)
         return (
             whole[starts[0] : starts[0] + counts[0]],
             whole[starts[1] : starts[1] + counts[1]],
@@ -276,27 +283,21 @@ class Bench:
             times=timed.times,
             iterations=timed.iterations,
             timing=self._rules.timing,
-            across=self._rules.across,
+            across=timed.across,
             stopped=timed.stopped,
             wrong=count,
             sent=max(s for _, s, _ in everyone) if ours else None,
             received=max(r for _, _, r in everyone) if ours else None,
             total=sum(s for _, s, _ in everyone) if ours else None,
             per_rank=timed.per_rank,
+            also=timed.also,
+            sync=timed.sync,
+            skipped=""
+            if timed.times
+            else f"of {timed.fired} iterations in windows there is none"
+            " that every rank began in time: use --sync barrier",
         )
         return sample, complaint
-
-
-def _in_place_starts(layout: Layout, rank: int, elements: Elements) -> tuple[int, int]:
-    """Where ``in`` and ``out`` start in the memory that they share."""
-    mine = layout.parts(rank, Buffer.IN).tolist()
-    want = layout.parts(rank, Buffer.OUT).tolist()
-    if not mine or not want:
-        return 0, 0
-    each = int(np.asarray(elements).flat[0])  # parts of unequal sizes are never in place
-    if len(mine) <= len(want):
-        return want.index(mine[0]) * each, 0
-    return 0, mine.index(want[0]) * each
 
 
 def _fitting(case: Case, nranks: int, need: int, free: int) -> int:

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count as forever
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 
 from bench.launch.line import Hotline
-from bench.run.catalogue import Auto, Chosen, Job
+from bench.options.arrival import ArrivalPattern
+from bench.run.catalogue import Auto, Chosen, Job, told_parameters
 from bench.run.corewait import noted
+from bench.run.entering import Entering
 from bench.run.environment import describe, place
 from bench.run.groups import Group
-from bench.run.keeping import Keeper, closing
+from bench.run.keeping import Keeper, cautions, closing
 from bench.run.layout import layout
 from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
 from bench.run.memory import Room
-from bench.run.pace import Pace, limits
+from bench.run.noise import not_quiet
+from bench.run.order import PlannedRow, all_work, order, planned
 from bench.run.paired import each
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench, Case
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
-from bench.run.work import SizeRow, rows
 from busbar.errors import RankFailure, Unsupported
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
@@ -37,14 +38,6 @@ from reports.records.cores import Load
 from reports.records.record import WORKSHARING, Result, Sample
 
 __all__ = ["Session"]
-
-
-class _Work(NamedTuple):
-    """A row to measure, and the table that it is of."""
-
-    job: Job
-    chosen: Auto | Chosen
-    line: SizeRow
 
 
 class Session:
@@ -86,6 +79,8 @@ class Session:
             self._environment["group"] = group.facts
         if options.launch is not None:
             self._environment["launch"] = options.launch.facts
+        self._entering = Entering(world, transport, options)
+        self._environment |= {"clock": facts} if (facts := self._entering.facts()) else {}
         self._watch = Watchdog(world, options.timeout, self.stop, line, self._screen.tick)
         rules = Timing(
             options.warmup,
@@ -103,7 +98,7 @@ class Session:
             rest=options.energy or options.iterations is None,
         )
         room = Room(world, transport, 1.0 if group is None else group.part)
-        self._pace = self._planned(room)
+        self._pace = planned(jobs, world, room)
         self._bench = Bench(
             world,
             transport,
@@ -117,35 +112,17 @@ class Session:
             pace=self._pace,
         )
 
-    def _planned(self, room: Room) -> Pace:
-        """What the rows may take of time; only rank 0's decides, and only rank 0 works it out."""
-        seen, options = room.seen(), self._options
-        found = limits(self._jobs, self._world.size, seen) if self._world.rank == 0 else []
-        width, every = len(options.placements), list[float]()
-        for cycle in range(max(1, options.cycles)):
-            for at in self._order(len(found) // width, cycle):
-                every += found[at * width : (at + 1) * width]
-        return Pace(every, bounded=options.iterations is None)
-
-    def _order(self, n: int, cycle: int) -> Sequence[int]:
-        """The order in which n rows are measured: as they stand, or as a launch draws it."""
-        launch = self._options.launch
-        return range(n) if launch is None else launch.order(n, cycle)
-
     # -- the sweep
 
     def run(self) -> int:
         """The whole run; gives the exit status."""
         options = self._options
-        work = [
-            _Work(job, chosen, line)
-            for job in self._jobs
-            for chosen in job.chosen
-            for line in rows(job.spec, job.options, self._world.size)
-        ]
+        work = all_work(self._jobs, self._world.size)
         cycles = range(options.cycles) if options.cycles else forever()
         each = len(work) * len(options.placements)
         self._screen.start(each * max(1, options.cycles), self._pace)
+        if options.wait_quiet is not None:
+            self._noted(not_quiet(self._world, options.wait_quiet))
         try:
             # In place a sum grows from one iteration to the next; only the proof's result counts.
             with np.errstate(all="ignore"):
@@ -159,32 +136,35 @@ class Session:
             self._screen.close()
             self._watch.close()
             self._gauges.close()
-        for why in filter(None, (self._rooflines.why, self._gauges.why)):
-            self._screen.note(f"busbar: {why}")
+        self._noted(self._rooflines.why, self._gauges.why)
         self._keeper.end(self._closing)
-        for why in self._cautions():
-            self._screen.note(f"busbar: {why}")
+        self._noted(*(cautions(self._keeper.results) if self._world.rank == 0 else ()))
         return 1 if self._keeper.failed else self._status
+
+    def _noted(self, *remarks: str) -> None:
+        """Say what there is to say on standard error."""
+        for remark in filter(None, remarks):
+            self._screen.note(f"busbar: {remark}")
 
     def _through(self, chosen: Auto | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
         return self._baseline.name if chosen.library else self._transport.name
 
-    def _cycle(self, work: Sequence[_Work], cycle: int) -> None:
+    def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
         done: dict[int, Result] = {}
         if self._options.launch is not None:
-            for at in self._order(len(work), cycle):
+            for at in order(self._options, len(work), cycle):
                 done[at] = self._measured(work[at])
                 self._keeper.row(done[at], ())
-        for _, numbered in groupby(enumerate(work), lambda one: (id(one[1].job), one[1].chosen)):
+        for _, numbered in groupby(enumerate(work), lambda one: one[1].table):
             table = list(numbered)
             first = table[0][1]
             self._spec, self._options = first.job.spec, first.job.options
             if done:
-                self._table(first.chosen, [done[at] for at, _ in table], self._again)
+                self._table(first, [done[at] for at, _ in table], self._again)
             else:
-                self._table(first.chosen, (self._measured(w) for _, w in table), self._keeper.row)
+                self._table(first, (self._measured(w) for _, w in table), self._keeper.row)
 
     def _again(self, _: Result, lines: Sequence[str]) -> None:
         """Print a row that is on disk already."""
@@ -192,14 +172,15 @@ class Session:
 
     def _table(
         self,
-        chosen: Auto | Chosen,
+        first: PlannedRow,
         results: Iterable[Result],
         kept: Callable[[Result, Sequence[str]], None],
     ) -> None:
-        options = self._options
+        options, chosen = self._options, first.chosen
         program = f"{self._spec.name} {chosen.label} ({self._through(chosen)})"
         top = banner(program, options, self._library, self._people, self._group, self._listed)
         said = remarks(self._group, self._crowd, self._world.size, self._transport)
+        said += self._entering.remarks(first.arrival)
         self._keeper.say([f"# {remark}" for remark in said])
         self._listed = True
         self._keeper.say(self._layout.header(top))
@@ -209,15 +190,16 @@ class Session:
             lines.append(result)
         self._keeper.say(footer(lines, program, options.statistic))
 
-    def _measured(self, work: _Work) -> Result:
+    def _measured(self, work: PlannedRow) -> Result:
         self._spec, self._options = work.job.spec, work.job.options
         self._watch.row()
         if self._group is not None:
             self._group.together()
-        return self._row(work.chosen, work.line)
+        return self._row(work)
 
-    def _row(self, wanted: Auto | Chosen, line: SizeRow) -> Result:
+    def _row(self, work: PlannedRow) -> Result:
         options, spec = self._options, self._spec
+        wanted, line = work.chosen, work.line
         chosen = wanted.at(line.size)
         operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
         schedule = chosen.schedule(line.root)
@@ -234,11 +216,15 @@ class Session:
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
         waits: dict[str, list[float]] = {}
+        noise: dict[str, dict[str, object]] = {}
         for placement in options.placements:
             self._pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
-            halves[placement] = self._half(case, placement, chosen)
+            arrival = self._entering.at(work.arrival, line.size, self._keeper.results)
+            halves[placement] = self._half(case, placement, chosen, arrival)
             said[placement] = self._said(chosen)
+            if halves[placement].times and self._bench.noise:
+                noise[placement] = self._bench.noise
             if halves[placement].times and (shares := self._waits()):
                 waits[placement] = shares
         return Result(
@@ -255,11 +241,12 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=_parameters(wanted, chosen, said),
+            parameters=told_parameters(wanted, chosen, said),
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
             core_wait=waits,
+            noise=noise,
             ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
             worksharing=chosen.label == WORKSHARING,
         )
@@ -277,9 +264,10 @@ class Session:
         shares = [round(share, 3) for share in self._bench.core_waits]
         return shares if noted(shares) and not crowded else []
 
-    def _half(self, case: Case, placement: str, chosen: Chosen) -> Sample:
+    def _half(self, case: Case, placement: str, chosen: Chosen, arrival: ArrivalPattern) -> Sample:
         try:
-            sample, wrong = self._bench.sample(case, placement == "in")
+            begin = self._entering.begin(arrival)
+            sample, wrong = self._bench.sample(case, placement == "in", begin)
         except Unsupported as error:  # this type on this library, say: the same on every rank
             return Sample(skipped=str(error))
         if wrong:
@@ -308,31 +296,9 @@ class Session:
         """The closing report of a run that did not come to its end."""
         return [f"# ended early: {reason}", *self._closing()]
 
-    def _cautions(self) -> list[str]:
-        """What makes figures of the closing table less sure than they look; rank 0 says it."""
-        if self._world.rank != 0:
-            return []
-        from reports.analysis.cautions import (
-            in_brief,  # not before the first row, and on one rank only
-        )
-
-        return in_brief(self._keeper.results)
-
     def stop(self, reason: str, aloud: bool) -> None:
         """The report so far, when the run is ended from outside. Called by the watching thread.
 
         ``aloud``: the reason is also said on standard error, and by nobody else.
         """
         self._keeper.end(lambda: self._early(reason), reason if aloud else "")
-
-
-def _parameters(
-    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
-) -> dict[str, object]:
-    """An algorithm's parameters; where a tuning file chose it, its name is one of them.
-
-    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
-    """
-    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
-    heard = {placement: dict(one) for placement, one in said.items() if one}
-    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 
 from collectives.execution.lower import lower
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, Buffers, Transport
+from collectives.execution.transport import Action, Array, Buffers, Spans, Transport
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
@@ -72,6 +73,10 @@ class Plan(Action):
     def times(self, n: int, loop: bool) -> list[float] | None:
         """See `Action.times`. None also where an average still has to be divided here."""
         return None if self._mean else self.action.times(n, loop)
+
+    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+        """See `Action.spans`. None also where an average still has to be divided here."""
+        return None if self._mean else self.action.spans(n, starts)
 
     @property
     def sent(self) -> int:

@@ -27,6 +27,8 @@ from collectives.schedule.spec import Collective
 
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
+Spans = tuple[list[float], list[float]]
+"""When firings began, and when they ended, in seconds of one clock."""
 _NOTHING: Mapping[str, Json] = MappingProxyType({})
 
 
@@ -79,6 +81,14 @@ class Action(ABC):
 
         Seconds of each firing, begun together; of all of them as one number when ``loop``. None
         where the transport cannot.
+        """
+        return None
+
+    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+        """Fire n times timed by the transport itself, by ``time.perf_counter``.
+
+        When each firing began and when it ended: begun together, or with ``starts``, n of them,
+        each as its time comes. None where the transport cannot.
         """
         return None
 

@@ -62,6 +62,14 @@ class World(Protocol):
         """Return when every rank is here."""
         ...
 
+    def send(self, peer: int, values: NDArray[np.float64]) -> None:
+        """Send a few numbers to a rank, which is to `receive` as many."""
+        ...
+
+    def receive(self, peer: int, into: NDArray[np.float64]) -> None:
+        """Wait for the numbers that a rank sends."""
+        ...
+
     def alarm(self, value: Json) -> None:
         """Tell all other ranks something without waiting for any: that this one has failed, say."""
         ...

@@ -236,6 +236,7 @@ PYBIND11_MODULE(_core, m) {
     const auto released = py::call_guard<py::gil_scoped_release>();
     py::class_<Plan>(m, "Plan")
         .def("fire", &Plan::fire, released)
+        .def("spans", &Plan::spans, py::arg("n"), py::arg("starts"), released)
         .def("each", &Plan::each, py::arg("n"), released)
         .def("loop", &Plan::loop, py::arg("n"), released)
         .def("barrier", &Plan::barrier, released);
@@ -252,6 +253,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
+    m.attr("INTERFACE") = 2;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 namespace busbar {
 
@@ -41,15 +42,25 @@ void Plan::run(const Task& task, std::size_t from, std::size_t count) {
     else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
 }
 
-std::vector<double> Plan::each(int n) {
-    std::vector<double> times(static_cast<std::size_t>(n));
-    for (double& time : times) {
-        barrier();
-        const double start = now();
+Plan::Spans Plan::spans(int n, const std::vector<double>& starts) {
+    const auto size = static_cast<std::size_t>(n);
+    if (!starts.empty() && starts.size() != size)
+        throw std::invalid_argument("a start for each firing, or none");
+    Spans found{std::vector<double>(size), std::vector<double>(size)};
+    for (std::size_t i = 0; i < size; ++i) {
+        if (starts.empty()) barrier();
+        else watch_.until(starts[i]);
+        found.first[i] = now();
         fire();
-        time = now() - start;
+        found.second[i] = now();
     }
-    return times;
+    return found;
+}
+
+std::vector<double> Plan::each(int n) {
+    auto [begins, ends] = spans(n, {});
+    for (std::size_t i = 0; i < ends.size(); ++i) ends[i] -= begins[i];
+    return ends;
 }
 
 double Plan::loop(int n) {

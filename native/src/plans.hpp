@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
@@ -60,6 +61,10 @@ public:
     virtual ~Plan() = default;
     // Carries the collective out once.
     virtual void fire() = 0;
+    // When each of n firings began and ended by `now`: every one begun together after a barrier, or
+    // with `starts` each as that time comes, and at once where it has passed.
+    using Spans = std::pair<std::vector<double>, std::vector<double>>;
+    Spans spans(int n, const std::vector<double>& starts);
     // Seconds of each of n firings, every one begun together after a barrier.
     std::vector<double> each(int n);
     // Seconds of n firings, one directly after the other; begun together.

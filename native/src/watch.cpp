@@ -99,6 +99,18 @@ void Watch::here() const {
     life_[rank_].core.store(core, std::memory_order_relaxed);
 }
 
+void Watch::until(double time) const {
+    here();
+    double looked = now();
+    for (double t = looked; t < time; t = now()) {
+        if (crowded_) sched_yield();
+        else relax();
+        if (t - looked < kPatience) continue;
+        if (interrupted_ && interrupted_()) throw Failure{rank_, Reason::interrupted};
+        looked = t;
+    }
+}
+
 bool Watch::share_core(const Missing& missing) const {
     for (int r = 0; r < size(); ++r)
         if (r != rank_ && life_[r].core.load(std::memory_order_relaxed) == core_ && missing(r))

@@ -85,6 +85,8 @@ public:
     void wait_all(const Gate& gate, std::uint64_t times) const {
         wait_all(gate, times, [](int rank) { return rank; });
     }
+    // Returns when `now` shows a time; lets others have the core meanwhile where ranks share cores.
+    void until(double time) const;
     // Notes which core this rank is on, for those that wait for it.
     void here() const;
     int rank() const { return rank_; }

@@ -137,6 +137,7 @@ def row_key(r: Row) -> Key:
         r.op,
         r.root,
         r.placement,
+        r.reading,
     )
 
 

@@ -255,7 +255,12 @@ def _timing(f: _Facts) -> Verdict:
         where = ", ".join(dict.fromkeys(r.run.format for r in silent))
         text = f"nothing on barriers and on how ranks were combined ({where})"
         return _BROKEN, _count(len(silent), len(f.timed), text)
-    how = dict.fromkeys(f"{_TIMING[r.timing]}, {r.across} over ranks" for r in f.timed)
+    how = dict.fromkeys(
+        f"each iteration in a window of a common clock: {r.reading}"
+        if r.reading
+        else f"{_TIMING[r.timing]}, {r.across} over ranks"
+        for r in f.timed
+    )
     return _KEPT, "; ".join(how)
 
 

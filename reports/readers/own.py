@@ -10,17 +10,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from math import fsum, isfinite
 from typing import Any
 
 from reports.readers.columns import HEAD, REAL, Rows, Times, rows_of
+from reports.readers.placements import BYTES, checked, per_rank, placement
 from reports.readers.runs import Runs, check_format
 from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.records.gpus import energy, memory_clock
-from reports.records.record import Result, Sample
+from reports.records.record import Result
 from reports.records.rows import Note, Reading, Run
 
-_SAMPLE = {f.name for f in fields(Sample)}
 _RESULT = {f.name for f in fields(Result)} - {"out", "in_place"}
 _WHOLE = ("ranks", "size", "count", "root")
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1  # what a column of whole numbers holds
@@ -31,7 +30,6 @@ _ABSENT: dict[str, Any] = {
     "ranks_per_core": 0.0,
     "worksharing": False,
 }
-_BYTES = ("sent", "received", "total")
 Documents = Iterable[tuple[int, object]]
 
 
@@ -61,7 +59,7 @@ def result(document: Mapping[str, Any]) -> Result:
     known = {k: v for k, v in document.items() if k in _RESULT}
     known |= dict(zip(HEAD, head, strict=True)) | {"gpus": _gpus(document)}
     return Result(
-        **known, out=_sample(document.get("out")), in_place=_sample(document.get("in_place"))
+        **known, out=placement(document.get("out")), in_place=placement(document.get("in_place"))
     )
 
 
@@ -98,57 +96,6 @@ def _gpus(document: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     return tuple(gpus)
 
 
-def _sample(value: object) -> Sample | None:
-    if value is None:
-        return None
-    half = _checked(value)
-    known = {k: v for k, v in half.items() if k in _SAMPLE}
-    return Sample(**{**known, "times": tuple(half.get("times", ())), "per_rank": _per_rank(half)})
-
-
-def _checked(half: object) -> dict[str, Any]:
-    """A placement whose values are of the kinds that they should be. Raises ValueError."""
-    if not isinstance(half, dict):
-        raise ValueError("a placement is no object")
-    _check_times(half.get("times", []))
-    get = half.get
-    for name in ("stopped", "skipped", "timing", "across"):
-        if not isinstance(get(name, ""), str):
-            raise ValueError(f"{name} is no text")
-    for count in (get("iterations", 0), get("wrong") or 0):
-        if not isinstance(count, int) or not 0 <= count <= _MOST:
-            raise ValueError("iterations or wrong is no count")
-    for name in _BYTES:
-        if type(get(name)) not in (int, type(None)) or not 0 <= (get(name) or 0) <= _MOST:
-            raise ValueError(f"{name} is no number of bytes")
-    limit = get("limit")
-    if limit is not None and not (isinstance(limit, (int, float)) and 0 < limit < _MOST):
-        raise ValueError("limit is no number of seconds")
-    return half
-
-
-def _check_times(times: object) -> None:
-    if not isinstance(times, list):
-        raise ValueError("times are not a list of seconds")
-    try:
-        if isfinite(fsum(times)) and min(times, default=0) >= 0:
-            return
-    except (TypeError, OverflowError):
-        pass
-    raise ValueError("times are not a list of seconds")
-
-
-def _per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
-    ranks = half.get("per_rank", [])
-    if not isinstance(ranks, list):
-        raise ValueError("per_rank is no list")
-    for times in ranks:
-        _check_times(times)
-        if len(times) != len(half.get("times", ())):
-            raise ValueError("per_rank: a rank has another number of times than the placement")
-    return tuple(tuple(map(float, times)) for times in ranks)
-
-
 class _Table:
     """Gathers the placements of records, to be worked out all together."""
 
@@ -172,8 +119,8 @@ class _Table:
         check_format(document)
         head = self._head(document)
         halves = [
-            (placement, _checked(document[key]), _per_rank(document[key]))
-            for placement, key in (("out", "out"), ("in", "in_place"))
+            (name, checked(document[key]), per_rank(document[key]))
+            for name, key in (("out", "out"), ("in", "in_place"))
             if document.get(key) is not None
         ]
         gpus = _gpus(document) if "gpus" in document else ()
@@ -181,7 +128,7 @@ class _Table:
         if document["format"] <= OLD:
             head = self._of_old(run, head)
         number = self._heads.setdefault(head, len(self._heads))
-        for placement, half, per_rank in halves:
+        for name, half, own in halves:
             get = half.get
             self._times.append(get("times", []))
             self._placed.append(
@@ -189,7 +136,7 @@ class _Table:
                     run,
                     line,
                     number,
-                    placement,
+                    name,
                     "mean" if get("timing") == "loop" else "median",
                     get("iterations", 0),
                     get("stopped", ""),
@@ -198,10 +145,10 @@ class _Table:
                     get("timing", "each"),
                     get("across", "max"),
                     get("limit"),
-                    per_rank,
-                    memory_clock(gpus, placement) if gpus else None,
-                    energy(gpus, placement) if gpus else None,
-                    *map(get, _BYTES),
+                    own,
+                    memory_clock(gpus, name) if gpus else None,
+                    energy(gpus, name) if gpus else None,
+                    *map(get, BYTES),
                 )
             )
         return said

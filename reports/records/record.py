@@ -12,6 +12,9 @@ from typing import Any
 FORMAT = 3
 #: The contender that is no algorithm: all processes share a collective's work.
 WORKSHARING = "worksharing"
+#: Readings of one iteration on a common clock: from the earliest start to the latest end, and from
+#: the last rank's arrival.
+OPERATION, LAST = "operation", "last arrival"
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Sample:
     rank order, each as long as ``times``; empty when they were not asked for (``--per-rank``).
     ``limit``: the least seconds that the memory roofline measured in this run allows for this
     placement (docs/measuring-limit.md), None where none was measured; % of limit is limit / time.
+    With ``--sync window`` ``across`` is ``operation``, from the earliest start to the latest end on
+    the common clock, or ``last arrival of PATTERN``, from the last rank's arrival; ``sync`` then
+    says what `bench.run.batches.TimeWindows` counted. ``also``: the same iterations read otherwise,
+    each as long as ``times``, by what ``across`` would be.
     """
 
     times: tuple[float, ...] = ()
@@ -41,6 +48,8 @@ class Sample:
     skipped: str = ""
     per_rank: tuple[tuple[float, ...], ...] = ()
     limit: float | None = None
+    also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    sync: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class Result:
     ``step``: of a training step what `bench.steps.record` says of it; empty for a collective.
     ``core_wait``: for a placement (``out``, ``in``) each rank's share of the time in which it was
     ready but had no core, where that is large although there is a core a rank (docs/measuring.md).
+    ``noise``: for a placement what else the machine did meanwhile, as `bench.run.noise` has it.
     """
 
     collective: str
@@ -80,6 +90,7 @@ class Result:
     schedule: str = ""
     gpus: tuple[Mapping[str, Any], ...] = ()
     core_wait: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)
     ranks_per_core: float = 0.0
     worksharing: bool = False
     step: Mapping[str, Any] = field(default_factory=dict)

@@ -90,9 +90,18 @@ class Row:
     total_bytes: int | None = None
 
     @property
+    def reading(self) -> str:
+        """How its times were read off, where that is not each rank's own duration, combined."""
+        return self.across if self.across not in ("", *OWN) else ""
+
+    @property
     def oversubscribed(self) -> bool:
         """Whether ranks are known to have shared cores: the time holds the waiting for one."""
         return (self.ranks_per_core or 0.0) > 1
+
+
+#: How ranks' own durations become one time.
+OWN = ("max", "avg", "min", "rank0")
 
 
 def listed(value: object) -> Sequence[Any]:

@@ -39,7 +39,8 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
     """Rows by what a table has in common: source, run, collective, type, operation, placement."""
     groups: dict[tuple[object, ...], list[Row]] = {}
     for r in rows:
-        key = (r.run.source, r.run.number, r.collective, r.dtype, r.op, r.ranks, r.placement)
+        what = (r.collective, r.dtype, r.op, r.ranks, r.placement, r.reading)
+        key = (r.run.source, r.run.number, *what)
         groups.setdefault(key, []).append(r)
     return groups
 

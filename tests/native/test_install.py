@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import native
 from tests.conftest import REPO, Mpi, Run, under
 
 pytest.importorskip("pybind11", reason="pip brings it for a build; here it is not installed")
@@ -57,3 +59,13 @@ def test_without_a_compiler_mpi_carries_the_ranks(built: Path, mpich: Mpi, run: 
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("the native extension is not available") == 1
     assert any(line.split()[:1] == ["1024"] for line in done.stdout.splitlines())
+
+
+def test_an_extension_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: an extension that does not offer what is asked for is none, and the remedy is said."""
+    monkeypatch.setattr("native.import_module", lambda name: ModuleType(name))
+    native._found.cache_clear()
+    try:
+        assert native.load() is None and "build it again" in native.why_not()
+    finally:
+        native._found.cache_clear()

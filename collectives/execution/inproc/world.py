@@ -104,6 +104,14 @@ class InprocWorld:
         except threading.BrokenBarrierError:
             raise RankFailure(f"rank {self.rank} waited at a barrier in vain") from None
 
+    def send(self, peer: int, values: NDArray[np.float64]) -> None:
+        """See `World.send`."""
+        self.shared.words.put(self.rank, peer, values.copy())
+
+    def receive(self, peer: int, into: NDArray[np.float64]) -> None:
+        """See `World.receive`; RankFailure when the deadline passes or another rank failed."""
+        into[:] = cast("NDArray[np.float64]", self.shared.words.get(peer, self.rank, self.rank))
+
     def alarm(self, value: Json) -> None:
         """See `World.alarm`."""
         for rank, queue in enumerate(self.shared.alarms):
@@ -165,6 +173,7 @@ class _Shared:
         self.barrier = threading.Barrier(size)
         self.data = Mailbox(size, deadline)
         self.acks = Mailbox(size, deadline)
+        self.words = Mailbox(size, deadline)
         self.alarms: list[SimpleQueue[tuple[int, str]]] = [SimpleQueue() for _ in range(size)]
         self.parent = parent
         self.groups: list[_Shared] = []
@@ -176,6 +185,7 @@ class _Shared:
         self.barrier.abort()
         self.data.abort()
         self.acks.abort()
+        self.words.abort()
         for group in self.groups:
             group.abort()
 

@@ -81,6 +81,14 @@ class MpiWorld:
         """See `World.barrier`."""
         self.comm.Barrier()
 
+    def send(self, peer: int, values: NDArray[np.float64]) -> None:
+        """See `World.send`."""
+        self.comm.Send(values, peer)
+
+    def receive(self, peer: int, into: NDArray[np.float64]) -> None:
+        """See `World.receive`."""
+        self.comm.Recv(into, peer)
+
     def alarm(self, value: Json) -> None:
         """See `World.alarm`."""
         data = json.dumps(value).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from busbar.errors import Unsupported
@@ -16,7 +16,7 @@ from collectives.execution.shm.reference import Lives, Reference
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
 from collectives.execution.shm.tasks import Place, decoded, ordered, placed
 from collectives.execution.shm.windows import Windows
-from collectives.execution.transport import Action, Array, Buffers
+from collectives.execution.transport import Action, Array, Buffers, Spans
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
@@ -34,6 +34,10 @@ class FiredPlan(Protocol):
 
     def fire(self) -> None:
         """Once, untimed."""
+
+    def spans(self, n: int, starts: Sequence[float]) -> Spans:
+        """So many times, when each began and ended; see `Action.spans`."""
+        ...
 
     def each(self, n: int) -> list[float]:
         """So many times, seconds each."""
@@ -188,6 +192,11 @@ class Bound(Action):
         timed = plan.loop if loop else plan.each
         found = self.transport.guarded(lambda: timed(n))
         return [found] if isinstance(found, float) else found
+
+    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+        """See `Action.spans`."""
+        plan = self._built.plan
+        return self.transport.guarded(lambda: plan.spans(n, list(starts)))
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""

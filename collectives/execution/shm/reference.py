@@ -19,7 +19,7 @@ from busbar.errors import RankFailure
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
 from collectives.execution.shm.lines import ByteCounts
 from collectives.execution.shm.tasks import Place
-from collectives.execution.transport import Array
+from collectives.execution.transport import Array, Spans
 from collectives.schedule.ops import Op
 
 Words = NDArray[np.uint64]
@@ -122,15 +122,23 @@ class Reference:
             self._wait(peer, self._nwindows - 1, task)
         self._fired += 1
 
+    def spans(self, n: int, starts: Sequence[float]) -> Spans:
+        """When each of n firings began and ended; see `Action.spans`."""
+        begins, ends = [], []
+        for i in range(n):
+            if starts:
+                while time.perf_counter() < starts[i]:
+                    os.sched_yield()
+            else:
+                self._barrier()
+            begins.append(time.perf_counter())
+            self.fire()
+            ends.append(time.perf_counter())
+        return begins, ends
+
     def each(self, n: int) -> list[float]:
         """Seconds of each of n firings, every one begun together."""
-        found = []
-        for _ in range(n):
-            self._barrier()
-            start = time.perf_counter()
-            self.fire()
-            found.append(time.perf_counter() - start)
-        return found
+        return [end - begin for begin, end in zip(*self.spans(n, ()), strict=True)]
 
     def loop(self, n: int) -> float:
         """Seconds of n firings one after the other."""

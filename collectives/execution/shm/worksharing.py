@@ -19,7 +19,7 @@ from collectives.execution.shm.bound import Bound, Built, HostTransport
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, Work, mark_cold
 from collectives.execution.shm.fast import Shape, direct, worksharing
 from collectives.execution.shm.tasks import Place
-from collectives.execution.transport import Array, LibraryCall
+from collectives.execution.transport import Array, LibraryCall, Spans
 from collectives.execution.world import Json
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
@@ -164,6 +164,10 @@ class WorkSharing(Bound):
     def times(self, n: int, loop: bool) -> list[float] | None:
         """See `Bound.times`; None where an average still has to be divided here."""
         return None if self._mean else super().times(n, loop)
+
+    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+        """See `Bound.spans`; None where an average still has to be divided here."""
+        return None if self._mean else super().spans(n, starts)
 
     @property
     def _mean(self) -> bool:

@@ -1,0 +1,1 @@
+"""One clock for all ranks: exchanges, a line a host, and what a rank reads."""

@@ -1,0 +1,151 @@
+"""``--arrival``: how much later than the others each rank enters a collective."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.errors import Unsupported
+
+# Seconds, of any delay: ranks spin until their time has come.
+_LONGEST_S = 10.0
+_MOST_CHARACTERS = 1 << 24
+_NUMBER = r"([0-9]{1,8}(?:\.[0-9]{1,6})?)"
+#: What ``random`` draws from, with the number of the iteration: the same for every algorithm.
+SEED = 20180911
+
+
+@dataclass(frozen=True)
+class ArrivalPattern:
+    """A pattern. ``seconds``: its longest delay, None where that is still to be found out.
+
+    ``rank``: who is late in ``late``, counted from the end where it is below 0. ``table``: lines of
+    seconds by rank, which iterations take in turn.
+    """
+
+    kind: str = "zero"
+    seconds: float | None = 0.0
+    rank: int = 0
+    table: tuple[tuple[float, ...], ...] = ()
+    path: str = ""
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        if self.kind == "file":
+            return self.path
+        who = f":{self.rank}" if self.kind == "late" else ""
+        long = "" if self.kind == "zero" or self.seconds is None else f":{self.seconds * 1e6:.6g}"
+        return f"{self.kind}{who}{long}"
+
+    @property
+    def pattern(self) -> str:
+        """The same without how late: what it is called at every size."""
+        return str(replace(self, seconds=None))
+
+    def on(self, nranks: int, seconds: float | None = None) -> ArrivalPattern:
+        """The pattern on so many ranks; ``seconds`` for its longest delay where it has none.
+
+        Raises Unsupported where it does not fit them.
+        """
+        if self.kind == "late" and not -nranks <= self.rank < nranks:
+            raise Unsupported(f"--arrival {self}: there are only ranks 0 to {nranks - 1}")
+        if self.table and len(self.table[0]) != nranks:
+            raise Unsupported(
+                f"--arrival {self}: lines of {len(self.table[0])} delays for {nranks} ranks"
+            )
+        return replace(
+            self,
+            rank=self.rank % nranks if self.kind == "late" else 0,
+            seconds=seconds if self.seconds is None else self.seconds,
+        )
+
+    def delays(self, nranks: int, n: int, before: int) -> NDArray[np.float64]:
+        """Seconds by iteration (n of them, after ``before``) and rank; the same on every rank."""
+        found = np.zeros((n, nranks))
+        long = self.seconds or 0.0
+        if self.kind == "ramp":
+            found[:] = long * np.arange(nranks) / max(1, nranks - 1)
+        elif self.kind == "late":
+            found[:, self.rank] = long
+        elif self.kind == "random":
+            found[:] = np.random.default_rng([SEED, before]).uniform(0, long, found.shape)
+        elif self.kind == "file":
+            found[:] = np.array(self.table)[np.arange(before, before + n) % len(self.table)]
+        return found
+
+
+ZERO = ArrivalPattern()
+_ALL = (
+    ArrivalPattern("ramp", None),
+    ArrivalPattern("late", None, 0),
+    ArrivalPattern("late", None, -1),
+    ArrivalPattern("random", None),
+)
+
+
+def _late(text: str) -> float:
+    seconds = float(text) * 1e-6
+    if seconds > _LONGEST_S:
+        raise argparse.ArgumentTypeError(f"{text} us; at most {_LONGEST_S:g} s")
+    return seconds
+
+
+def arrivals(text: str) -> tuple[ArrivalPattern, ...]:
+    """Patterns from ``zero``, ``ramp:US``, ``late:RANK:US``, ``random:US``, a file, ``all[:US]``.
+
+    Of ``all`` without US the delays are what the fastest takes when nobody is late.
+    """
+    if text == "zero":
+        return (ZERO,)
+    if text == "all":
+        return (ZERO, *_ALL)
+    if found := re.fullmatch(f"all:{_NUMBER}", text):
+        return (ZERO, *(replace(one, seconds=_late(found[1])) for one in _ALL))
+    if found := re.fullmatch(f"(ramp|random):{_NUMBER}", text):
+        return (ArrivalPattern(found[1], _late(found[2])),)
+    if found := re.fullmatch(f"late:([0-9]{{1,6}}):{_NUMBER}", text):
+        return (ArrivalPattern("late", _late(found[2]), int(found[1])),)
+    if re.match("(zero|ramp|late|random|all)(:|$)", text):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r}: write zero, ramp:US, late:RANK:US, random:US, all, or a file's name"
+        )
+    return (_from_file(Path(text)),)
+
+
+def _from_file(path: Path) -> ArrivalPattern:
+    """Microseconds by rank, a line an iteration, separated by commas or spaces."""
+    try:
+        with path.open() as file:
+            text = file.read(_MOST_CHARACTERS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{str(path)[:80]}: cannot be read: {getattr(error, 'strerror', None) or error};"
+            " or write zero, ramp:US, late:RANK:US, random:US, all"
+        ) from None
+    if len(text) > _MOST_CHARACTERS:
+        raise argparse.ArgumentTypeError(f"{path}: larger than {_MOST_CHARACTERS} bytes")
+    table = [_line(path, n, line) for n, line in enumerate(text.splitlines(), 1)]
+    found = tuple(line for line in table if line)
+    if not found or len({len(line) for line in found}) > 1:
+        raise argparse.ArgumentTypeError(f"{path}: every line must have one delay a rank")
+    return ArrivalPattern("file", max(map(max, found)), table=found, path=str(path))
+
+
+def _line(path: Path, number: int, line: str) -> tuple[float, ...]:
+    words: Sequence[str] = line.partition("#")[0].replace(",", " ").split()
+    try:
+        found = tuple(float(word) * 1e-6 for word in words)
+    except ValueError:
+        found = (-1.0,)
+    if not all(0 <= one <= _LONGEST_S for one in found):
+        raise argparse.ArgumentTypeError(
+            f"{path}, line {number}: {line.strip()[:40]!r}: write microseconds from 0 to"
+            f" {_LONGEST_S * 1e6:.0f}, one a rank"
+        )
+    return found

@@ -1,0 +1,86 @@
+"""The options of a benchmark that say what a row's time is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from bench.options.argument_types import duration
+from bench.options.arrival import arrivals
+from busbar.errors import Unsupported
+
+LIMITS = ("table", "column", "none")
+
+
+def timing_options(add: Callable[..., object]) -> None:
+    """Add the options of that group; ``add`` is `ArgumentParser.add_argument`."""
+    add(
+        "--timing",
+        choices=("each", "loop"),
+        default="each",
+        help="time each iteration, or N back to back as nccl-tests does (default each)",
+    )
+    add(
+        "--sync",
+        choices=("barrier", "window"),
+        help="begin iterations behind a barrier (default), or at agreed times of one clock; the"
+        " time is then from the earliest start to the latest end",
+    )
+    add(
+        "--arrival",
+        type=arrivals,
+        metavar="PATTERN",
+        help="let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US, random:US, a"
+        " file (a line an iteration, a number a rank), or all[:US], with a table of who wins; the"
+        " time is from the last arrival; implies --sync window",
+    )
+    add(
+        "--wait-quiet",
+        type=duration,
+        metavar="TIME",
+        help="before the first row wait until nothing else takes cores, so long at most, as 30s",
+    )
+    add(
+        "--statistic",
+        choices=("median", "mean"),
+        default="median",
+        help="a row's time from its iterations (default median)",
+    )
+    add(
+        "-a",
+        "--average",
+        type=int,
+        choices=(0, 1, 2, 3),
+        default=3,
+        help="time of an iteration: 0 rank 0's, 1 the average, 2 the least, 3 the most (default 3)",
+    )
+    add(
+        "--limit",
+        choices=LIMITS,
+        default="table",
+        help="%% of what memory allows (shm): in the closing table (default), also in a last"
+        " column, or none, without the probe",
+    )
+    add(
+        "--energy",
+        action="store_true",
+        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
+    )
+
+
+def sync(given: argparse.Namespace) -> str:
+    """How iterations begin, as was asked for. Raises Unsupported for what does not go together."""
+    if given.sync == "barrier" or (given.sync is None and given.arrival is None):
+        if given.arrival is not None:
+            raise Unsupported("--arrival needs --sync window: a barrier makes ranks arrive at once")
+        return "barrier"
+    if given.timing == "loop":
+        raise Unsupported("--sync window times each iteration; leave out --timing loop")
+    if given.average != 3:
+        raise Unsupported(
+            "-a combines ranks' own times; with --sync window a time is from the earliest start to"
+            " the latest end"
+        )
+    if given.launches and any(one.seconds is None for one in given.arrival or ()):
+        raise Unsupported("--launches draws the order of rows; write --arrival all:US, not all")
+    return "window"

@@ -1,0 +1,101 @@
+"""``--sync`` and ``--arrival``: what of them all rows of a sweep have in common."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from bench.clock.common import CommonClock
+from bench.clock.reading import Skew, skew
+from bench.options.arrival import ZERO, ArrivalPattern
+from bench.options.options import Options
+from bench.run.batches import Barriers, Begin, TimeWindows
+from busbar.errors import Unsupported
+from busbar.host import hostname
+from collectives.execution.transport import Transport
+from collectives.execution.world import Json, World
+from reports.records.record import Result
+
+
+class Entering:
+    """How ranks enter what is timed, on one rank; all ranks make one together.
+
+    Raises Unsupported where times are not taken by the host's clock, or a pattern does not fit.
+    """
+
+    def __init__(self, world: World, transport: Transport, options: Options) -> None:
+        self._world, self._transport, self._options = world, transport, options
+        several = max(world.nodes) > 0
+        self._skew = (skew(os.environ, hostname()) if several else None) or Skew()
+        self._clock: CommonClock | None = None
+        for arrival in options.arrivals:
+            arrival.on(world.size)
+        if options.sync == "barrier":
+            return
+        if transport.on_gpu:
+            raise Unsupported(
+                "--sync window needs times by the host's clock; a GPU's are taken by events on its"
+                " stream: use --sync barrier"
+            )
+        self._clock = CommonClock(world, self._skew.clock(), world.nodes)
+
+    def begin(self, arrival: ArrivalPattern) -> Begin:
+        """How the iterations of one row and placement begin. All ranks call this together."""
+        world, transport = self._world, self._transport
+        if self._clock is None:
+            one = max(world.nodes) == 0 and not transport.on_gpu
+            return Barriers(world, transport.clock(), self._options.across, shared=one)
+        self._clock.check()
+        return TimeWindows(world, self._clock, arrival)
+
+    def at(self, arrival: ArrivalPattern, size: int, results: Sequence[Result]) -> ArrivalPattern:
+        """A pattern for rows of a size; ``results``: the rows so far."""
+        unknown = arrival.seconds is None
+        return arrival.on(self._world.size, fastest(results, size) if unknown else None)
+
+    # -- what is said
+
+    def facts(self) -> Mapping[str, Json]:
+        """What a record's environment says of the clock."""
+        return {} if self._clock is None else self._clock.facts()
+
+    def remarks(self, arrival: ArrivalPattern) -> list[str]:
+        """What the table says above its rows; nothing with barriers. All ranks call this."""
+        clock = self._clock
+        if clock is None:
+            return []
+        found = ["time: from the earliest start to the latest end on one clock (--sync window)"]
+        if arrival != ZERO:
+            found = [f"time: from the last rank's arrival to the latest end (--arrival {arrival})"]
+        if not clock.exchanged:
+            return [*found, "clock: CLOCK_MONOTONIC of this host, which all ranks share"]
+        return [*found, clock.said(), *self._recovered(clock)]
+
+    def _recovered(self, clock: CommonClock) -> list[str]:
+        """Of clocks that are emulated the truth is known: how far each rank is off."""
+        emulated = self._world.gather(list(self._skew))
+        if not any(map(any, emulated)):
+            return []
+        true = self._world.broadcast(time.perf_counter())
+        shown = clock.line.other(self._skew.of(true))
+        everyone = self._world.gather(shown)
+        worst = max(abs(one - everyone[0]) for one in everyone)
+        most, fast = (max(abs(one[i]) for one in emulated) for i in (0, 1))
+        return [
+            f"clocks are emulated, up to {most:g} s and {fast * 1e6:g} ppm off;"
+            f" recovered to {worst * 1e6:.3g} us"
+        ]
+
+
+def fastest(results: Sequence[Result], size: int) -> float:
+    """What the fastest algorithm took of a size when nobody was late, in the median; 0 unknown."""
+    times = [
+        median(sample.times)
+        for result in results
+        for sample in (result.out, result.in_place)
+        if sample is not None and sample.times and result.size == size
+        and sample.sync.get("arrival") == str(ZERO)
+    ]  # fmt: skip
+    return min(times, default=0.0)

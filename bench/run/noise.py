@@ -1,0 +1,220 @@
+"""What else the machine did while a row ran: read before and after it, outside every clock.
+
+Of the rank's thread: switches, migrations. Of its host: what others took of the cores, what the
+hypervisor took (steal), and how fast cores went. What a kernel does not tell is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from collectives.execution.world import World
+
+# From these shares of all cores on, steal and others' load are named as causes.
+_STEAL, _OTHERS, _WAITED = 0.02, 0.05, 0.1
+# A clock that fell so far within a row, or by so much from rank to rank, is named.
+_SLOWER = 0.1
+_QUIET_S = 1.0
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Look(NamedTuple):
+    """What the kernel has counted at a time; seconds.
+
+    ``machine``: which kernel, for hosts that are emulated share one. ``mine``: CPU time of this
+    process.
+    """
+
+    machine: str
+    at: float
+    switches: int
+    forced: int
+    migrations: int | None
+    mine: float
+    busy: float | None
+    steal: float
+    cpus: int
+    hz: float | None
+
+
+def look(proc: Path = Path("/proc"), devices: Path = Path("/sys/devices/system/cpu")) -> Look:
+    """Count now. The calling thread is the one that is counted."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    busy, steal, cpus = _stat(proc / "stat")
+    machine = ""
+    with contextlib.suppress(OSError):
+        machine = (proc / "sys/kernel/random/boot_id").read_text().strip()
+    return Look(
+        machine,
+        time.monotonic(),
+        usage.ru_nvcsw,
+        usage.ru_nivcsw,
+        _migrations(proc / "thread-self/sched"),
+        time.process_time(),
+        busy,
+        steal,
+        cpus,
+        _hz(proc, devices),
+    )
+
+
+def _stat(path: Path) -> tuple[float | None, float, int]:
+    """Seconds that all cores were busy for this system and stolen from it, and how many there are.
+
+    Columns as in proc(5): user nice system idle iowait irq softirq steal; guest is part of user.
+    """
+    try:
+        lines = path.read_text().splitlines()
+        ticks = [int(word) for word in lines[0].split()[1:9]]
+    except (OSError, ValueError, IndexError):
+        return None, 0.0, 0
+    if len(ticks) < 8:
+        return None, 0.0, 0
+    user, nice, system, _, _, irq, softirq, steal = ticks
+    cpus = sum(line.startswith("cpu") for line in lines) - 1
+    return (user + nice + system + irq + softirq) / _TICK, steal / _TICK, max(1, cpus)
+
+
+def _migrations(path: Path) -> int | None:
+    """How often the scheduler moved the thread; None without CONFIG_SCHED_DEBUG."""
+    try:
+        for line in path.read_text().splitlines():
+            if line.startswith("se.nr_migrations"):
+                return int(line.rpartition(":")[2])
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _hz(proc: Path, devices: Path) -> float | None:
+    """How fast the core that this thread is on goes; None where nobody says."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        core = int((proc / "thread-self/stat").read_text().rpartition(")")[2].split()[36])
+        path = devices / f"cpu{core}/cpufreq/scaling_cur_freq"
+        return float(path.read_text()) * 1e3
+    return None
+
+
+def between(before: Look, after: Look) -> dict[str, Any]:
+    """What one rank saw from one look to the next."""
+    known = None not in (before.busy, after.busy)
+    return {
+        "machine": after.machine,
+        "seconds": after.at - before.at,
+        "switches": after.switches - before.switches,
+        "forced": after.forced - before.forced,
+        "migrations": None
+        if None in (before.migrations, after.migrations)
+        else (after.migrations or 0) - (before.migrations or 0),
+        "mine": after.mine - before.mine,
+        "busy": (after.busy or 0) - (before.busy or 0) if known else None,
+        "steal": after.steal - before.steal,
+        "cpus": after.cpus,
+        "hz": [one for one in (before.hz, after.hz) if one is not None],
+    }  # fmt: skip
+
+
+def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The ranks' together, as a record keeps it.
+
+    By rank ``switches`` (given up the core: it waited, voluntarily), ``forced`` (lost it),
+    ``migrations`` and ``hz`` (least of the two looks); by machine ``steal`` and ``others``: the
+    cores' time that went to a hypervisor's other guests, and to what is no rank of this run, as
+    shares of all cores. What is unknown is left out. /proc/stat counts ticks: of less than
+    about a tenth of a second steal and others are not told.
+    """
+    found: dict[str, Any] = {}
+    for name in ("switches", "forced", "migrations"):
+        values = [one[name] for one in everyone]
+        if None not in values and any(values):
+            found[name] = values
+    if all(one["hz"] for one in everyone):
+        found["hz"] = [round(min(one["hz"])) for one in everyone]
+    steal, others = [], []
+    for machine in dict.fromkeys(one["machine"] for one in everyone):
+        here = [one for one in everyone if one["machine"] == machine]
+        if here[0]["busy"] is None or here[0]["seconds"] < 10 / _TICK:
+            return found
+        all_time = here[0]["seconds"] * here[0]["cpus"]
+        mine = sum(one["mine"] for one in here)
+        steal.append(round(max(0.0, here[0]["steal"]) / all_time, 3))
+        others.append(round(min(1.0, max(0.0, here[0]["busy"] - mine) / all_time), 3))
+    if any(steal):
+        found["steal"] = steal
+    if any(others):
+        found["others"] = others
+    return found
+
+
+class Noise:
+    """What there was on one rank from its making to `stop`."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._before = world, look()
+        self._after = self._before
+
+    def stop(self) -> None:
+        """It is over."""
+        self._after = look()
+
+    def gather(self) -> dict[str, Any]:
+        """What the record keeps; the same on all ranks, which call this together."""
+        everyone = self._world.gather(between(self._before, self._after))
+        # Threads of one process have their CPU time together.
+        if self._world.name == "inproc":
+            everyone = [one | {"mine": one["mine"] / len(everyone)} for one in everyone]
+        return gathered(everyone)
+
+
+def cause(found: Mapping[str, Any], waits: Sequence[float] = ()) -> str:
+    """What a row says of its noise: the likely cause of unsteady times, the greatest first.
+
+    ``waits``: each rank's share of being ready without a core, where that is news. Empty where
+    nothing was above its threshold: steal 2 % of all cores, others 5 %, waiting 10 %, a core 10 %
+    slower than another.
+    """
+    said: list[tuple[float, str]] = []
+    for name, least, text in (
+        ("steal", _STEAL, "steal {}"),
+        ("others", _OTHERS, "other programs took {} of all cores"),
+    ):
+        share = max(found.get(name, [0.0]))
+        if share >= least:
+            said.append((share, text.format(f"{share:.0%}".replace("%", " %"))))
+    hz = found.get("hz", [])
+    if hz and min(hz) < (1 - _SLOWER) * max(hz):
+        slow = 1 - min(hz) / max(hz)
+        rank = hz.index(min(hz))
+        said.append((slow, f"rank {rank}'s core at {min(hz) / 1e9:.2f} of {max(hz) / 1e9:.2f} GHz"))
+    worst = max(waits, default=0.0)
+    if worst >= _WAITED:
+        moves = sum(found.get("migrations", []))
+        text = f"rank {list(waits).index(worst)} was ready without a core {worst:.0%} of the time"
+        said.append((worst / 10, text.replace("%", " %") + f", {moves} migrations" * bool(moves)))
+    return "; ".join(text for _, text in sorted(said, key=lambda one: -one[0]))
+
+
+def not_quiet(
+    world: World,
+    seconds: float,
+    looking: Callable[[], Look] = look,
+    wait: Callable[[float], object] = time.sleep,
+) -> str:
+    """Wait until every host was quiet for a second, for so many seconds at most.
+
+    Ranks sleep meanwhile. Gives a sentence where it was not. All ranks call this together.
+    """
+    for _ in range(max(1, round(seconds / _QUIET_S))):
+        before = looking()
+        wait(_QUIET_S)
+        everyone = world.gather(between(before, looking()))
+        why = cause(gathered(everyone))
+        if not why:
+            return ""
+    return f"not quiet after {seconds:g} s: {why}; measuring all the same"

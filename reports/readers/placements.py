@@ -1,0 +1,81 @@
+"""A placement of one of our records: what its values must be, and the `Sample` that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from math import fsum, isfinite
+from typing import Any
+
+from reports.records.record import Sample
+
+BYTES = ("sent", "received", "total")
+_SAMPLE = {f.name for f in fields(Sample)}
+_MOST = (1 << 63) - 1  # what a column of whole numbers holds
+
+
+def placement(value: object) -> Sample | None:
+    """A placement of a record; None where it has none. Raises ValueError."""
+    if value is None:
+        return None
+    half = checked(value)
+    known = {k: v for k, v in half.items() if k in _SAMPLE}
+    told = {"times": tuple(half.get("times", ())), "per_rank": per_rank(half), "also": _also(half)}
+    return Sample(**{**known, **told})
+
+
+def checked(half: object) -> dict[str, Any]:
+    """A placement whose values are of the kinds that they should be. Raises ValueError."""
+    if not isinstance(half, dict):
+        raise ValueError("a placement is no object")
+    _check_times(half.get("times", []))
+    get = half.get
+    for name in ("stopped", "skipped", "timing", "across"):
+        if not isinstance(get(name, ""), str):
+            raise ValueError(f"{name} is no text")
+    for count in (get("iterations", 0), get("wrong") or 0):
+        if not isinstance(count, int) or not 0 <= count <= _MOST:
+            raise ValueError("iterations or wrong is no count")
+    for name in BYTES:
+        if type(get(name)) not in (int, type(None)) or not 0 <= (get(name) or 0) <= _MOST:
+            raise ValueError(f"{name} is no number of bytes")
+    if not isinstance(get("sync", {}), dict):
+        raise ValueError("sync is no object")
+    limit = get("limit")
+    if limit is not None and not (isinstance(limit, (int, float)) and 0 < limit < _MOST):
+        raise ValueError("limit is no number of seconds")
+    return half
+
+
+def _check_times(times: object) -> None:
+    if not isinstance(times, list):
+        raise ValueError("times are not a list of seconds")
+    try:
+        if isfinite(fsum(times)) and min(times, default=0) >= 0:
+            return
+    except (TypeError, OverflowError):
+        pass
+    raise ValueError("times are not a list of seconds")
+
+
+def _also(half: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    found = half.get("also", {})
+    if not isinstance(found, dict):
+        raise ValueError("also is no object")
+    for times in found.values():
+        _check_times(times)
+        if len(times) != len(half.get("times", ())):
+            raise ValueError("also: another number of times than the placement")
+    return {name: tuple(map(float, times)) for name, times in found.items()}
+
+
+def per_rank(half: Mapping[str, Any]) -> tuple[tuple[float, ...], ...]:
+    """Every rank's own times of a placement. Raises ValueError."""
+    ranks = half.get("per_rank", [])
+    if not isinstance(ranks, list):
+        raise ValueError("per_rank is no list")
+    for times in ranks:
+        _check_times(times)
+        if len(times) != len(half.get("times", ())):
+            raise ValueError("per_rank: a rank has another number of times than the placement")
+    return tuple(tuple(map(float, times)) for times in ranks)

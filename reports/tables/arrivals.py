@@ -1,0 +1,96 @@
+"""Who wins under which arrival pattern: ``--arrival all``'s closing table.
+
+A time is from the last rank's arrival to the latest end, also where nobody was late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from busbar.statistics import interval
+from reports.records.record import LAST, Result, Sample
+from reports.records.shown import seconds
+
+_PLACEMENTS = {"out": "out-of-place", "in": "in-place"}
+_EDGE = 12
+
+Times = Mapping[str, Mapping[str, tuple[float, ...]]]
+"""Seconds of iterations by pattern and algorithm."""
+
+
+def arrivals_table(results: Sequence[Result]) -> list[str]:
+    """The lines, comments of nccl-tests' table; none where there was one pattern only."""
+    lines: list[str] = []
+    for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in results):
+        mine = [r for r in results if (r.collective, r.dtype, r.op, r.root) == thing]
+        for placement, title in _PLACEMENTS.items():
+            blocks = [
+                block
+                for size in sorted({r.size for r in mine})
+                if (block := _block([r for r in mine if r.size == size], placement, size))
+            ]
+            if blocks:
+                collective, dtype, op, root = thing
+                words = [collective, title, dtype, op, *([f"root {root}"] if root >= 0 else [])]
+                lines += ["#", f"# {' '.join(words)}, time from the last arrival; *: the fastest,"]
+                lines += ["# ~: another may be as fast (95 %)"]
+                lines += [line for block in blocks for line in block]
+    return lines
+
+
+def _block(results: Sequence[Result], placement: str, size: int) -> list[str]:
+    """A size: a line an algorithm, a column a pattern, and where the winner changes."""
+    found: dict[str, dict[str, tuple[float, ...]]] = {}
+    heads: dict[str, str] = {}
+    for r in results:
+        sample = r.sample(placement)
+        if sample is None or not sample.times or "pattern" not in sample.sync:
+            continue
+        pattern = str(sample.sync["pattern"])
+        heads[pattern] = str(sample.sync.get("arrival", pattern))
+        found.setdefault(pattern, {})[r.algorithm] = _since_last(sample)
+    if len(found) < 2:
+        return []
+    names = list(dict.fromkeys(name for by in found.values() for name in by))
+    wide = max(_EDGE, *map(len, names))
+    columns = {pattern: max(12, len(head)) for pattern, head in heads.items()}
+    lines = [f"# {size:>{wide}}" + "".join(f"  {heads[p]:>{w}}" for p, w in columns.items())]
+    for name in names:
+        cells = (f"  {_cell(found[p], name):>{w}}" for p, w in columns.items())
+        lines.append(f"# {name:>{wide}}" + "".join(cells))
+    return [*lines, *_changes(found, size)]
+
+
+def _since_last(sample: Sample) -> tuple[float, ...]:
+    return sample.also.get(LAST, sample.times)
+
+
+def _cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:
+    if name not in by:
+        return "N/A"
+    mark = "" if name != _winner(by) else "*" if _sure(by) else "~"
+    return seconds(median(by[name])) + (mark or " ")
+
+
+def _winner(by: Mapping[str, tuple[float, ...]]) -> str:
+    return min(by, key=lambda name: (median(by[name]), name))
+
+
+def _sure(by: Mapping[str, tuple[float, ...]]) -> bool:
+    """Whether the fastest's interval ends before that of any other begins."""
+    first = _winner(by)
+    mine = interval(by[first])
+    others = [interval(times) for name, times in by.items() if name != first]
+    return mine is not None and all(one is not None and mine[1] < one[0] for one in others)
+
+
+def _changes(found: Times, size: int) -> list[str]:
+    """A line that says where another wins than without delays, and surely so."""
+    zero = found.get("zero")
+    if zero is None or not _sure(zero):
+        return []
+    usual = _winner(zero)
+    winner = {pattern: _winner(by) for pattern, by in found.items() if _sure(by)}
+    other = [f"{name} under {pattern}" for pattern, name in winner.items() if name != usual]
+    return [f"# {size} B: {usual} when all arrive at once, {', '.join(other)}"] if other else []

@@ -1,0 +1,161 @@
+"""One clock for all ranks: lines through exchanges, and what they recover of clocks."""
+
+from __future__ import annotations
+
+import time
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.clock.common import CommonClock, rounds
+from bench.clock.model import ClockModel, Trip, best, fitted
+from bench.clock.reading import VARIABLE, Skew, skew
+from busbar.errors import Unsupported
+from collectives.execution.inproc.world import InprocWorld, run
+
+
+@given(st.floats(-1e4, 1e4), st.floats(-5e-4, 5e-4), st.floats(0, 1e6), st.integers(2, 40))
+def test_a_line_through_exact_trips_is_the_other_clock(
+    offset: float, drift: float, begin: float, n: int
+) -> None:
+    """Rule: of trips that nothing disturbs the line gives the other clock back, without residual.
+
+    To a nanosecond within the time that was looked at.
+    """
+    at = [begin + 0.05 * i for i in range(n)]
+    found = fitted([Trip(t, offset + drift * t, 1e-6) for t in at])
+    for t in (at[0], at[-1]):
+        assert abs(found.other(t) - (t + offset + drift * t)) < 1e-9 * (1 + abs(begin) / 1e3)
+    assert found.residual < 1e-9 * (1 + abs(begin) / 1e3)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_held_up_bursts_do_not_count(seed: int) -> None:
+    """Rule: a burst all of whose trips were held up, one way, does not move the line."""
+    draw = np.random.default_rng(seed)
+    good = [Trip(0.05 * i, 3.0, 5e-5) for i in range(12)]
+    bad = [
+        Trip(0.05 * i + 0.01, 3.0 + t / 2, 5e-5 + t)
+        for i, t in enumerate(draw.uniform(1e-4, 1e-2, 5))
+    ]
+    mixed = [*good, *bad]
+    draw.shuffle(mixed)  # type: ignore[arg-type]
+    assert abs(fitted(mixed).offset - 3.0) < 1e-12
+
+
+def test_the_error_grows_away_from_the_trips() -> None:
+    """Rule: the standard error is that of a regression: least in the middle, growing with time."""
+    trips = [Trip(float(i), (-1) ** i * 1e-6, 1e-5) for i in range(20)]
+    found = fitted(trips)
+    assert found.error(found.at) == pytest.approx(found.residual / sqrt(20))
+    assert found.error(found.at) < found.error(30.0) < found.error(300.0)
+
+
+def test_the_shortest_trip_is_the_best() -> None:
+    """Rule: of a burst the trip that nothing held up is taken."""
+    assert best([Trip(0, 1, 3.0), Trip(1, 2, 1.0), Trip(2, 3, 2.0)]).offset == 2
+
+
+@given(st.integers(1, 70))
+def test_every_host_learns_once_from_one_that_knows(hosts: int) -> None:
+    """Rule: in log2 P rounds every host but the first asks once, one that asked before it.
+
+    Whoever is asked answers in that round, and just the one.
+    """
+    leaders = [3 * h for h in range(hosts)]
+    parts = {rank: list(rounds(leaders, rank)) for rank in range(3 * hosts)}
+    number = len(parts[0])
+    assert 2**number >= hosts > 2 ** (number - 1) or hosts == 1
+    knows = {0}
+    for i in range(number):
+        asked = {rank: p[i].asks for rank, p in parts.items() if p[i].asks is not None}
+        answered = {rank: p[i].answers for rank, p in parts.items() if p[i].answers is not None}
+        assert {a: r for r, a in asked.items()} == answered and set(asked.values()) <= knows
+        assert not knows & set(asked)
+        knows |= set(asked)
+    assert knows == set(leaders)
+
+
+class _Drifting:
+    """A host's clock that can be made to go at another rate."""
+
+    def __init__(self, offset: float, drift: float) -> None:
+        self.offset, self.drift, self.since = offset, drift, 0.0
+
+    def __call__(self) -> float:
+        return self.at(time.perf_counter())
+
+    def at(self, true: float) -> float:
+        return true + self.offset + self.drift * (true - self.since)
+
+
+def _errors(world: InprocWorld, clock: CommonClock, own: _Drifting) -> float:
+    """How far the ranks' common times are from rank 0's, at one true instant."""
+    true = world.broadcast(time.perf_counter())
+    everyone = world.gather(clock.line.other(own.at(true)))
+    return max(abs(one - everyone[0]) for one in everyone)
+
+
+def test_hosts_that_are_seconds_off_have_one_clock_again() -> None:
+    """Rule: five hosts, two ranks each, seconds and 100 ppm off, agree as well as trips allow.
+
+    A rate that changes is noticed by the next checks, and fitted again. Threads share the
+    interpreter here, so the bound is that of their trips, not of a network.
+    """
+
+    def body(world: InprocWorld) -> tuple[float, float, int, float]:
+        hosts = [rank // 2 for rank in range(world.size)]
+        host = hosts[world.rank]
+        own = _Drifting(5.0 * host, (-1) ** host * 25e-6 * host)
+        own.since = world.broadcast(time.perf_counter())
+        clock = CommonClock(world, own, hosts)
+        before = _errors(world, clock, own)
+        trip = max(one.seconds for one in clock.lines)
+        assert clock.exchanged and len(clock.lines) == 5 and "host" in clock.said()
+        if host == 3:  # its clock jumps: no line through all trips fits any more
+            own.offset += 0.01
+        clock.check()
+        return before, _errors(world, clock, own), clock.refits, trip
+
+    for before, after, refits, trip in run(10, body, deadline=60):
+        assert before < 3 * trip + 1e-4 and after < 3 * trip + 1e-4
+        assert refits >= 1
+
+
+def test_one_host_exchanges_nothing() -> None:
+    """Rule: ranks of one host share its clock: no trip is made, and times are what they are."""
+
+    def body(world: InprocWorld) -> None:
+        clock = CommonClock(world, lambda: 7.0, [0, 0, 0])
+        clock.check()
+        assert not clock.exchanged and clock.now() == 7.0 and clock.line == ClockModel()
+        assert clock.facts() == {"source": "CLOCK_MONOTONIC of the one host"}
+
+    run(3, body, deadline=30)
+
+
+@given(st.floats(-1e5, 1e5), st.floats(-1e-2, 1e-2), st.floats(0, 1e6))
+def test_common_times_and_local_ones_are_inverse(offset: float, drift: float, at: float) -> None:
+    """Rule: a rank finds the local time of an agreed one, and back, to a nanosecond."""
+
+    def body(world: InprocWorld) -> None:
+        clock = CommonClock(world, lambda: at, [0])
+        clock.line = ClockModel(at, offset, drift)
+        times = at + np.array([0.0, 0.001, 10.0])
+        assert np.allclose(clock.local(clock.common(times)), times, rtol=0, atol=1e-8)
+
+    run(1, body)
+
+
+def test_what_an_emulated_host_reads() -> None:
+    """Rule: the environment says what a host's clock shows; nothing where it says nothing."""
+    env = {VARIABLE: "host0:0:0 host1:2.5:-80"}
+    assert skew({}, "host1") is None
+    assert skew(env, "host1") == pytest.approx(Skew(2.5, -80e-6)) and skew(env, "other") == Skew()
+    assert Skew(2.5, -80e-6).clock(lambda: 1000.0)() == pytest.approx(1002.42)
+    for text in ("host1", "host1:a:1", "host1:1:1:1", "host1:..:1"):
+        with pytest.raises(Unsupported, match="HOST:SECONDS:PPM"):
+            skew({VARIABLE: text}, "host1")
