@@ -1,0 +1,37 @@
+"""A choice by its name with parameters, ``topk:fraction=0.01``, from a table of what makes one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from busbar.errors import Unsupported
+from collectives.schedule.catalogue import parse
+
+T = TypeVar("T")
+
+
+def named(what: str, text: str, table: Mapping[str, Callable[..., T]]) -> T:
+    """What the table's entry makes of the parameters in ``text``; ``what`` is it in an error.
+
+    Parameters are numbers; those that an entry knows are its keyword-only ones. Raises Unsupported
+    with the names that there are, and whatever the entry says of a value.
+    """
+    name, given = parse(text)
+    if name not in table:
+        raise Unsupported(f"no {what} {name!r}; there are: {', '.join(table)}")
+    known = {
+        p.name: p.default
+        for p in inspect.signature(table[name]).parameters.values()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    for key, value in given.items():
+        if key not in known:
+            has = ", ".join(known) or "none"
+            raise Unsupported(f"{what} {name} has no parameter {key!r}; its parameters: {has}")
+        whole = isinstance(known[key], int)
+        if not isinstance(value, int if whole else (int, float)):
+            kind = "a whole number" if whole else "a number"
+            raise Unsupported(f"{what} {name}: {key} must be {kind}, not {value!r}")
+    return table[name](**given)

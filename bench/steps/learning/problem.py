@@ -1,0 +1,187 @@
+"""Small problems that are trained for real: generated data, a loss, and its gradient, in NumPy.
+
+A problem is a classifier of dense layers. Without a hidden layer it is softmax regression, whose
+loss is convex; with one it is a two-layer network. Everything follows from the seed: every rank
+makes the same data, so no data travel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.learning.named import named
+from busbar.errors import Unsupported
+
+Vector = NDArray[Any]
+_CLASSES = 10
+#: The teacher's weights over usual ones. Its labels are drawn, so no weights have a loss of 0.
+_DECIDED = 4.0
+#: Numbers in an array at most, which keeps a problem within some hundred megabytes.
+_MOST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a problem is.
+
+    ``widths``: features, units of the hidden layer if there is one, classes. ``batch``: samples of
+    one gradient. Raises Unsupported for sizes that cannot be.
+    """
+
+    name: str
+    widths: tuple[int, ...]
+    samples: int
+    batch: int
+
+    def __post_init__(self) -> None:
+        for size in (*self.widths, self.samples, self.batch):
+            if size < 1:
+                raise Unsupported(f"problem {self.name}: {size} of something; 1 is the least")
+        if self.batch > self.samples:
+            raise Unsupported(
+                f"problem {self.name}: a batch of {self.batch} from {self.samples} samples;"
+                f" at most {self.samples}"
+            )
+        arrays = ((self.samples, max(self.widths)), *pairwise(self.widths))
+        most = max(a * b for a, b in arrays)
+        if most > _MOST:
+            raise Unsupported(
+                f"problem {self.name}: an array of {most} numbers; at most {_MOST}: take fewer"
+                " samples, features or units"
+            )
+
+    @property
+    def tensors(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The parameters by name and shape, in the order of the forward pass."""
+        return tuple(
+            pair
+            for n, (above, below) in enumerate(pairwise(self.widths), 1)
+            for pair in ((f"weight{n}", (above, below)), (f"bias{n}", (below,)))
+        )
+
+    @property
+    def size(self) -> int:
+        """Elements of the vector that holds all parameters."""
+        return sum(prod(shape) for _, shape in self.tensors)
+
+
+def softmax(*, features: int = 32, samples: int = 8192, batch: int = 16) -> Shape:
+    """Softmax regression: convex, so that what is left of the loss is noise and staleness."""
+    return Shape("softmax", (features, _CLASSES), samples, batch)
+
+
+def network(*, hidden: int = 64, features: int = 32, samples: int = 8192, batch: int = 16) -> Shape:
+    """A network with one hidden layer of tanh."""
+    return Shape("network", (features, hidden, _CLASSES), samples, batch)
+
+
+PROBLEMS = {shape.__name__: shape for shape in (softmax, network)}
+
+
+def shape(text: str) -> Shape:
+    """The shape that ``network`` or ``network:hidden=128:batch=8`` names.
+
+    Raises Unsupported for an unknown name or parameter, and for sizes that cannot be.
+    """
+    return named("problem", text, PROBLEMS)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A classifier and its data.
+
+    ``inputs``: samples x features, float32. ``labels``: a class for each sample.
+    """
+
+    shape: Shape
+    inputs: Vector
+    labels: NDArray[np.int64]
+    seed: int
+
+    @staticmethod
+    def of(shape: Shape, seed: int) -> Problem:
+        """The problem of that shape and seed, the same wherever it is made.
+
+        Inputs are standard normal; labels are drawn from what a teacher of the same shape, random
+        itself, gives each class.
+        """
+        random = np.random.default_rng((seed, 0))
+        inputs = random.standard_normal((shape.samples, shape.widths[0])).astype(np.float32)
+        teacher = _weights(shape, np.random.default_rng((seed, 1))) * _DECIDED
+        logs = _forward(_layers(shape, teacher), inputs)[-1]
+        labels = np.argmax(logs + random.gumbel(size=logs.shape), axis=1)
+        return Problem(shape, inputs, labels, seed)
+
+    def start(self) -> Vector:
+        """The weights to begin with, float32, the same on every rank."""
+        return _weights(self.shape, np.random.default_rng((self.seed, 2))).astype(np.float32)
+
+    def samples(self, first: int, count: int = 1) -> NDArray[np.int64]:
+        """The samples of so many batches from batch ``first`` on; after the last comes the first.
+
+        The data are independent draws, so shuffling them would change nothing. Learner i of P takes
+        batch n·P + i for its n-th gradient: P learners together take what one process with P times
+        the batch takes.
+        """
+        batch, samples = self.shape.batch, self.shape.samples
+        return np.arange(first * batch, (first + count) * batch) % samples
+
+    def loss(self, weights: Vector) -> float:
+        """Mean cross-entropy over all samples, in nats; inf or nan where weights have diverged."""
+        with np.errstate(all="ignore"):
+            logs = _forward(_layers(self.shape, weights.astype(np.float64)), self.inputs)[-1]
+            return float(-np.mean(logs[np.arange(len(self.labels)), self.labels]))
+
+    def gradient(self, weights: Vector, samples: NDArray[np.int64]) -> Vector:
+        """The gradient of the mean cross-entropy over some samples, in the weights' type."""
+        with np.errstate(all="ignore"):
+            layers = _layers(self.shape, weights)
+            *below, logs = _forward(layers, self.inputs[samples])
+            delta = np.exp(logs)
+            delta[np.arange(len(samples)), self.labels[samples]] -= 1
+            delta /= len(samples)
+            parts: list[Vector] = []
+            for n in range(len(layers) - 1, -1, -1):
+                parts += [delta.sum(axis=0), (below[n].T @ delta).ravel()]
+                if n:
+                    delta = (delta @ layers[n][0].T) * (1 - below[n] ** 2)
+            return np.concatenate(parts[::-1])
+
+
+def _weights(shape: Shape, random: np.random.Generator) -> Vector:
+    """Uniform in ±sqrt(6/(in + out)) (Glorot, Bengio 2010); biases 0."""
+    parts = []
+    for _, sizes in shape.tensors:
+        bound = np.sqrt(6 / sum(sizes)) if len(sizes) == 2 else 0.0
+        parts.append(random.uniform(-bound, bound, prod(sizes)))
+    return np.concatenate(parts)
+
+
+def _layers(shape: Shape, weights: Vector) -> list[tuple[Vector, Vector]]:
+    """Each layer's matrix and bias, as views of the vector."""
+    views, at = [], 0
+    for _, sizes in shape.tensors:
+        views.append(weights[at : at + prod(sizes)].reshape(sizes))
+        at += prod(sizes)
+    return list(zip(views[::2], views[1::2], strict=True))
+
+
+def _forward(layers: list[tuple[Vector, Vector]], inputs: Vector) -> list[Vector]:
+    """The input of every layer, then the logarithms of the classes' probabilities."""
+    values = [inputs.astype(layers[0][0].dtype, copy=False)]
+    for n, (matrix, bias) in enumerate(layers, 1):
+        sums = values[-1] @ matrix + bias
+        values.append(np.tanh(sums) if n < len(layers) else _log_softmax(sums))
+    return values
+
+
+def _log_softmax(sums: Vector) -> Vector:
+    shifted = sums - sums.max(axis=1, keepdims=True)
+    logs: Vector = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return logs

@@ -1,0 +1,151 @@
+"""Compressed gradients: how many bytes, how far off, and that error feedback loses nothing."""
+
+from math import ceil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bench.steps.learning.codecs import BLOCK, CODECS, Feedback, codec
+from busbar.errors import Unsupported
+
+_lengths = st.integers(0, 2 * BLOCK + 3)
+_vectors = _lengths.flatmap(
+    lambda n: arrays(np.float32, n, elements=st.floats(-1e3, 1e3, width=32, allow_subnormal=False))
+)
+NAMES = (*CODECS, "topk:fraction=0.3")
+
+
+def _random(elements: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(elements).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(elements=_lengths)
+@settings(max_examples=25)
+def test_a_vector_takes_as_many_bytes_as_counted(name: str, elements: int) -> None:
+    """Rule: the bytes follow from the length alone, and decoding gives back that length."""
+    chosen = codec(name)
+    wire = chosen.encode(_random(elements))
+    assert wire.dtype == np.uint8 and len(wire) == chosen.nbytes(elements)
+    back = chosen.decode(wire, elements)
+    assert back.dtype == np.float32 and len(back) == elements
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [("none", 32), ("fp16", 16), ("bf16", 16), ("int8", 8.04), ("1bit", 1.07), ("topk", 0.65)],
+)
+def test_bits_an_element(name: str, bits: float) -> None:
+    """Rule: a large vector costs about the bits of the codec's name, scales and places included."""
+    assert codec(name).nbytes(1 << 20) * 8 / (1 << 20) == pytest.approx(bits, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["none", "fp16", "bf16", "int8", "1bit", "topk:fraction=0.3"])
+@given(vector=_vectors)
+@settings(max_examples=40)
+def test_how_far_off(name: str, vector: np.ndarray) -> None:
+    """Rule: casts are off by half a unit in the last place, 8 bits by half a scale.
+
+    Signs never grow the vector's squared error above its own squares; the largest elements come
+    back as they were and nothing smaller than what was left out is kept.
+    """
+    chosen, n = codec(name), len(vector)
+    back = chosen.decode(chosen.encode(vector), n)
+    off = np.abs(back - vector)
+    if name == "none":
+        assert np.array_equal(back, vector)
+    elif name in ("fp16", "bf16"):
+        relative = 2.0 ** -(11 if name == "fp16" else 8)
+        assert (off <= np.abs(vector) * relative + 2.0**-24).all()
+    elif name == "int8":
+        for start in range(0, n, BLOCK):
+            block = slice(start, start + BLOCK)
+            scale = np.abs(vector[block]).max(initial=0) / 127
+            assert (off[block] <= scale * 0.5001).all()
+    elif name == "1bit":
+        squares = np.sum(vector.astype(np.float64) ** 2)
+        assert np.sum(off.astype(np.float64) ** 2) <= squares * 1.0001 + 1e-9
+    else:
+        kept = back != 0
+        assert np.array_equal(back[kept], vector[kept])
+        left = np.abs(vector[~kept]).max(initial=0)
+        assert np.count_nonzero(kept) <= ceil(0.3 * n)
+        assert np.abs(vector[kept]).min(initial=np.inf) >= left
+
+
+@pytest.mark.parametrize("name", ["1bit", "topk", "topk:fraction=0.3"])
+def test_feedback_loses_nothing(name: str) -> None:
+    """Rule: what was sent in all, and what is left, are what was to be sent, however long it runs.
+
+    What is left stays bounded: without feedback the loss would grow with every vector.
+    """
+    n, rounds = 600, 1500
+    keeping, without = Feedback(codec(name), n), codec(name)
+    wanted, sent, lossy = np.zeros(n), np.zeros(n), np.zeros(n)
+    sizes = []
+    for turn in range(rounds):
+        vector = _random(n, turn) + np.float32(0.1)
+        wanted += vector
+        sent += without.decode(keeping.encode(vector), n)
+        lossy += without.decode(without.encode(vector), n)
+        sizes.append(float(np.linalg.norm(keeping.left)))
+    assert np.allclose(wanted, sent + keeping.left, atol=0.05)
+    assert max(sizes[rounds // 2 :]) < 2 * max(sizes[: rounds // 2])
+    assert np.linalg.norm(wanted - sent) < np.linalg.norm(wanted - lossy) / 3
+
+
+def test_only_what_needs_it_keeps_anything() -> None:
+    """Rule: casts and 8 bits have no feedback; and only casts can be added on the way."""
+    kept = {name: codec(name).feedback for name in CODECS}
+    assert kept == {"none": False, "fp16": False, "bf16": False, "int8": False, "1bit": True, "topk": True}  # fmt: skip
+    assert {n: codec(n).adds for n in CODECS} == {
+        "none": "float",
+        "fp16": "half",
+        "bf16": "bfloat16",
+        "int8": None,
+        "1bit": None,
+        "topk": None,
+    }
+    keeping = Feedback(codec("int8"), 100)
+    keeping.encode(_random(100))
+    assert keeping.left.size == 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_no_number_stays_none(name: str) -> None:
+    """Rule: a gradient that has diverged is not turned into one that looks sound."""
+    chosen = codec(name)
+    for bad in (np.inf, -np.inf, np.nan):
+        vector = _random(700)
+        vector[5] = bad
+        assert not np.isfinite(chosen.decode(chosen.encode(vector), 700)).all(), bad
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zeros_stay_zeros(name: str) -> None:
+    """Rule: no codec makes something of nothing, nor of what is too small for its scale."""
+    for small in (0.0, 1e-45):
+        chosen = codec(name)
+        back = chosen.decode(chosen.encode(np.full(40, small, np.float32)), 40)
+        assert np.abs(back).max() <= 1e-44
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("zip", "no compression 'zip'; there are: none, fp16, bf16, int8, 1bit, topk"),
+        ("topk:fraction=0", "fraction 0 is not in (0, 1]"),
+        ("topk:fraction=1.5", "fraction 1.5 is not in (0, 1]"),
+        ("topk:k=5", "compression topk has no parameter 'k'; its parameters: fraction"),
+        ("int8:fraction=0.1", "compression int8 has no parameter 'fraction'"),
+    ],
+)
+def test_a_codec_that_cannot_be(text: str, said: str) -> None:
+    """Rule: what cannot be is refused in a line with the value and what there is."""
+    with pytest.raises(Unsupported) as caught:
+        codec(text)
+    assert said in str(caught.value)
