@@ -123,7 +123,7 @@ class Adagrad(Rule):
 
 def mean(arrived: Sequence[Arrived]) -> Vector:
     """The mean of gradients, added in the order in which they stand, which decides the last bits."""
-    total = arrived[0].gradient.copy()
+    total: Vector = arrived[0].gradient.copy()
     for one in arrived[1:]:
         total += one.gradient
     if len(arrived) > 1:

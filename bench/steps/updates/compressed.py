@@ -1,0 +1,176 @@
+"""An all-reduce whose ranks exchange compressed vectors once and add what they decode.
+
+What is added on the way must be a number of its type there; codes of 8 bits, signs and places are
+none. They suit the all-reduces in which a vector travels once and is added where it arrives. The
+sum goes back as it is, in float32: it is no longer one rank's, and nobody keeps what it would lose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.learning.codecs import Codec, Feedback
+from busbar.errors import Unsupported
+from collectives.execution.plan import Plan
+from collectives.execution.transport import Action, Transport
+from collectives.schedule.catalogue import build, spec
+from collectives.schedule.layout import Elements
+
+Vector = NDArray[np.float32]
+
+
+class Exchanged(NamedTuple):
+    """How compressed vectors travel: to whom, and how the sum goes back; (collective, algorithm)."""
+
+    push: tuple[str, str]
+    answer: tuple[str, str] | None
+    #: Every rank adds up a shard of its own.
+    shards: bool
+
+
+#: The all-reduces in which a vector travels once, by their names in the catalogue; their moves,
+#: without the additions.
+ONCE = {
+    "one_shot": Exchanged(("allgather", "direct"), None, False),
+    "ps": Exchanged(("gather", "flat"), ("broadcast", "flat"), False),
+    "sharded_ps": Exchanged(("alltoall", "direct"), ("allgather", "direct"), True),
+}
+
+
+def suits(codec: Codec, algorithm: str) -> None:
+    """Raise Unsupported where an all-reduce cannot carry what a codec makes of a vector."""
+    if codec.adds is None and algorithm not in ONCE:
+        raise Unsupported(
+            f"{algorithm} with --compress {codec.name}: it adds on the way, and such codes cannot be"
+            f" added; take {', '.join(ONCE)}, or fp16 or bf16"
+        )
+
+
+class Spent(NamedTuple):
+    """Seconds of one rank, all firings together."""
+
+    encode: float = 0.0
+    exchange: float = 0.0
+    decode: float = 0.0
+
+
+class CompressedSum(Action):
+    """The sum of all ranks' vectors, in place, from what a codec leaves of each.
+
+    ``vector``: float32, of the transport's memory; the same length on all ranks, which make this
+    together. Every rank adds in rank order, its own vector decoded like the others', so that all
+    end with the same bits. ``spent``: where the time went. Raises Unsupported where `suits` does.
+    """
+
+    def __init__(
+        self, algorithm: str, codec: Codec, transport: Transport, rank: int, nranks: int,
+        vector: Vector,
+    ) -> None:  # fmt: skip
+        suits(codec, algorithm)
+        if algorithm not in ONCE:
+            raise Unsupported(f"{algorithm} exchanges more than once; there are: {', '.join(ONCE)}")
+        how = ONCE[algorithm]
+        self._codec, self._vector, self.spent = codec, vector, Spent()
+        count = nranks if how.shards else 1
+        edges = [len(vector) * n // count for n in range(count + 1)]
+        self._shards = [slice(*pair) for pair in pairwise(edges)]
+        lengths = [part.stop - part.start for part in self._shards]
+        self._feedback = [Feedback(codec, n) for n in lengths]
+        # Which of its shards this rank adds up: every rank all of one, or the root alone.
+        adds = rank if how.shards else 0
+        self._own = self._shards[adds] if how.answer is None or how.shards or rank == 0 else None
+        sizes = [codec.nbytes(n) for n in lengths]
+        self._sent = transport.allocate(sum(sizes))
+        arriving = 0 if self._own is None else nranks * sizes[adds]
+        self._arrived = transport.allocate(arriving)
+        self._nranks = nranks
+        parts: Elements = np.tile(sizes, nranks) if how.shards else sizes[0]
+        make = _Planner(transport, rank, nranks)
+        self._plans = [make.plan(how.push, self._sent, self._arrived, parts)]
+        if how.answer is not None:
+            self._plans.append(self._back(make, how.answer, np.array(lengths), rank))
+
+    def _back(
+        self, make: _Planner, answer: tuple[str, str], lengths: NDArray[np.int64], rank: int
+    ) -> Plan:
+        source = self._vector[:0] if self._own is None else self._vector[self._own]
+        return make.plan(answer, source, self._vector, lengths, in_place=True)
+
+    def __call__(self) -> None:
+        """Encode, exchange, decode and add."""
+        start = time.perf_counter()
+        at = 0
+        for part, feedback in zip(self._shards, self._feedback, strict=True):
+            wire = feedback.encode(self._vector[part])
+            self._sent[at : at + len(wire)] = wire
+            at += len(wire)
+        encoded = time.perf_counter()
+        self._plans[0]()
+        arrived = time.perf_counter()
+        self._add()
+        added = time.perf_counter()
+        for plan in self._plans[1:]:
+            plan()
+        end = time.perf_counter()
+        passed = (encoded - start, arrived - encoded + end - added, added - arrived)
+        self.spent = Spent(*(a + b for a, b in zip(self.spent, passed, strict=True)))
+
+    def _add(self) -> None:
+        """The sum, in rank order, of what has come for this rank's shard."""
+        if self._own is None:
+            return
+        length = self._own.stop - self._own.start
+        total = np.zeros(length, np.float32)
+        for wire in self._arrived.reshape(self._nranks, -1):
+            total += self._codec.decode(wire, length)
+        self._vector[self._own] = total
+
+    @property
+    def left(self) -> Vector:
+        """What error feedback keeps back on this rank: as long as the vector, or empty."""
+        return np.concatenate([one.left for one in self._feedback])
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return sum(plan.sent for plan in self._plans)
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return sum(plan.received for plan in self._plans)
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        for plan in self._plans:
+            plan.close()
+
+
+class _Planner(NamedTuple):
+    """Plans of a rank, without an operation."""
+
+    transport: Transport
+    rank: int
+    nranks: int
+
+    def plan(
+        self, what: tuple[str, str], source: NDArray[np.generic], target: NDArray[np.generic],
+        elements: Elements, in_place: bool = False,
+    ) -> Plan:  # fmt: skip
+        collective, algorithm = what
+        schedule = build(collective, algorithm, self.nranks)
+        where = (self.transport, self.rank, source, target, None, elements)
+        return Plan(schedule, spec(collective), *where, in_place=in_place)
+
+
+def relative_error(vector: Vector, exact: Sequence[Vector]) -> float:
+    """‖vector − sum‖/‖sum‖ with the sum of the ranks' vectors in double precision; 0 for zeros."""
+    total = np.sum(exact, axis=0, dtype=np.float64)
+    whole = float(np.linalg.norm(total))
+    return float(np.linalg.norm(vector - total)) / whole if whole else 0.0
