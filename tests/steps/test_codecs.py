@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bench.steps.learning.codecs import BLOCK, CODECS, Feedback, codec
+from bench.steps.training.codecs import BLOCK, CODECS, Feedback, codec
 from busbar.errors import Unsupported
 
 _lengths = st.integers(0, 2 * BLOCK + 3)

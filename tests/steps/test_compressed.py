@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.steps.learning.codecs import CODECS, codec
+from bench.steps.training.codecs import CODECS, codec
 from bench.steps.updates.compressed import ONCE, CompressedSum, relative_error, suits
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport

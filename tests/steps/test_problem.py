@@ -5,14 +5,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.steps.learning.problem import PROBLEMS, Problem, shape
+from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
 from busbar.errors import Unsupported
 
 SMALL = ":features=5:samples=64:batch=4"
 
 
-def _problem(name: str, seed: int = 3) -> Problem:
-    return Problem.of(shape(name + SMALL + (":hidden=7" if name == "network" else "")), seed)
+def _problem(name: str, seed: int = 3) -> TrainingProblem:
+    return TrainingProblem.of(
+        shape(name + SMALL + (":hidden=7" if name == "network" else "")), seed
+    )
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -54,7 +56,7 @@ def test_the_seed_says_all() -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_there_is_something_to_learn(name: str) -> None:
     """Rule: descent from the start ends well below the loss of guessing, and above none at all."""
-    problem = Problem.of(shape(name), 0)
+    problem = TrainingProblem.of(shape(name), 0)
     weights = problem.start()
     for update in range(600):
         weights -= np.float32(0.3) * problem.gradient(weights, problem.samples(4 * update, 4))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.steps.learning.rates import RULES, Arrived, rule
+from bench.steps.training.rates import RULES, Arrived, rule
 from busbar.errors import Unsupported
 
 RATE = 0.5

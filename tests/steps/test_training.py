@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.steps.learning.problem import PROBLEMS, Problem, shape
-from bench.steps.learning.rates import RULES, Arrived, rule
-from bench.steps.learning.training import Curve, Training, apart
+from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
+from bench.steps.training.rates import RULES, Arrived, rule
+from bench.steps.training.shared import LossCurve, SharedProblem, apart
 
 
-def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> Training:
-    problem = Problem.of(shape(f"{name}:samples=512:features=6"), 1)
-    return Training(problem, rule(text, 0.1), learners)
+def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> SharedProblem:
+    problem = TrainingProblem.of(shape(f"{name}:samples=512:features=6"), 1)
+    return SharedProblem(problem, rule(text, 0.1), learners)
 
 
 @pytest.mark.parametrize("text", RULES)
@@ -34,7 +34,7 @@ def test_other_weights_are_told_apart() -> None:
     """Rule: one more update, or one gradient left out, is no rounding."""
     training = _training()
     assert apart(training, training.alone(6, False), 5).whole > 1e-3
-    missing = Training(training.problem, training.rule, 3)
+    missing = SharedProblem(training.problem, training.rule, 3)
     assert apart(training, missing.alone(5, False), 5).whole > 1e-3
 
 
@@ -43,7 +43,7 @@ def test_other_weights_are_told_apart() -> None:
 def test_a_curve_has_few_points_evenly(updates: int, most: int, from_: int) -> None:
     """Rule: at most so many points, in order, at equal distances that cover what there was."""
     problem = _training().problem
-    curve, weights = Curve(most), problem.start()[:1]
+    curve, weights = LossCurve(most), problem.start()[:1]
     for update in range(from_, from_ + updates):
         weights[0] = update
         curve.add(float(update), update, weights)
@@ -57,7 +57,7 @@ def test_a_curve_has_few_points_evenly(updates: int, most: int, from_: int) -> N
 def test_a_curve_ends_where_there_is_no_loss() -> None:
     """Rule: what has diverged is left out of a file of numbers."""
     problem = _training().problem
-    curve = Curve()
+    curve = LossCurve()
     for update, scale in enumerate((1.0, 2.0, np.inf, 1.0)):
         with np.errstate(invalid="ignore"):
             curve.add(update, update, problem.start() * np.float32(scale))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.learning.codecs import Codec, Feedback
+from bench.steps.training.codecs import Codec, Feedback
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Transport

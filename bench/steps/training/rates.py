@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.learning.named import named
+from bench.steps.training.named import named
 from busbar.errors import Unsupported
 
 Vector = NDArray[Any]
@@ -35,7 +35,7 @@ class Arrived:
     read: Vector | None = None
 
 
-class Rule(ABC):
+class UpdateRule(ABC):
     """An update of one shard's weights from the gradients that it waits for."""
 
     remembers: bool = False
@@ -46,18 +46,18 @@ class Rule(ABC):
         """Update the weights, in place, from one gradient or more, in the order in which they stand."""
 
 
-class Fixed(Rule):
+class FixedRate(UpdateRule):
     """w ← w − α · mean of the gradients: stochastic gradient descent."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
 
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """See `Rule`."""
+        """See `UpdateRule`."""
         weights -= weights.dtype.type(self._rate) * mean(arrived)
 
 
-class ByStaleness(Rule):
+class StalenessRate(UpdateRule):
     """α = α₀/⟨σ⟩, where ⟨σ⟩ is the mean staleness so far, but at least 1.
 
     Gupta, Zhang, Wang 2016 (Model accuracy and runtime tradeoff in distributed deep learning). The
@@ -68,14 +68,14 @@ class ByStaleness(Rule):
         self._rate, self._sum, self._seen = rate, 0, 0
 
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """See `Rule`."""
+        """See `UpdateRule`."""
         self._sum += sum(one.staleness for one in arrived)
         self._seen += len(arrived)
         rate = self._rate / max(1.0, self._sum / self._seen)
         weights -= weights.dtype.type(rate) * mean(arrived)
 
 
-class ByDistance(Rule):
+class DistanceRate(UpdateRule):
     """η_j = min(C/‖w_j − w_τ(j)‖², η_max), for each gradient by itself.
 
     Dutta, Joshi, Ghosh, Dube, Nagpurkar 2018 (Slow and stale gradients can win the race), for one
@@ -91,7 +91,7 @@ class ByDistance(Rule):
         self._most, self._c = rate, c
 
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """See `Rule`."""
+        """See `UpdateRule`."""
         scaled = [Arrived(self._at(weights, one) * one.gradient) for one in arrived]
         weights -= mean(scaled)
 
@@ -102,7 +102,7 @@ class ByDistance(Rule):
         return weights.dtype.type(rate)
 
 
-class Adagrad(Rule):
+class Adagrad(UpdateRule):
     """w ← w − α g/√(Σ g²), element by element, with the sum over this shard's updates.
 
     Duchi, Hazan, Singer 2011; in each shard of the server as in Downpour (Dean et al. 2012).
@@ -113,7 +113,7 @@ class Adagrad(Rule):
         self._squares: Vector | None = None
 
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """See `Rule`."""
+        """See `UpdateRule`."""
         gradient = mean(arrived)
         if self._squares is None:
             self._squares = np.zeros_like(weights)
@@ -131,15 +131,15 @@ def mean(arrived: Sequence[Arrived]) -> Vector:
     return total
 
 
-RULES: dict[str, Callable[..., Rule]] = {
-    "fixed": Fixed,
-    "staleness": ByStaleness,
-    "distance": ByDistance,
+RULES: dict[str, Callable[..., UpdateRule]] = {
+    "fixed": FixedRate,
+    "staleness": StalenessRate,
+    "distance": DistanceRate,
     "adagrad": Adagrad,
 }
 
 
-def rule(text: str, rate: float) -> Callable[[], Rule]:
+def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
     """What makes a rule for each shard: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
 
     ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is none.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.learning.named import named
+from bench.steps.training.named import named
 from busbar.errors import Unsupported
 
 Vector = NDArray[Any]
@@ -27,7 +27,7 @@ _MOST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Shape:
+class ProblemShape:
     """How large a problem is.
 
     ``widths``: features, units of the hidden layer if there is one, classes. ``batch``: samples of
@@ -71,20 +71,22 @@ class Shape:
         return sum(prod(shape) for _, shape in self.tensors)
 
 
-def softmax(*, features: int = 32, samples: int = 8192, batch: int = 16) -> Shape:
+def softmax(*, features: int = 32, samples: int = 8192, batch: int = 16) -> ProblemShape:
     """Softmax regression: convex, so that what is left of the loss is noise and staleness."""
-    return Shape("softmax", (features, _CLASSES), samples, batch)
+    return ProblemShape("softmax", (features, _CLASSES), samples, batch)
 
 
-def network(*, hidden: int = 64, features: int = 32, samples: int = 8192, batch: int = 16) -> Shape:
+def network(
+    *, hidden: int = 64, features: int = 32, samples: int = 8192, batch: int = 16
+) -> ProblemShape:
     """A network with one hidden layer of tanh."""
-    return Shape("network", (features, hidden, _CLASSES), samples, batch)
+    return ProblemShape("network", (features, hidden, _CLASSES), samples, batch)
 
 
 PROBLEMS = {shape.__name__: shape for shape in (softmax, network)}
 
 
-def shape(text: str) -> Shape:
+def shape(text: str) -> ProblemShape:
     """The shape that ``network`` or ``network:hidden=128:batch=8`` names.
 
     Raises Unsupported for an unknown name or parameter, and for sizes that cannot be.
@@ -93,19 +95,19 @@ def shape(text: str) -> Shape:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingProblem:
     """A classifier and its data.
 
     ``inputs``: samples x features, float32. ``labels``: a class for each sample.
     """
 
-    shape: Shape
+    shape: ProblemShape
     inputs: Vector
     labels: NDArray[np.int64]
     seed: int
 
     @staticmethod
-    def of(shape: Shape, seed: int) -> Problem:
+    def of(shape: ProblemShape, seed: int) -> TrainingProblem:
         """The problem of that shape and seed, the same wherever it is made.
 
         Inputs are standard normal; labels are drawn from what a teacher of the same shape, random
@@ -116,7 +118,7 @@ class Problem:
         teacher = _weights(shape, np.random.default_rng((seed, 1))) * _DECIDED
         logs = _forward(_layers(shape, teacher), inputs)[-1]
         labels = np.argmax(logs + random.gumbel(size=logs.shape), axis=1)
-        return Problem(shape, inputs, labels, seed)
+        return TrainingProblem(shape, inputs, labels, seed)
 
     def start(self) -> Vector:
         """The weights to begin with, float32, the same on every rank."""
@@ -154,7 +156,7 @@ class Problem:
             return np.concatenate(parts[::-1])
 
 
-def _weights(shape: Shape, random: np.random.Generator) -> Vector:
+def _weights(shape: ProblemShape, random: np.random.Generator) -> Vector:
     """Uniform in ±sqrt(6/(in + out)) (Glorot, Bengio 2010); biases 0."""
     parts = []
     for _, sizes in shape.tensors:
@@ -163,7 +165,7 @@ def _weights(shape: Shape, random: np.random.Generator) -> Vector:
     return np.concatenate(parts)
 
 
-def _layers(shape: Shape, weights: Vector) -> list[tuple[Vector, Vector]]:
+def _layers(shape: ProblemShape, weights: Vector) -> list[tuple[Vector, Vector]]:
     """Each layer's matrix and bias, as views of the vector."""
     views, at = [], 0
     for _, sizes in shape.tensors:

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.learning.problem import Problem
-from bench.steps.learning.rates import Arrived, Rule
+from bench.steps.training.problem import TrainingProblem
+from bench.steps.training.rates import Arrived, UpdateRule
 
 Vector = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Training:
+class SharedProblem:
     """A problem that so many learners train; ``rule`` makes a rule for each shard of the weights."""
 
-    problem: Problem
-    rule: Callable[[], Rule]
+    problem: TrainingProblem
+    rule: Callable[[], UpdateRule]
     learners: int
 
     def gradient(self, weights: Vector, learner: int, number: int) -> Vector:
@@ -58,7 +58,7 @@ class Apart(NamedTuple):
     whole: float
 
 
-def apart(training: Training, weights: Vector, updates: int) -> Apart:
+def apart(training: SharedProblem, weights: Vector, updates: int) -> Apart:
     """Compare weights after so many synchronous updates with one process's."""
     part, whole = training.alone(updates, False), training.alone(updates, True)
     largest = float(np.abs(part).max())
@@ -66,7 +66,7 @@ def apart(training: Training, weights: Vector, updates: int) -> Apart:
     return Apart(np.array_equal(weights, part), *off)
 
 
-class Point(NamedTuple):
+class LossPoint(NamedTuple):
     """A point of a curve of loss: seconds from the start, updates so far, the loss in nats."""
 
     seconds: float
@@ -74,7 +74,7 @@ class Point(NamedTuple):
     loss: float
 
 
-class Curve:
+class LossCurve:
     """Weights as they were now and then, whose losses are worked out when training is over.
 
     At most ``most`` of them, evenly over the updates: when there are more, every second one goes.
@@ -93,12 +93,12 @@ class Curve:
             self._every *= 2
             self._kept = [one for one in self._kept if not one[1] % self._every]
 
-    def points(self, problem: Problem) -> list[Point]:
+    def points(self, problem: TrainingProblem) -> list[LossPoint]:
         """The curve; it ends where the loss is no number any more, or has overflowed."""
         points = []
         for seconds, updates, weights in self._kept:
             loss = problem.loss(weights)
             if not np.isfinite(loss):
                 break
-            points.append(Point(seconds, updates, loss))
+            points.append(LossPoint(seconds, updates, loss))
         return points

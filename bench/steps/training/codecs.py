@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.learning.named import named
+from bench.steps.training.named import named
 from busbar.errors import Unsupported
 from collectives.schedule.dtypes import dtype
 
