@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
 from busbar.errors import Unsupported
 
-SMALL = ":features=5:samples=64:batch=4"
+SMALL = ":features=5:samples=64"
 
 
 def _problem(name: str, seed: int = 3) -> TrainingProblem:
     return TrainingProblem.of(
-        shape(name + SMALL + (":hidden=7" if name == "network" else "")), seed
+        shape(name + SMALL + (":hidden=7" if name == "network" else ""), 4), seed
     )
 
 
@@ -56,7 +56,7 @@ def test_the_seed_says_all() -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_there_is_something_to_learn(name: str) -> None:
     """Rule: descent from the start ends well below the loss of guessing, and above none at all."""
-    problem = TrainingProblem.of(shape(name), 0)
+    problem = TrainingProblem.of(shape(name, 16), 0)
     weights = problem.start()
     for update in range(600):
         weights -= np.float32(0.3) * problem.gradient(weights, problem.samples(4 * update, 4))
@@ -77,9 +77,10 @@ def test_weights_that_are_no_numbers_have_no_loss() -> None:
         ("resnet", "no problem 'resnet'; there are: softmax, network"),
         ("softmax:hidden=3", "problem softmax has no parameter 'hidden'"),
         ("network:hidden=0", "problem network: 0 of something"),
-        ("network:batch=-1", "problem network: -1 of something"),
+        ("network:samples=-1", "problem network: -1 of something"),
+        ("network:batch=8", "problem network has no parameter 'batch'"),
         ("network:hidden=2.5", "hidden must be a whole number, not 2.5"),
-        ("softmax:batch=9000", "a batch of 9000 from 8192 samples"),
+        ("softmax:samples=15", "a batch of 16 from 15 samples"),
         ("softmax:samples=100000000", "at most 16777216"),
         ("network:hidden", "is not one key=value"),
     ],
@@ -87,16 +88,16 @@ def test_weights_that_are_no_numbers_have_no_loss() -> None:
 def test_a_problem_that_cannot_be(text: str, said: str) -> None:
     """Rule: what cannot be is refused in a line with the value and what there is."""
     with pytest.raises(Unsupported) as caught:
-        shape(text)
+        shape(text, 16)
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_tensors_fill_the_vector() -> None:
     """Rule: the tensors by name are the vector, in order."""
-    assert dict(shape("network:hidden=7:features=5").tensors) == {
+    assert dict(shape("network:hidden=7:features=5", 1).tensors) == {
         "weight1": (5, 7),
         "bias1": (7,),
         "weight2": (7, 10),
         "bias2": (10,),
     }
-    assert shape("network:hidden=7:features=5").size == 35 + 7 + 70 + 10
+    assert shape("network:hidden=7:features=5", 1).size == 35 + 7 + 70 + 10

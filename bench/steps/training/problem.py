@@ -8,6 +8,7 @@ makes the same data, so no data travel.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -71,13 +72,13 @@ class ProblemShape:
         return sum(prod(shape) for _, shape in self.tensors)
 
 
-def softmax(*, features: int = 32, samples: int = 8192, batch: int = 16) -> ProblemShape:
+def softmax(batch: int, *, features: int = 32, samples: int = 8192) -> ProblemShape:
     """Softmax regression: convex, so that what is left of the loss is noise and staleness."""
     return ProblemShape("softmax", (features, _CLASSES), samples, batch)
 
 
 def network(
-    *, hidden: int = 64, features: int = 32, samples: int = 8192, batch: int = 16
+    batch: int, *, hidden: int = 64, features: int = 32, samples: int = 8192
 ) -> ProblemShape:
     """A network with one hidden layer of tanh."""
     return ProblemShape("network", (features, hidden, _CLASSES), samples, batch)
@@ -86,12 +87,13 @@ def network(
 PROBLEMS = {shape.__name__: shape for shape in (softmax, network)}
 
 
-def shape(text: str) -> ProblemShape:
-    """The shape that ``network`` or ``network:hidden=128:batch=8`` names.
+def shape(text: str, batch: int) -> ProblemShape:
+    """The shape that ``network`` or ``network:hidden=128:samples=4096`` names.
 
-    Raises Unsupported for an unknown name or parameter, and for sizes that cannot be.
+    ``batch``: samples of one gradient. Raises Unsupported for an unknown name or parameter, and for
+    sizes that cannot be.
     """
-    return named("problem", text, PROBLEMS)
+    return named("problem", text, {name: partial(make, batch) for name, make in PROBLEMS.items()})
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,8 @@ from bench.steps.training.problem import TrainingProblem
 from bench.steps.training.rates import Arrived, UpdateRule
 
 Vector = NDArray[Any]
+#: Gradients that are computed again at most, to compare: some seconds.
+_MOST_REPEATED = 20_000
 
 
 @dataclass(frozen=True)
@@ -46,24 +48,30 @@ class SharedProblem:
 
 
 class Apart(NamedTuple):
-    """How far weights are from those of one process that did the same updates alone.
+    """How far weights are from those of one process that made the same updates alone.
 
-    ``bits``: they are equal to the bit to those of one that adds the learners' gradients in order.
+    ``updates``: how many. ``bits``: they are equal to the bit to those of one that adds the learners' gradients in order.
     ``part`` and ``whole``: the largest difference over the largest weight, from that one, and from
     one that takes the whole batch at once, whose products add in another order.
     """
 
+    updates: int
     bits: bool
     part: float
     whole: float
 
 
-def apart(training: SharedProblem, weights: Vector, updates: int) -> Apart:
-    """Compare weights after so many synchronous updates with one process's."""
+def apart(training: SharedProblem, kept: Sequence[tuple[int, Vector]]) -> Apart:
+    """Compare the last of synchronous training's weights with one process's after as many updates.
+
+    The last that can be had in some seconds: of long training an earlier one is taken.
+    """
+    short = [one for one in kept if one[0] * training.learners <= _MOST_REPEATED]
+    updates, weights = short[-1]
     part, whole = training.alone(updates, False), training.alone(updates, True)
     largest = float(np.abs(part).max())
     off = [float(np.abs(weights - alone).max()) / largest for alone in (part, whole)]
-    return Apart(np.array_equal(weights, part), *off)
+    return Apart(updates, np.array_equal(weights, part), *off)
 
 
 class LossPoint(NamedTuple):
@@ -74,31 +82,40 @@ class LossPoint(NamedTuple):
     loss: float
 
 
-class LossCurve:
+class History:
     """Weights as they were now and then, whose losses are worked out when training is over.
 
-    At most ``most`` of them, evenly over the updates: when there are more, every second one goes.
+    At most ``most`` of them beside the first, evenly over the updates: when there are more, every
+    second one goes. ``kept``: after how many updates, and the weights.
     """
 
-    def __init__(self, most: int = 200) -> None:
+    def __init__(self, weights: Vector, most: int = 200) -> None:
         self._most, self._every = most, 1
-        self._kept: list[tuple[float, int, Vector]] = []
+        self.kept: list[tuple[int, Vector]] = [(0, weights.copy())]
 
-    def add(self, seconds: float, updates: int, weights: Vector) -> None:
+    def add(self, updates: int, weights: Vector) -> None:
         """Keep a copy of the weights after so many updates, if it is their turn."""
         if updates % self._every:
             return
-        self._kept.append((seconds, updates, weights.copy()))
-        if len(self._kept) > self._most:
+        self.kept.append((updates, weights.copy()))
+        if len(self.kept) > self._most + 1:
             self._every *= 2
-            self._kept = [one for one in self._kept if not one[1] % self._every]
+            self.kept = [one for one in self.kept if not one[0] % self._every]
 
-    def points(self, problem: TrainingProblem) -> list[LossPoint]:
-        """The curve; it ends where the loss is no number any more, or has overflowed."""
-        points = []
-        for seconds, updates, weights in self._kept:
-            loss = problem.loss(weights)
-            if not np.isfinite(loss):
-                break
-            points.append(LossPoint(seconds, updates, loss))
-        return points
+
+def losses(
+    problem: TrainingProblem,
+    kept: Sequence[tuple[int, Vector]],
+    seconds: Callable[[int], float],
+) -> list[LossPoint]:
+    """The curve of what was kept; ``seconds`` says when an update was made, 0 the start.
+
+    It ends where the loss is no number any more, or has overflowed.
+    """
+    points = []
+    for updates, weights in kept:
+        loss = problem.loss(weights)
+        if not np.isfinite(loss):
+            break
+        points.append(LossPoint(seconds(updates), updates, loss))
+    return points
