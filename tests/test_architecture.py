@@ -115,11 +115,12 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " bench.launch bench.options bench.run bench.cli",
     ),
     ("bench.steps.workloads", "busbar"),
+    ("bench.steps.training", "busbar collectives.schedule"),
     (
         "bench.steps",
         "busbar collectives.schedule collectives.formats collectives.execution*"
         " collectives.model reports.* bench.launch bench.options bench.run bench.cli"
-        " bench.steps.workloads",
+        " bench.steps.workloads bench.steps.training",
     ),
     (
         "bench.steps.server",

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _work(p.add_argument_group("the model").add_argument)
     _update(p.add_argument_group("the update").add_argument)
+    _training(p.add_argument_group("real gradients").add_argument)
     _ranks(p.add_argument_group("where it runs").add_argument)
     _time(p.add_argument_group("how long").add_argument)
     _output(p.add_argument_group("what is kept").add_argument)
@@ -141,6 +142,23 @@ def duration(text: str) -> float:
     if not 1e-6 <= value <= 60:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: write a time such as 5ms, up to 60s")
     return value
+
+
+def _training(add: Add) -> None:
+    add("--problem", metavar="NAME",
+        help="train softmax or network (network:hidden=64:features=32:samples=8192) for real"
+        " instead of exchanging a model's; needs no --model")  # fmt: skip
+    add("--rule", default="fixed", metavar="NAME",
+        help="of an update: fixed (default), staleness (rate over the mean staleness),"
+        " distance:c=1 (c over the squared distance from the weights that were read, --rate at"
+        " most), adagrad")  # fmt: skip
+    add("--rate", type=number(1e-9, 1e9, "as rate"), default=0.1, metavar="R",
+        help="of learning (default 0.1)")  # fmt: skip
+    add("--compress", default="none", metavar="NAME",
+        help="gradients on the wire: none (default), fp16, bf16; and where a gradient travels once"
+        " (one_shot, ps, sharded_ps, the protocols) also int8, 1bit, topk:fraction=0.01")  # fmt: skip
+    add("--plot", type=Path, metavar="FILE",
+        help="draw time per update over K, and loss over time and updates (.png, .svg, .pdf)")  # fmt: skip
 
 
 def _ranks(add: Add) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,11 +20,12 @@ from bench.steps import fusion
 from bench.steps.arguments import MOST_MS, parser
 from bench.steps.compute import FORWARD, Compute, Exponential, Fixed, Replay
 from bench.steps.fusion import Fusion
+from bench.steps.training.asked import TrainingOptions, training_options
 from bench.steps.workloads import file as model_file
 from bench.steps.workloads.file import PRECISIONS
 from bench.steps.workloads.models import model
 from bench.steps.workloads.text import text_of
-from bench.steps.workloads.workload import Workload
+from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import Unsupported
 
 __all__ = ["StepOptions", "UpdateChoice", "parse"]
@@ -57,6 +60,7 @@ class StepOptions:
     updates: tuple[UpdateChoice, ...]
     compute: Compute
     fusion: Fusion
+    training: TrainingOptions
     overlap: bool = True
     fit: Path | None = None
     topology: tuple[str, ...] = ()
@@ -66,6 +70,7 @@ class StepOptions:
     seed: int = 0
     json: bool = False
     trace: Path | None = None
+    plot: Path | None = None
     listing: str = ""
     servers: int = 1
     learners: int = 0
@@ -101,7 +106,8 @@ def parse(argv: Sequence[str]) -> StepOptions:
     )
     if given.learners:
         run = _of_processes(run, given.servers)
-    workload = workload_of("toy" if listing else given.model)
+    training = _training(given)
+    workload = _problem(training) or workload_of("toy" if listing else given.model)
     updates = tuple(_choice(text) for text in given.update.split(","))
     if given.trace is not None and (len(updates) > 1 or run.rank_counts):
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
@@ -111,15 +117,17 @@ def parse(argv: Sequence[str]) -> StepOptions:
         updates=updates,
         compute=compute(given.compute, workload.backward_s, given.seed, given.straggler),
         fusion=fusion.parse(given.fusion, given.cycle),
+        training=training,
         overlap=given.overlap == "on",
         fit=given.fit,
         topology=tuple(given.topology or ()),
-        dtype=PRECISIONS[given.precision],
+        dtype=training.wire or PRECISIONS[given.precision],
         batch=given.batch,
         burn=given.compute_by == "burn",
         seed=given.seed,
         json=given.json,
         trace=given.trace,
+        plot=given.plot,
         listing=listing,
         servers=given.servers,
         learners=given.learners,
@@ -135,6 +143,27 @@ def _of_processes(run: Options, servers: int) -> Options:
     if run.transport not in ("auto", "inproc"):
         raise Unsupported(f"--learners are joined by sockets, not by --transport {run.transport}")
     return replace(run, threads=servers, transport="inproc")
+
+
+def _training(given: argparse.Namespace) -> TrainingOptions:
+    """What was asked of gradients. Raises Unsupported for what does not go together."""
+    if given.problem is not None:
+        for name in ("model", "scale", "precision"):
+            if getattr(given, name) != parser().get_default(name):
+                raise Unsupported(f"--{name} is of a model; --problem {given.problem} is trained")
+    if given.compress != "none" and given.precision != "fp32":
+        raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
+    if given.plot is not None and given.plot.suffix not in (".png", ".svg", ".pdf"):
+        raise Unsupported(f"--plot {given.plot}: its name ends with .png, .svg or .pdf")
+    return training_options(given.problem, given.batch, given.rule, given.rate, given.compress)
+
+
+def _problem(training: TrainingOptions) -> Workload | None:
+    """The tensors of the problem that is trained."""
+    if training.problem is None:
+        return None
+    tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in training.problem.tensors]
+    return Workload(training.problem_text, tuple(tensors[::-1]))
 
 
 def _choice(text: str) -> UpdateChoice:

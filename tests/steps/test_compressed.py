@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.steps.training.codecs import CODECS, codec
-from bench.steps.updates.compressed import ONCE, CompressedSum, relative_error, suits
+from bench.steps.training.codecs import CODECS, ONCE, codec, suits
+from bench.steps.updates.compressed import _MOVES, CompressedSum, relative_error
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
@@ -104,5 +104,6 @@ def test_what_is_added_on_the_way_must_be_a_number() -> None:
         assert f"ring with --compress {text}: it adds on the way" in str(caught.value)
         for name in ONCE:
             suits(codec(text), name)
+    assert tuple(_MOVES) == ONCE
     for text in ("none", "fp16", "bf16"):
         suits(codec(text), "ring")

@@ -93,11 +93,15 @@ def test_a_problem_that_cannot_be(text: str, said: str) -> None:
 
 
 def test_tensors_fill_the_vector() -> None:
-    """Rule: the tensors by name are the vector, in order."""
-    assert dict(shape("network:hidden=7:features=5", 1).tensors) == {
-        "weight1": (5, 7),
-        "bias1": (7,),
-        "weight2": (7, 10),
-        "bias2": (10,),
-    }
-    assert shape("network:hidden=7:features=5", 1).size == 35 + 7 + 70 + 10
+    """Rule: the tensors are the vector in the order of a backward pass: the last layer's first."""
+    small = shape("network:hidden=7:features=5", 1)
+    assert small.tensors == (
+        ("bias2", (10,)),
+        ("weight2", (7, 10)),
+        ("bias1", (7,)),
+        ("weight1", (5, 7)),
+    )
+    assert small.size == 10 + 70 + 7 + 35
+    # Of one sample the last bias's gradient is what the classes' probabilities are off by.
+    problem = TrainingProblem.of(small, 0)
+    assert abs(problem.gradient(problem.start(), problem.samples(0))[:10].sum()) < 1e-6

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
 from bench.steps.training.rates import RULES, Arrived, rule
-from bench.steps.training.shared import History, SharedProblem, apart, losses
+from bench.steps.training.shared import WeightHistory, SharedProblem, apart, losses
 
 
 def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> SharedProblem:
@@ -43,7 +43,7 @@ def test_other_weights_are_told_apart() -> None:
 def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
     """Rule: the first and at most so many more, copied, in order, at equal distances to the end."""
     weights = np.zeros(1, np.float32)
-    history = History(weights, most)
+    history = WeightHistory(weights, most)
     for update in range(1, updates + 1):
         weights[0] = update
         history.add(update, weights)
@@ -57,7 +57,7 @@ def test_a_history_has_few_weights_evenly(updates: int, most: int) -> None:
 def test_a_curve_ends_where_there_is_no_loss() -> None:
     """Rule: what has diverged is left out of a file of numbers."""
     problem = _training().problem
-    history = History(problem.start())
+    history = WeightHistory(problem.start())
     for update, scale in enumerate((2.0, np.inf, 1.0), 1):
         with np.errstate(invalid="ignore"):
             history.add(update, problem.start() * np.float32(scale))

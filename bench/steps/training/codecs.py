@@ -24,6 +24,8 @@ Wire = NDArray[np.uint8]
 #: Elements that share scales. A float32 for each block of 8 bits is 0.4 % more, two for each block
 #: of signs 6 %.
 BLOCK = 1024
+#: The all-reduces in which a vector travels once and is added where it arrives.
+ONCE = ("one_shot", "ps", "sharded_ps")
 
 
 class Codec(ABC):
@@ -197,6 +199,15 @@ CODECS: dict[str, Callable[..., Codec]] = {
 def codec(text: str) -> Codec:
     """A codec by its name, ``int8`` or ``topk:fraction=0.01``. Raises Unsupported for others."""
     return named("compression", text, CODECS)
+
+
+def suits(codec: Codec, algorithm: str) -> None:
+    """Raise Unsupported where an all-reduce cannot carry what a codec makes of a vector."""
+    if codec.adds is None and algorithm not in ONCE:
+        raise Unsupported(
+            f"{algorithm} with --compress {codec.name}: it adds on the way, and such codes cannot"
+            f" be added; take {', '.join(ONCE)}, or fp16 or bf16"
+        )
 
 
 def _blocks(elements: int) -> int:

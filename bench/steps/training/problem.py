@@ -59,11 +59,15 @@ class ProblemShape:
 
     @property
     def tensors(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The parameters by name and shape, in the order of the forward pass."""
+        """The parameters by name and shape, as a backward pass has their gradients: the last first.
+
+        In this order they lie in vectors of weights and of gradients.
+        """
+        layers = list(enumerate(pairwise(self.widths), 1))
         return tuple(
             pair
-            for n, (above, below) in enumerate(pairwise(self.widths), 1)
-            for pair in ((f"weight{n}", (above, below)), (f"bias{n}", (below,)))
+            for n, (above, below) in reversed(layers)
+            for pair in ((f"bias{n}", (below,)), (f"weight{n}", (above, below)))
         )
 
     @property
@@ -155,7 +159,7 @@ class TrainingProblem:
                 parts += [delta.sum(axis=0), (below[n].T @ delta).ravel()]
                 if n:
                     delta = (delta @ layers[n][0].T) * (1 - below[n] ** 2)
-            return np.concatenate(parts[::-1])
+            return np.concatenate(parts)
 
 
 def _weights(shape: ProblemShape, random: np.random.Generator) -> Vector:
@@ -168,12 +172,12 @@ def _weights(shape: ProblemShape, random: np.random.Generator) -> Vector:
 
 
 def _layers(shape: ProblemShape, weights: Vector) -> list[tuple[Vector, Vector]]:
-    """Each layer's matrix and bias, as views of the vector."""
+    """Each layer's matrix and bias, the first layer first, as views of the vector."""
     views, at = [], 0
     for _, sizes in shape.tensors:
         views.append(weights[at : at + prod(sizes)].reshape(sizes))
         at += prod(sizes)
-    return list(zip(views[::2], views[1::2], strict=True))
+    return list(zip(views[1::2], views[::2], strict=True))[::-1]
 
 
 def _forward(layers: list[tuple[Vector, Vector]], inputs: Vector) -> list[Vector]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.rates import Arrived, UpdateRule
-from bench.steps.training.shared import History, SharedProblem
+from bench.steps.training.shared import WeightHistory, SharedProblem
 
 Vector = NDArray[Any]
 #: What a server keeps of earlier weights for a rule that asks for those that were read, in bytes.
@@ -59,7 +59,7 @@ class RealServer:
     def __init__(self, weights: Vector, rule: UpdateRule) -> None:
         self.weights, self._rule = weights, rule
         self.updates = 0
-        self.history = History(weights)
+        self.history = WeightHistory(weights)
         self._arrived: list[tuple[int, Arrived]] = []
         fits = _REMEMBERED // max(1, weights.nbytes)
         self._before: deque[Vector] = deque(maxlen=max(_LEAST, min(_MOST, fits)))

@@ -82,7 +82,7 @@ class LossPoint(NamedTuple):
     loss: float
 
 
-class History:
+class WeightHistory:
     """Weights as they were now and then, whose losses are worked out when training is over.
 
     At most ``most`` of them beside the first, evenly over the updates: when there are more, every

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.steps.training.codecs import Codec, Feedback
+from bench.steps.training.codecs import Codec, Feedback, suits
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
 from collectives.execution.transport import Action, Transport
@@ -34,22 +34,12 @@ class Exchanged(NamedTuple):
     shards: bool
 
 
-#: The all-reduces in which a vector travels once, by their names in the catalogue; their moves,
-#: without the additions.
-ONCE = {
+#: The moves of the all-reduces in which a vector travels once, without the additions.
+_MOVES = {
     "one_shot": Exchanged(("allgather", "direct"), None, False),
     "ps": Exchanged(("gather", "flat"), ("broadcast", "flat"), False),
     "sharded_ps": Exchanged(("alltoall", "direct"), ("allgather", "direct"), True),
 }
-
-
-def suits(codec: Codec, algorithm: str) -> None:
-    """Raise Unsupported where an all-reduce cannot carry what a codec makes of a vector."""
-    if codec.adds is None and algorithm not in ONCE:
-        raise Unsupported(
-            f"{algorithm} with --compress {codec.name}: it adds on the way, and such codes cannot be"
-            f" added; take {', '.join(ONCE)}, or fp16 or bf16"
-        )
 
 
 class Spent(NamedTuple):
@@ -73,9 +63,9 @@ class CompressedSum(Action):
         vector: Vector,
     ) -> None:  # fmt: skip
         suits(codec, algorithm)
-        if algorithm not in ONCE:
-            raise Unsupported(f"{algorithm} exchanges more than once; there are: {', '.join(ONCE)}")
-        how = ONCE[algorithm]
+        if algorithm not in _MOVES:
+            raise Unsupported(f"{algorithm} exchanges more than once; take {', '.join(_MOVES)}")
+        how = _MOVES[algorithm]
         self._codec, self._vector, self.spent = codec, vector, Spent()
         count = nranks if how.shards else 1
         edges = [len(vector) * n // count for n in range(count + 1)]

@@ -1,0 +1,66 @@
+"""What was asked of gradients: whose they are, by which rule they become an update, how they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.steps.training.codecs import Codec, codec
+from bench.steps.training.problem import ProblemShape, TrainingProblem, shape
+from bench.steps.training.rates import UpdateRule, rule
+from bench.steps.training.shared import SharedProblem
+
+__all__ = ["TrainingOptions", "training_options"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The options. ``problem``: None where a model's gradients mean nothing.
+
+    ``rule`` and ``rate`` as they were asked for; ``make_rule`` makes one for each shard.
+    """
+
+    problem: ProblemShape | None
+    problem_text: str
+    rule: str
+    rate: float
+    make_rule: Callable[[], UpdateRule]
+    compress: str = "none"
+    codec: Codec = field(default_factory=lambda: codec("none"))
+
+    def shared(self, learners: int, seed: int) -> SharedProblem | None:
+        """The problem with its data for so many learners; None without one."""
+        if self.problem is None:
+            return None
+        return SharedProblem(TrainingProblem.of(self.problem, seed), self.make_rule, learners)
+
+    @property
+    def wire(self) -> str | None:
+        """The element type of what all-reduces exchange, where it is not ``--precision``'s."""
+        trained = self.problem is not None or self.compress != "none"
+        return (self.codec.adds or "float") if trained else None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What a record keeps of it."""
+        said: dict[str, object] = {}
+        if self.problem is not None:
+            said = {"problem": self.problem_text, "rule": self.rule, "rate": self.rate}
+        if self.compress != "none":
+            said["compress"] = self.compress
+        return said
+
+
+def training_options(
+    problem: str | None, batch: int, rule_text: str, rate: float, compress: str
+) -> TrainingOptions:
+    """The options from their texts. Raises Unsupported with one line for whatever is wrong."""
+    return TrainingOptions(
+        None if problem is None else shape(problem, batch),
+        problem or "",
+        rule_text,
+        rate,
+        rule(rule_text, rate),
+        compress,
+        codec(compress),
+    )
