@@ -25,7 +25,10 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Timing:
-    """How to time: see the options of the same names in `bench.options.options`."""
+    """How to time: see the options of the same names in `bench.options.options`.
+
+    ``precise``: the relative width of the median's 95 % interval that is enough; 0: none is.
+    """
 
     warmup: int = 1
     iterations: int | None = None
@@ -33,6 +36,7 @@ class Timing:
     timing: str = "each"
     across: How = "max"
     per_rank: bool = False
+    precise: float = PRECISE
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def _onwards(
             return "iterations", 0
         return ("", missing) if fired < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
     # The first few may agree by chance.
-    if len(times) > FEWEST and relative_width(times) <= PRECISE:
+    if len(times) > FEWEST and relative_width(times) < rules.precise:
         return "precise", 0
     if len(times) < FEWEST and fired >= _TRIES * FEWEST:
         return "lost", 0

@@ -155,10 +155,10 @@ def _training(add: Add) -> None:
     add("--rate", type=number(1e-9, 1e9, "as rate"), default=0.1, metavar="R",
         help="of learning (default 0.1)")  # fmt: skip
     add("--compress", default="none", metavar="NAME",
-        help="gradients on the wire: none (default), fp16, bf16; and where a gradient travels once"
-        " (one_shot, ps, sharded_ps, the protocols) also int8, 1bit, topk:fraction=0.01")  # fmt: skip
+        help="gradients on the wire: none (default), fp16, bf16; where a gradient travels once"
+        " (one_shot, ps, sharded_ps, protocols) also int8, 1bit, topk:fraction=0.01")  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
-        help="draw time per update over K, and loss over time and updates (.png, .svg, .pdf)")  # fmt: skip
+        help="draw time per update over K, and loss (.png, .svg, .pdf)")  # fmt: skip
 
 
 def _ranks(add: Add) -> None:

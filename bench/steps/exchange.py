@@ -6,10 +6,12 @@ from typing import Any
 
 from bench.options.options import parse_choice
 from bench.run.catalogue import Auto, Chosen
+from bench.steps.compressed import CastFirst, CompressedMean, Encoded, Spent
 from bench.steps.fusion import TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob
 from bench.steps.options import UpdateChoice
+from bench.steps.trained import RankTraining
 from busbar.errors import Unsupported
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
@@ -51,7 +53,11 @@ class Exchange:
     these ranks.
     """
 
-    def __init__(self, job: StepJob, collective: str, name: str) -> None:
+    def __init__(self, job: StepJob, collective: str, name: str, training: RankTraining) -> None:
+        """``training``: gives the gradients that a reduction begins with, if it has any."""
+        self._source = training.source if catalogue.spec(collective).reduces else None
+        self._codec = training.codec
+        self._algorithm = name
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
         run, nranks = job.options.run, job.world.size
@@ -102,6 +108,20 @@ class Exchange:
         return self._plans[span]
 
     def _made(self, gradients: Gradients, span: TensorRange) -> Action:
+        if self._source is None:
+            return self._plain(gradients, span)
+        first, count = gradients.layout.starts[span[0]], gradients.layout.elements(span)
+        at = first // dtype(gradients.layout.kinds[0]).itemsize
+        source, view = self._source[at : at + count], gradients.view(span)
+        if self._codec.adds is not None:
+            return CastFirst(self._plain(gradients, span), source, view)
+        world = self._job.world
+        where = self._job.transport, world.rank, world.size
+        coded = CompressedMean(self._algorithm, self._codec, *where, source, view)
+        self._messages[span] = coded.messages
+        return coded
+
+    def _plain(self, gradients: Gradients, span: TensorRange) -> Action:
         job, layout, view = self._job, gradients.layout, gradients.view(span)
         if self._library:
             self._messages[span] = 0
@@ -126,6 +146,23 @@ class Exchange:
         self._gone[0] += plan.sent
         self._gone[1] += plan.received
         plan.close()
+
+    @property
+    def coded(self) -> bool:
+        """Whether other bytes travel than the schedule says."""
+        return self._source is not None and self._codec.adds is None
+
+    @property
+    def spent(self) -> Spent:
+        """Seconds that encoding and decoding took so far."""
+        found = [plan.spent for plan in self._plans.values() if isinstance(plan, Encoded)]
+        return Spent(*map(sum, zip(*found, strict=True))) if found else Spent()
+
+    def forget(self) -> None:
+        """Drop what error feedback keeps back on this rank."""
+        for plan in self._plans.values():
+            if isinstance(plan, Encoded):
+                plan.forget()
 
     @property
     def sent(self) -> int:

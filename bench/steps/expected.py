@@ -30,12 +30,12 @@ def expected(
     """The median predicted seconds of so many steps, and by what; None without ``--fit``.
 
     Each step has the compute times that it was run with. A library's collective has no schedule,
-    so nothing is predicted of it.
+    so nothing is predicted of it, nor of compressed gradients, whose coding takes its time.
     """
     options = job.options
     if options.fit is None and not options.topology:
         return None, ""
-    if any(one.schedule(layout.nbytes) is None for one in exchanges):
+    if any(one.schedule(layout.nbytes) is None or one.coded for one in exchanges):
         return None, ""
     priced, _ = given(options.topology or None, options.fit, job.world.size)
     known: dict[tuple[int, int], float] = {}

@@ -39,6 +39,7 @@ def record(
         "messages": outcome.messages,
         "predicted_s": outcome.predicted,
         "predicted_by": outcome.model,
+        **options.training.facts,
         **outcome.facts,
     }
     return Result(

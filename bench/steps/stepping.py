@@ -14,6 +14,7 @@ from bench.steps.fusion import Fusion, TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob
 from bench.steps.overlap import Exchanger, Ready
+from bench.steps.trained import RankTraining
 from busbar.errors import Unsupported
 from collectives.execution.transport import Action
 
@@ -38,9 +39,11 @@ class TrainingStep(Action):
         layout: GradientLayout,
         gradients: Gradients,
         exchanges: Sequence[Exchange],
+        training: RankTraining,
     ) -> None:
         self._job, self._fusion, self._layout, self._gradients = job, how, layout, gradients
         self._first, *self._rest = exchanges
+        self._training = training
         self._number = -job.options.run.warmup
         self._shares, self._count = job.workload.shares(), len(layout.kinds)
         self._clock = job.transport.clock()
@@ -60,6 +63,7 @@ class TrainingStep(Action):
     def __call__(self) -> None:
         """Compute and exchange once."""
         job, start = self._job, self._clock()
+        self._training.compute(self._number)
         times = job.compute.times(job.world.rank, self._number, self._shares)
         self._ready.mark(0)
         ready = start + times.ready
@@ -70,6 +74,7 @@ class TrainingStep(Action):
             self._thread.begin(lambda: self._exchange(start, ready))
             self._compute(start, ready)
             self._thread.wait()
+        self._training.take(self._gradients.view((0, self._count)))
         self._number += 1
 
     # -- the computing thread

@@ -100,7 +100,7 @@ def test_feedback_loses_nothing(name: str) -> None:
 def test_only_what_needs_it_keeps_anything() -> None:
     """Rule: casts and 8 bits have no feedback; and only casts can be added on the way."""
     kept = {name: codec(name).feedback for name in CODECS}
-    assert kept == {"none": False, "fp16": False, "bf16": False, "int8": False, "1bit": True, "topk": True}  # fmt: skip
+    assert [name for name in CODECS if kept[name]] == ["1bit", "topk"]
     assert {n: codec(n).adds for n in CODECS} == {
         "none": "float",
         "fp16": "half",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bench.steps.compressed import _MOVES, CompressedMean
+from bench.steps.trained import relative_error
 from bench.steps.training.codecs import CODECS, ONCE, codec, suits
-from bench.steps.updates.compressed import _MOVES, CompressedSum, relative_error
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run
@@ -25,15 +26,15 @@ def _summed(
     found: list[tuple[list[np.ndarray], np.ndarray, int, int]] = [([], np.empty(0), 0, 0)] * ranks
 
     def body(world: InprocWorld) -> None:
-        vector = np.empty(n, np.float32)
-        action = CompressedSum(
-            algorithm, codec(text), InprocTransport(world), world.rank, ranks, vector
-        )
+        vector, total = np.empty((2, n), np.float32)
+        where = InprocTransport(world), world.rank, ranks
+        action = CompressedMean(algorithm, codec(text), *where, vector, total)
         ended = []
         for turn in range(turns):
             vector[:] = _given(world.rank, turn, n)
             action()
-            ended.append(vector.copy())
+            assert np.array_equal(vector, _given(world.rank, turn, n)), "it is left alone"
+            ended.append(total.copy())
         found[world.rank] = ended, action.left, action.sent, action.received
         action.close()
 
@@ -43,20 +44,21 @@ def _summed(
 
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 @pytest.mark.parametrize("algorithm", ONCE)
-def test_all_ranks_end_with_the_same_sum(algorithm: str, ranks: int) -> None:
-    """Rule: all ranks have the same bits, which are the sum of what the codec leaves of each."""
+def test_all_ranks_end_with_the_same_mean(algorithm: str, ranks: int) -> None:
+    """Rule: all ranks have the same bits, which are the mean of what the codec leaves of each."""
     for text in CODECS:
         turns = _summed(algorithm, text, ranks)
         exact = [_given(rank, 0, N) for rank in range(ranks)]
         for ended, *_ in turns:
             assert np.array_equal(ended[0], turns[0][0][0])
-        error = relative_error(turns[0][0][0], exact)
+        error = relative_error(turns[0][0][0], np.mean(exact, axis=0, dtype=float))
         most = {"none": 1e-6, "fp16": 5e-4, "bf16": 4e-3, "int8": 0.02, "1bit": 0.75, "topk": 1}
         assert error < most[text], (text, error)
         if text == "none":
             total = np.zeros(N, np.float32)
             for vector in exact:
                 total += vector
+            total /= np.float32(ranks)
             assert np.array_equal(turns[0][0][0], total), "added in rank order"
 
 
@@ -66,9 +68,10 @@ def test_feedback_makes_up_for_what_was_left(algorithm: str) -> None:
     ranks, turns = 3, 40
     for text in ("1bit", "topk:fraction=0.1"):
         found = _summed(algorithm, text, ranks, turns, 700)
-        wanted = sum(_given(r, t, 700).astype(float) for r in range(ranks) for t in range(turns))
+        given = (_given(r, t, 700).astype(float) for r in range(ranks) for t in range(turns))
+        wanted = sum(given)
         kept = sum(left.astype(float) for _, left, *_ in found)
-        assert np.allclose(np.sum(found[0][0], axis=0), wanted - kept, atol=1e-2)
+        assert np.allclose(ranks * np.sum(found[0][0], axis=0), wanted - kept, atol=1e-2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 3, N])

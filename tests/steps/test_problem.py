@@ -1,4 +1,4 @@
-"""Problems that are trained for real: their gradients, their data, and how batches are shared out."""
+"""Problems that are trained for real: their gradients, their data, whose samples are whose."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_a_gradient_is_the_loss_s(name: str) -> None:
 @given(st.sampled_from(sorted(PROBLEMS)), st.integers(0, 1000), st.integers(1, 6))
 @settings(max_examples=30)
 def test_learners_together_take_the_whole_batch(name: str, update: int, learners: int) -> None:
-    """Rule: the mean of P learners' gradients is that of one batch P times as large, to rounding."""
+    """Rule: the mean of P gradients is that of one batch P times as large, to rounding."""
     problem = _problem(name)
     first = update * learners
     each = [problem.samples(first + one) for one in range(learners)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.steps.training.problem import PROBLEMS, TrainingProblem, shape
 from bench.steps.training.rates import RULES, Arrived, rule
-from bench.steps.training.shared import WeightHistory, SharedProblem, apart, losses
+from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
 
 
 def _training(name: str = "softmax", learners: int = 4, text: str = "fixed") -> SharedProblem:
@@ -64,3 +64,4 @@ def test_a_curve_ends_where_there_is_no_loss() -> None:
     points = losses(problem, history.kept, lambda update: update / 10)
     assert [(point.seconds, point.updates) for point in points] == [(0, 0), (0.1, 1)]
     assert points[0].loss == problem.loss(problem.start())
+    assert apart(_training(), history.kept).updates == 3, "the last that are numbers"

@@ -1,4 +1,4 @@
-"""What was asked of gradients: whose they are, by which rule they become an update, how they travel."""
+"""What was asked of gradients: whose they are, the rule of an update, how they travel."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
-        """Update the weights, in place, from one gradient or more, in the order in which they stand."""
+        """Update the weights, in place, from one gradient or more, in their order."""
 
 
 class FixedRate(UpdateRule):
@@ -92,8 +92,12 @@ class DistanceRate(UpdateRule):
 
     def __call__(self, weights: Vector, arrived: Sequence[Arrived]) -> None:
         """See `UpdateRule`."""
-        scaled = [Arrived(self._at(weights, one) * one.gradient) for one in arrived]
-        weights -= mean(scaled)
+        rates = [self._at(weights, one) for one in arrived]
+        if len(set(rates)) == 1:  # the bits are those of plain descent then
+            weights -= rates[0] * mean(arrived)
+            return
+        scaled = (rate * one.gradient for rate, one in zip(rates, arrived, strict=True))
+        weights -= mean([Arrived(gradient) for gradient in scaled])
 
     def _at(self, weights: Vector, one: Arrived) -> Any:
         assert one.read is not None, "this rule remembers what was read"
@@ -122,7 +126,7 @@ class Adagrad(UpdateRule):
 
 
 def mean(arrived: Sequence[Arrived]) -> Vector:
-    """The mean of gradients, added in the order in which they stand, which decides the last bits."""
+    """The mean of gradients, added in their order, which decides the last bits."""
     total: Vector = arrived[0].gradient.copy()
     for one in arrived[1:]:
         total += one.gradient

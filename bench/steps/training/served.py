@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback
 from bench.steps.training.rates import Arrived, UpdateRule
-from bench.steps.training.shared import WeightHistory, SharedProblem
+from bench.steps.training.shared import SharedProblem, WeightHistory
 
 Vector = NDArray[Any]
 #: What a server keeps of earlier weights for a rule that asks for those that were read, in bytes.

@@ -1,4 +1,4 @@
-"""One training for real: whose gradient is of which samples, its loss, and what one process gets."""
+"""A training for real: whose gradient is of which samples, its loss, what one process gets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_REPEATED = 20_000
 
 @dataclass(frozen=True)
 class SharedProblem:
-    """A problem that so many learners train; ``rule`` makes a rule for each shard of the weights."""
+    """A problem that so many learners train; ``rule`` makes a rule for each shard."""
 
     problem: TrainingProblem
     rule: Callable[[], UpdateRule]
@@ -50,7 +50,8 @@ class SharedProblem:
 class Apart(NamedTuple):
     """How far weights are from those of one process that made the same updates alone.
 
-    ``updates``: how many. ``bits``: they are equal to the bit to those of one that adds the learners' gradients in order.
+    ``updates``: how many. ``bits``: they are equal to the bit to those of one that adds the
+    learners' gradients in order.
     ``part`` and ``whole``: the largest difference over the largest weight, from that one, and from
     one that takes the whole batch at once, whose products add in another order.
     """
@@ -60,14 +61,26 @@ class Apart(NamedTuple):
     part: float
     whole: float
 
+    def text(self) -> str:
+        """In words."""
+        same = "to the bit" if self.bits else f"to {self.part:.1g} of the largest"
+        return (
+            f"after {self.updates} updates those of one process that adds the same gradients in"
+            f" order {same}, of one with the whole batch at once to {self.whole:.1g}"
+        )
+
 
 def apart(training: SharedProblem, kept: Sequence[tuple[int, Vector]]) -> Apart:
     """Compare the last of synchronous training's weights with one process's after as many updates.
 
-    The last that can be had in some seconds: of long training an earlier one is taken.
+    The last that can be had in some seconds, and are numbers: of long training, or of such that
+    diverged, earlier ones are taken.
     """
-    short = [one for one in kept if one[0] * training.learners <= _MOST_REPEATED]
-    updates, weights = short[-1]
+    updates, weights = [
+        (count, weights)
+        for count, weights in kept
+        if count * training.learners <= _MOST_REPEATED and np.isfinite(weights).all()
+    ][-1]
     part, whole = training.alone(updates, False), training.alone(updates, True)
     largest = float(np.abs(part).max())
     off = [float(np.abs(weights - alone).max()) / largest for alone in (part, whole)]

@@ -7,6 +7,7 @@ on, or after it (``--overlap off``).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -25,10 +26,12 @@ from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.stepping import TrainingStep
 from bench.steps.table import UPDATES
+from bench.steps.telling import Facts, Lines
+from bench.steps.trained import RankTraining
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.sizes import human
-from collectives.execution.transport import Action
+from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
 from reports.records.record import Sample
@@ -77,7 +80,8 @@ class _Update:
         self._job = job
         self._layout = GradientLayout.of(job.workload, job.options.dtype)
         self._fusion = job.options.fusion
-        first, *rest = (Exchange(job, *stage) for stage in stages(job.choice))
+        self._training = RankTraining(job)
+        first, *rest = (Exchange(job, *stage, self._training) for stage in stages(job.choice))
         self._first, self._rest = first, rest
         self.spans = self._fixed()
         self._check_memory()
@@ -112,9 +116,12 @@ class _Update:
         """Measure, and say what was found; the same on every rank."""
         job, options = self._job, self._job.options.run
         rules = Timing(options.warmup, options.iterations, options.budget, per_rank=True)
+        if self._training.real:  # it goes on however well the time of a step is known
+            rules = replace(rules, precise=0.0)
         step = TrainingStep(
-            job, self._fusion, self._layout, self._gradients, [self._first, *self._rest]
-        )
+            job, self._fusion, self._layout, self._gradients, [self._first, *self._rest],
+            self._training,
+        )  # fmt: skip
         before = self._moved()
         made = self._first.made
         try:
@@ -124,9 +131,12 @@ class _Update:
         moved = np.array(self._moved()) - before
         made = self._first.made - made
         n = len(timed.times)
-        alone = self._timed(_ComputeAlone(job), Timing(0, n, per_rank=True))
+        facts, lines = self._told(timed, int(moved[0]))
+        alone = self._timed(_ComputeAlone(job, self._training), Timing(0, n, per_rank=True))
         exchange = self._timed(_ExchangeAlone(self), Timing(1, min(n, _ALONE)))
-        wrong = self._gradients.wrong((job.world.size + 1) / 2, job.world.size)
+        wrong = 0
+        if self._training.source is None:
+            wrong = self._gradients.wrong((job.world.size + 1) / 2, job.world.size)
         everyone = job.world.gather(
             [*(moved / timed.fired).tolist(), step.messages / timed.fired, wrong]
         )
@@ -139,7 +149,7 @@ class _Update:
                 times=timed.times,
                 iterations=timed.iterations,
                 stopped=timed.stopped,
-                wrong=sum(wrongs),
+                wrong=sum(wrongs) if self._training.source is None else None,
                 sent=round(max(sent)) if ours else None,
                 received=round(max(received)) if ours else None,
                 total=round(sum(sent)) if ours else None,
@@ -158,8 +168,24 @@ class _Update:
                 "plans_made_late": made,
                 "one_rank_s": sum(own) / len(own),
                 "exchange_s": list(exchange.times),
+                **facts,
             },
+            lines=lines,
         )
+
+    def _told(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:
+        """What became of the training, and of compressed gradients."""
+        facts, lines = self._training.told(timed.times)
+        more, line = self._training.compression(
+            timed.fired, sent, self._first.spent, self._exchanged_afresh
+        )
+        return facts | more, lines + line
+
+    def _exchanged_afresh(self) -> Array:
+        """The mean of the gradients as they are, exchanged once more without a memory of others."""
+        self._first.forget()
+        self.exchange_all()
+        return self._gradients.view((0, len(self._layout.kinds)))
 
     def _timed(self, action: Action, rules: Timing) -> Timed:
         job = self._job
@@ -201,12 +227,13 @@ class _ComputeAlone(Action):
 
     sent = received = 0
 
-    def __init__(self, job: StepJob) -> None:
-        self._job, self._number = job, 0
+    def __init__(self, job: StepJob, training: RankTraining) -> None:
+        self._job, self._training, self._number = job, training, 0
 
     def __call__(self) -> None:
         job, clock = self._job, self._job.transport.clock()
         end = clock() + job.compute.seconds(job.world.rank, self._number)
+        self._training.compute(self._number)
         spend_until(end, job.options.burn)
         self._number += 1
 

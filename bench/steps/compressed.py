@@ -1,4 +1,4 @@
-"""An all-reduce whose ranks exchange compressed vectors once and add what they decode.
+"""Gradients that travel in another form: cast for any all-reduce, or coded where they travel once.
 
 What is added on the way must be a number of its type there; codes of 8 bits, signs and places are
 none. They suit the all-reduces in which a vector travels once and is added where it arrives. The
@@ -8,9 +8,8 @@ sum goes back as it is, in float32: it is no longer one rank's, and nobody keeps
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +25,7 @@ Vector = NDArray[np.float32]
 
 
 class Exchanged(NamedTuple):
-    """How compressed vectors travel: to whom, and how the sum goes back; (collective, algorithm)."""
+    """How coded vectors travel, and how the mean goes back: (collective, algorithm)."""
 
     push: tuple[str, str]
     answer: tuple[str, str] | None
@@ -50,25 +49,70 @@ class Spent(NamedTuple):
     decode: float = 0.0
 
 
-class CompressedSum(Action):
-    """The sum of all ranks' vectors, in place, from what a codec leaves of each.
+class Encoded(Action):
+    """An exchange of what a rank's vector is made into first. ``spent``: where its time went."""
 
-    ``vector``: float32, of the transport's memory; the same length on all ranks, which make this
-    together. Every rank adds in rank order, its own vector decoded like the others', so that all
-    end with the same bits. ``spent``: where the time went. Raises Unsupported where `suits` does.
+    def __init__(self) -> None:
+        self.spent = Spent()
+
+    def forget(self) -> None:
+        """Drop what error feedback keeps back on this rank."""
+        return
+
+
+class CastFirst(Encoded):
+    """An exchange in place of a buffer that a vector is copied into first, in the buffer's type."""
+
+    def __init__(self, exchange: Action, source: Vector, buffer: NDArray[Any]) -> None:
+        super().__init__()
+        self._exchange, self._source, self._buffer = exchange, source, buffer
+
+    def __call__(self) -> None:
+        """Cast, then exchange."""
+        start = time.perf_counter()
+        with np.errstate(over="ignore"):  # what is too large for the type is infinite
+            np.copyto(self._buffer, self._source, casting="unsafe")
+        cast = time.perf_counter()
+        self._exchange()
+        encode, exchange, decode = self.spent
+        passed = time.perf_counter() - cast
+        self.spent = Spent(encode + cast - start, exchange + passed, decode)
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self._exchange.sent
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self._exchange.received
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        self._exchange.close()
+
+
+class CompressedMean(Encoded):
+    """The mean of all ranks' vectors from what a codec leaves of each.
+
+    ``source`` and ``target``: float32, ``target`` of the transport's memory; the same length on all
+    ranks, which make this together. Every rank adds in rank order, its own vector decoded like the
+    others', so that all end with the same bits. Raises Unsupported where `suits` does.
     """
 
     def __init__(
         self, algorithm: str, codec: Codec, transport: Transport, rank: int, nranks: int,
-        vector: Vector,
+        source: Vector, target: Vector,
     ) -> None:  # fmt: skip
         suits(codec, algorithm)
         if algorithm not in _MOVES:
             raise Unsupported(f"{algorithm} exchanges more than once; take {', '.join(_MOVES)}")
         how = _MOVES[algorithm]
-        self._codec, self._vector, self.spent = codec, vector, Spent()
+        super().__init__()
+        self._codec, self._source, self._target = codec, source, target
         count = nranks if how.shards else 1
-        edges = [len(vector) * n // count for n in range(count + 1)]
+        edges = [len(target) * n // count for n in range(count + 1)]
         self._shards = [slice(*pair) for pair in pairwise(edges)]
         lengths = [part.stop - part.start for part in self._shards]
         self._feedback = [Feedback(codec, n) for n in lengths]
@@ -89,15 +133,15 @@ class CompressedSum(Action):
     def _back(
         self, make: _Planner, answer: tuple[str, str], lengths: NDArray[np.int64], rank: int
     ) -> Plan:
-        source = self._vector[:0] if self._own is None else self._vector[self._own]
-        return make.plan(answer, source, self._vector, lengths, in_place=True)
+        source = self._target[:0] if self._own is None else self._target[self._own]
+        return make.plan(answer, source, self._target, lengths, in_place=True)
 
     def __call__(self) -> None:
         """Encode, exchange, decode and add."""
         start = time.perf_counter()
         at = 0
         for part, feedback in zip(self._shards, self._feedback, strict=True):
-            wire = feedback.encode(self._vector[part])
+            wire = feedback.encode(self._source[part])
             self._sent[at : at + len(wire)] = wire
             at += len(wire)
         encoded = time.perf_counter()
@@ -119,7 +163,17 @@ class CompressedSum(Action):
         total = np.zeros(length, np.float32)
         for wire in self._arrived.reshape(self._nranks, -1):
             total += self._codec.decode(wire, length)
-        self._vector[self._own] = total
+        self._target[self._own] = total / np.float32(self._nranks)
+
+    def forget(self) -> None:
+        """See `Encoded.forget`."""
+        for one in self._feedback:
+            one.left[:] = 0
+
+    @property
+    def messages(self) -> int:
+        """Messages that this rank sends with a firing."""
+        return sum(len(step.sends) for plan in self._plans for step in plan.program.steps)
 
     @property
     def left(self) -> Vector:
@@ -157,10 +211,3 @@ class _Planner(NamedTuple):
         schedule = build(collective, algorithm, self.nranks)
         where = (self.transport, self.rank, source, target, None, elements)
         return Plan(schedule, spec(collective), *where, in_place=in_place)
-
-
-def relative_error(vector: Vector, exact: Sequence[Vector]) -> float:
-    """‖vector − sum‖/‖sum‖ with the sum of the ranks' vectors in double precision; 0 for zeros."""
-    total = np.sum(exact, axis=0, dtype=np.float64)
-    whole = float(np.linalg.norm(total))
-    return float(np.linalg.norm(vector - total)) / whole if whole else 0.0

@@ -1,0 +1,144 @@
+"""A rank's gradients in synchronous steps: where they come from, and what becomes of their mean.
+
+Without ``--problem`` they mean nothing: ones, or random numbers where they are compressed, so that
+there is something to be off by. With it they are real, and every rank makes every update itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.steps.compressed import Spent
+from bench.steps.job import StepJob
+from bench.steps.telling import Facts, Lines, curve_facts, curve_lines
+from bench.steps.training.rates import Arrived
+from bench.steps.training.shared import WeightHistory, apart, losses
+from busbar.sizes import human
+from reports.records.shown import seconds
+
+Vector = NDArray[Any]
+#: Elements that a sum's error is worked out from at most, so that it takes a moment.
+_MOST_CHECKED = 1 << 20
+
+
+class RankTraining:
+    """One rank's. ``source``: this step's gradient, float32; None where all are ones."""
+
+    def __init__(self, job: StepJob) -> None:
+        training, world = job.options.training, job.world
+        self._world, self.codec, n = world, training.codec, job.workload.elements
+        self.compressed = training.compress != "none"
+        self._shared = training.shared(world.size, job.options.seed)
+        self.source: Vector | None = None
+        if self._shared is not None:
+            self.source = np.zeros(n, np.float32)
+        elif self.compressed:
+            random = np.random.default_rng((job.options.seed, world.rank))
+            self.source = random.standard_normal(n, np.float32)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start from the first weights: warm-ups train nothing."""
+        if self._shared is not None:
+            self._weights = self._shared.problem.start()
+            self._rule, self._updates = self._shared.rule(), 0
+            self._history = WeightHistory(self._weights)
+
+    @property
+    def real(self) -> bool:
+        """Whether something is trained."""
+        return self._shared is not None
+
+    def compute(self, number: int) -> None:
+        """This rank's gradient of a step; those before step 0 are warm-ups."""
+        if self._shared is None:
+            return
+        if number <= 0:
+            self._begin()
+        found = self._shared.gradient(self._weights, self._world.rank, max(0, number))
+        np.copyto(self._source, found)
+
+    @property
+    def _source(self) -> Vector:
+        assert self.source is not None
+        return self.source
+
+    def take(self, buffer: Vector) -> None:
+        """Update this rank's weights from the mean of all ranks' gradients."""
+        if self._shared is None:
+            return
+        mean = buffer.astype(np.float32)
+        with np.errstate(all="ignore"):  # what diverges is seen in the loss
+            self._rule(self._weights, [Arrived(mean, 0, self._weights)])
+        self._updates += 1
+        self._history.add(self._updates, self._weights)
+
+    def told(self, times: Sequence[float]) -> tuple[Facts, Lines]:
+        """What there is to keep and to show of a training. All ranks call this together."""
+        if self._shared is None:
+            return {}, []
+        facts, lines = self._world.broadcast(self._trained(times))
+        return facts, lines
+
+    def compression(
+        self, fired: int, sent: int, spent: Spent, once_more: Callable[[], Vector]
+    ) -> tuple[Facts, Lines]:
+        """What compressing cost and saved in so many steps. All ranks call this together.
+
+        ``sent``: bytes of this rank; ``once_more``: exchanges this step's gradients again, without
+        a memory of others, and gives the mean, to see how far off it is.
+        """
+        if not self.compressed:
+            return {}, []
+        codec, n = self.codec, max(1, len(self._source))
+        mine = np.array([sent, spent.encode, spent.decode]) / fired
+        each, encode, decode = self._world.combine(mine, "avg").tolist()
+        off = self._error(once_more)
+        bits = 8 * codec.nbytes(n) / n
+        facts = {
+            "bits_per_element": bits,
+            "sent_bytes_per_rank": each,
+            "encode_s": encode,
+            "decode_s": decode,
+            "sum_error": off if np.isfinite(off) else None,
+        }
+        line = (
+            f"  {codec.name}: {bits:.3g} bits an element, {human(round(each))} sent a step and"
+            f" rank; a sum is off by {off:.2g} of its length; encoding {seconds(encode)}"
+        )
+        return facts, [line + (f", decoding {seconds(decode)}" if decode else "")]
+
+    def _trained(self, times: Sequence[float]) -> tuple[Facts, Lines]:
+        """Rank 0's account of the training; the others' weights are compared."""
+        assert self._shared is not None
+        same = len(set(self._world.gather(sha256(self._weights.tobytes()).hexdigest()))) == 1
+        if self._world.rank:
+            return {}, []
+        moments = [0.0, *accumulate(times)]
+        points = losses(self._shared.problem, self._history.kept, lambda n: moments[n])
+        found = apart(self._shared, self._history.kept)
+        facts = {**curve_facts(points), "apart": found._asdict(), "ranks_agree": same}
+        told = "all ranks have the same bits" if same else "ranks differ in bits"
+        lines = [*curve_lines(points), f"  weights: {told}; {found.text()}"]
+        return facts, lines
+
+    def _error(self, once_more: Callable[[], Vector]) -> float:
+        """How far a mean is off, over what it should be."""
+        few = slice(0, _MOST_CHECKED)
+        exact = self._world.combine(self._source[few].astype(np.float64), "avg")
+        self._world.barrier()
+        off = relative_error(once_more()[few].astype(np.float64), exact)
+        return float(self._world.combine(np.array([off]), "max")[0])
+
+
+def relative_error(vector: Vector, exact: Vector) -> float:
+    """‖vector − exact‖/‖exact‖; 0 for zeros, inf where the vector has what is no number."""
+    whole = float(np.linalg.norm(exact))
+    off = float(np.linalg.norm(vector - exact))
+    return (off / whole if whole else 0.0) if np.isfinite(off) else float("inf")

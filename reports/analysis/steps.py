@@ -1,0 +1,105 @@
+"""What records of training steps say for figures: time per update by protocol and K, curves of loss.
+
+Records come from files of anybody: what is not of its kind is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import fsum, isfinite, sqrt
+from typing import Any
+
+from reports.records.record import Result
+
+__all__ = ["LossLine", "StepSummary", "summaries"]
+
+#: Protocols that are another's at its least or most K.
+_SAME = {"sync": "k-sync", "async": "k-async"}
+#: Of fewer times no interval is told.
+_FEWEST = 5
+
+
+@dataclass(frozen=True)
+class LossLine:
+    """A curve of loss, column by column."""
+
+    seconds: tuple[float, ...]
+    updates: tuple[float, ...]
+    loss: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class StepSummary:
+    """One update of a run. ``name``: as it was asked for; ``title``: of what, on how many ranks.
+
+    ``family`` and ``k``: of a protocol; an all-reduce has none, and takes all ranks' gradients.
+    ``seconds``: the mean time per update; ``wide``: half its 95 % interval, 0 where that is not known;
+    ``predicted``: by the formula.
+    """
+
+    name: str
+    title: str
+    family: str | None
+    k: int
+    seconds: float
+    wide: float
+    predicted: float | None
+    loss: LossLine | None
+
+
+def summaries(results: Sequence[Result]) -> list[StepSummary]:
+    """Those of the records that are steps and have times."""
+    found = (_summary(result) for result in results if result.step)
+    return [one for one in found if one is not None]
+
+
+def _summary(result: Result) -> StepSummary | None:
+    step, times = result.step, () if result.out is None else result.out.times
+    if not times:
+        return None
+    name = str(step.get("update", result.algorithm))
+    code = step.get("compress")
+    kind, _, rest = name.partition(":")
+    family, k = _family(kind, rest, result.ranks)
+    mean = fsum(times) / len(times)
+    # Means are what formulas are about; of many updates theirs is normal.
+    variance = fsum((t - mean) ** 2 for t in times) / max(1, len(times) - 1)
+    wide = 1.96 * sqrt(variance / len(times)) if len(times) > _FEWEST else 0.0
+    law = "" if step.get("compute", "none") == "none" else f", compute {step['compute']}"
+    return StepSummary(
+        name if code is None else f"{name} {code}",
+        f"{step.get('problem', step.get('model', ''))}, {result.ranks} ranks{law}",
+        family,
+        k,
+        mean,
+        wide,
+        _number(step.get("predicted_s")),
+        _loss(step.get("curve")),
+    )
+
+
+def _family(kind: str, rest: str, ranks: int) -> tuple[str | None, int]:
+    if kind in _SAME:
+        return _SAME[kind], 1 if kind == "async" else ranks
+    if kind.startswith("k-") and rest.isdecimal():
+        return kind, int(rest)
+    return None, ranks
+
+
+def _loss(curve: Any) -> LossLine | None:
+    if not isinstance(curve, Mapping):
+        return None
+    columns = [_numbers(curve.get(name)) for name in ("seconds", "updates", "loss")]
+    if not columns[0] or len({len(column) for column in columns}) > 1:
+        return None
+    return LossLine(*columns)
+
+
+def _numbers(column: Any) -> tuple[float, ...]:
+    sound = isinstance(column, list) and all(_number(value) is not None for value in column)
+    return tuple(map(float, column)) if sound else ()
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and isfinite(value) else None

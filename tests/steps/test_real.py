@@ -1,0 +1,113 @@
+"""Steps with real gradients, on threads: one process's weights, falling loss, compressed sums."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from typing import Any
+
+import pytest
+
+from bench.launch.rank import step
+from bench.steps.training.codecs import codec
+
+SMALL = ("--problem", "softmax:samples=256:features=6", "--batch", "4", "--threads", "3")
+N = 6 * 10 + 10
+
+
+def stepped(*argv: str) -> tuple[int, list[dict[str, Any]], str]:
+    """Exit status, what records say of steps, and standard error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = step([*argv, "--json"])
+    return (
+        status,
+        [json.loads(line)["step"] for line in out.getvalue().splitlines()],
+        err.getvalue(),
+    )
+
+
+def test_every_all_reduce_trains_as_one_process() -> None:
+    """Rule: synchronous weights are one process's, to rounding, and `ps` adds in its order.
+
+    Warm-ups train nothing; the loss falls, and starts where the weights start.
+    """
+    names = ("ps", "ring", "sharded_ps", "one_shot", "halving_doubling")
+    status, found, _ = stepped(*SMALL, "--update", ",".join(names), "-n", "30", "-w", "3")
+    assert status == 0 and [one["update"] for one in found] == list(names)
+    for one in found:
+        curve, apart = one["curve"], one["apart"]
+        assert apart["updates"] == 30 and apart["part"] < 1e-5 and 0 < apart["whole"] < 1e-5
+        assert curve["updates"] == list(range(31)) and curve["seconds"] == sorted(curve["seconds"])
+        assert curve["loss"][0] == found[0]["curve"]["loss"][0] > curve["loss"][-1] + 0.01
+        assert [one["problem"], one["rule"], one["rate"]] == [SMALL[1], "fixed", 0.1]
+    assert found[0]["apart"]["bits"] and found[0]["ranks_agree"] and found[1]["ranks_agree"]
+
+
+@pytest.mark.parametrize("rule", ["staleness", "distance", "adagrad"])
+def test_every_rule_without_staleness(rule: str) -> None:
+    """Rule: a rule that one process follows is followed by all ranks of a synchronous run."""
+    _, found, _ = stepped(*SMALL, "--update", "ps", "-n", "10", "--rule", rule)
+    assert found[0]["apart"]["bits"] and found[0]["apart"]["updates"] == 10
+
+
+@pytest.mark.parametrize(
+    ("code", "least", "most"),
+    [
+        ("none", 0, 0),
+        ("fp16", 1e-5, 1e-3),
+        ("int8", 1e-4, 0.02),
+        ("1bit", 0.2, 0.9),
+        ("topk", 0.5, 1),
+    ],
+)
+def test_a_compressed_sum_is_off_by_what_its_codec_loses(
+    code: str, least: float, most: float
+) -> None:
+    """Rule: the bytes of a step are a code's length to each other rank, the error its loss."""
+    for given, n in ((SMALL, N), (("--threads", "3", "--model", "toy", "--scale", "64"), 10240)):
+        status, found, _ = stepped(*given, "--update", "one_shot", "-n", "6", "--compress", code)
+        assert status == 0
+        if code == "none":
+            assert "sum_error" not in found[0]
+            continue
+        assert least < found[0]["sum_error"] < most
+        assert found[0]["compress"] == code
+        assert found[0]["sent_bytes_per_rank"] == 2 * codec(code).nbytes(n)
+
+
+def test_compressed_training_learns() -> None:
+    """Rule: with error feedback the loss of coarse codes falls as that of whole gradients does."""
+    ends = {}
+    for code in ("none", "int8", "1bit", "topk:fraction=0.1"):
+        argv = ("--update", "one_shot", "-n", "150", "--rate", "0.5", "--compress", code)
+        _, found, _ = stepped(*SMALL, *argv)
+        first, *_, last = found[0]["curve"]["loss"]
+        ends[code] = last / first
+    assert ends["none"] < 0.9
+    assert all(abs(end - ends["none"]) < 0.1 for end in ends.values()), ends
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("--update", "ring", "--compress", "int8"), "ring with --compress int8: it adds"),
+        (("--update", "library", "--compress", "1bit"), "library with --compress 1bit"),
+        (("--compress", "zip"), "no compression 'zip'"),
+        (("--compress", "fp16", "--precision", "bf16", "--model", "toy"), "leave --precision out"),
+        (("--problem", "softmax", "--model", "toy"), "--model is of a model"),
+        (("--problem", "softmax", "--precision", "fp16"), "--precision is of a model"),
+        (("--problem", "softmax", "--rule", "adam"), "no rule 'adam'"),
+        (("--problem", "softmax", "--rate", "0"), "--rate"),
+        (("--problem", "nothing"), "no problem 'nothing'"),
+        (("--problem", "softmax:samples=9"), "a batch of 32 from 9 samples"),
+        (("--problem", "softmax", "--plot", "a.gif"), "its name ends with .png, .svg or .pdf"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_before_anything_starts(argv: tuple[str, ...], said: str) -> None:
+    """Rule: one line with the value and the remedy, and nothing measured."""
+    if "--problem" not in argv and "--model" not in argv:
+        argv = (*argv, "--model", "toy")
+    status, found, err = stepped("--threads", "2", *argv)
+    assert status == 2 and found == [] and said in err and err.count("\n") == 1
