@@ -115,11 +115,13 @@ class OneBit(Codec):
 
     def encode(self, vector: Vector) -> Wire:
         """See `Codec`."""
-        up = vector >= 0
+        blocks, up = _padded(vector), vector >= 0
+        above = np.count_nonzero(_padded(up), axis=1)
+        below = np.minimum(BLOCK, len(vector) - BLOCK * np.arange(len(blocks))) - above
+        sums = np.maximum(blocks, 0).sum(axis=1), np.minimum(blocks, 0).sum(axis=1)
         means = [
-            (_padded(np.where(kept, vector, 0)).sum(axis=1) / np.maximum(1, counts)).astype("f4")
-            for kept in (up, ~up)
-            for counts in [_padded(kept.astype(np.float32)).sum(axis=1)]
+            (total / np.maximum(1, count)).astype(np.float32)
+            for total, count in zip(sums, (above, below), strict=True)
         ]
         return np.concatenate([*(m.view(np.uint8) for m in means), np.packbits(up)])
 
