@@ -146,7 +146,7 @@ def duration(text: str) -> float:
 
 def _training(add: Add) -> None:
     add("--problem", metavar="NAME",
-        help="train softmax or network (network:hidden=64:features=32:samples=8192) for real"
+        help="train softmax or network (network:hidden=64:features=32:samples=4096) for real"
         " instead of exchanging a model's; needs no --model")  # fmt: skip
     add("--rule", default="fixed", metavar="NAME",
         help="of an update: fixed (default), staleness (rate over the mean staleness),"

@@ -155,6 +155,8 @@ def _training(given: argparse.Namespace) -> TrainingOptions:
         raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
     if given.plot is not None and given.plot.suffix not in (".png", ".svg", ".pdf"):
         raise Unsupported(f"--plot {given.plot}: its name ends with .png, .svg or .pdf")
+    if given.plot is not None and len(given.ranks) > 1:
+        raise Unsupported("--plot draws one run; name one rank count")
     return training_options(given.problem, given.batch, given.rule, given.rate, given.compress)
 
 

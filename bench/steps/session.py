@@ -21,6 +21,7 @@ from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.process import load as loaded
 from collectives.execution.world import World
+from reports.analysis.steps import summaries
 from reports.records.record import Result
 
 __all__ = ["measure"]
@@ -40,8 +41,9 @@ class _StepSession:
         self._world = world
         self._screen, self._status = Screen(world.rank), 0
         self._trace = Trace(on=options.trace is not None)
-        if options.trace is not None and world.rank == 0:
-            check(options.trace)
+        for path in (options.trace, options.plot):
+            if path is not None and world.rank == 0:
+                check(path)
         places = world.gather(place(world, transport))
         self._crowd = load(world, transport)
         self._environment = (
@@ -73,6 +75,7 @@ class _StepSession:
             self._watch.close()
         self._keeper.end(list)
         self._draw()
+        self._plot()
         return 1 if self._keeper.failed else self._status
 
     def _one(self, choice: UpdateChoice) -> None:
@@ -106,6 +109,16 @@ class _StepSession:
         if self._world.rank == 0:
             write(path, chrome(everyone, f"{self._workload.name} {self._options.updates[0].label}"))
             self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev")
+
+    def _plot(self) -> None:
+        """Draw time per update and loss, on rank 0."""
+        path = self._options.plot
+        if path is None or self._world.rank:
+            return
+        from reports.figures.steps import picture
+
+        write(path, picture(summaries(self._keeper.results), path.suffix[1:]))
+        self._screen.note(f"busbar: wrote {path}")
 
     def _stop(self, reason: str, aloud: bool) -> None:
         """What there is, when the run is ended from outside. Called by the watching thread."""

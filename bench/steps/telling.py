@@ -24,9 +24,10 @@ def curve_facts(points: Sequence[LossPoint]) -> Facts:
 def curve_lines(points: Sequence[LossPoint]) -> Lines:
     """Where it began and where it ended."""
     if not points:
-        return ["  loss: no number from the start on; take a lower --rate"]
-    first, last = points[0], points[-1]
-    return [
-        f"  loss: {first.loss:.4g} at the start, {last.loss:.4g} after {last.updates} updates in"
-        f" {seconds(last.seconds)}, {min(point.loss for point in points):.4g} at best"
-    ]
+        return ["#   loss: no number from the start on; take a lower --rate"]
+    first, last, best = points[0], points[-1], min(point.loss for point in points)
+    line = (
+        f"#   loss: {first.loss:.4g} at the start, {last.loss:.4g} after {last.updates} updates in"
+        f" {seconds(last.seconds)}"
+    )
+    return [line + (f", {best:.4g} at best" if best < 0.99 * last.loss else "")]

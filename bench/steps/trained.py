@@ -109,10 +109,11 @@ class RankTraining:
             "sum_error": off if np.isfinite(off) else None,
         }
         line = (
-            f"  {codec.name}: {bits:.3g} bits an element, {human(round(each))} sent a step and"
-            f" rank; a sum is off by {off:.2g} of its length; encoding {seconds(encode)}"
+            f"#   {codec.name}: {bits:.3g} bits an element, {human(round(each))} sent a step and"
+            f" rank;"
         )
-        return facts, [line + (f", decoding {seconds(decode)}" if decode else "")]
+        more = f"#     a sum is off by {off:.2g} of its length; encoding {seconds(encode)}"
+        return facts, [line, more + (f", decoding {seconds(decode)}" if decode else "")]
 
     def _trained(self, times: Sequence[float]) -> tuple[Facts, Lines]:
         """Rank 0's account of the training; the others' weights are compared."""
@@ -124,8 +125,12 @@ class RankTraining:
         points = losses(self._shared.problem, self._history.kept, lambda n: moments[n])
         found = apart(self._shared, self._history.kept)
         facts = {**curve_facts(points), "apart": found._asdict(), "ranks_agree": same}
-        told = "all ranks have the same bits" if same else "ranks differ in bits"
-        lines = [*curve_lines(points), f"  weights: {told}; {found.text()}"]
+        told = "the same bits on all ranks" if same else "not the same bits on all ranks"
+        lines = [
+            *curve_lines(points),
+            f"#   weights after {found.updates} updates: {told};",
+            f"#     {found.text()}",
+        ]
         return facts, lines
 
     def _error(self, once_more: Callable[[], Vector]) -> float:

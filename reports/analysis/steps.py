@@ -1,4 +1,4 @@
-"""What records of training steps say for figures: time per update by protocol and K, curves of loss.
+"""What records of training steps say: time per update by protocol and K, curves of loss.
 
 Records come from files of anybody: what is not of its kind is left out.
 """
@@ -34,8 +34,8 @@ class StepSummary:
     """One update of a run. ``name``: as it was asked for; ``title``: of what, on how many ranks.
 
     ``family`` and ``k``: of a protocol; an all-reduce has none, and takes all ranks' gradients.
-    ``seconds``: the mean time per update; ``wide``: half its 95 % interval, 0 where that is not known;
-    ``predicted``: by the formula.
+    ``seconds``: the mean time per update; ``wide``: half its 95 % interval, 0 where that is not
+    known; ``predicted``: by the formula.
     """
 
     name: str

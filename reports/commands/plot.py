@@ -1,4 +1,4 @@
-"""Figures: busbw, latency, distribution of iterations, scaling, P x P heat maps."""
+"""Figures: busbw, latency, iterations, scaling, P x P heat maps, training steps."""
 
 from __future__ import annotations
 
@@ -29,15 +29,20 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.expect import parse_rate
     from reports.analysis.launches import over_launches
     from reports.analysis.machine import read_machine
+    from reports.analysis.steps import summaries
     from reports.figures.plot import figures
+    from reports.figures.steps import picture
+    from reports.readers.steps import step_results
 
     limit = None if options.limit is None else parse_rate(options.limit)
     if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
         raise ReportError(f"{options.out}: is no folder, and none can be made there")
     machine = read_machine(options.topology) if options.topology else None
-    for name, data in figures(
-        over_launches(rows_of(options)), options.format, limit, machine
-    ).items():
+    made = figures(over_launches(rows_of(options)), options.format, limit, machine)
+    steps = summaries([one for path in options.files for one in step_results(path)])
+    if steps:
+        made["steps"] = picture(steps, options.format)
+    for name, data in made.items():
         try:
             options.out.mkdir(exist_ok=True)
         except OSError as error:

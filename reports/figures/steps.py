@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from busbar.errors import MissingLibrary, ReportError
-from reports.analysis.steps import LossLine, StepSummary
+from reports.analysis.steps import StepSummary
 from reports.figures.series import COLOURS
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _FAMILIES = ("k-sync", "k-batch-sync", "k-async", "k-batch-async")
 _MARKERS = "osD^vPX*"
 _DASHES = ("-", "--", ":", "-.")
+#: Values that differ by more than this factor are drawn logarithmically.
+_WIDE = 8
 
 
 def picture(steps: Sequence[StepSummary], form: str) -> bytes:
@@ -63,7 +65,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
         style = {"color": COLOURS[place], "marker": _MARKERS[place % len(_MARKERS)]}
         _measured(axes, [one], one.name, style | {"linestyle": "none"})
     axes.set_xticks(sorted({one.k for one in group}))
-    axes.set_yscale("log")
+    _scale(axes, [one.seconds for one in group])
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
     axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
@@ -87,7 +89,6 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
     """Curves of loss over one of their columns; a family has a colour where there are many K."""
     curves = [(one.name, one.loss) for one in group if one.loss is not None]
     for n, (name, loss) in enumerate(curves):
-        assert isinstance(loss, LossLine)
         colour, dash = COLOURS[n % len(COLOURS)], _DASHES[n // len(COLOURS) % len(_DASHES)]
         axes.plot(getattr(loss, along), loss.loss, dash, color=colour, label=name, lw=1.3)
     if not curves:
@@ -95,5 +96,13 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
         return
     axes.set_xlabel("time (s)" if along == "seconds" else "updates")
     axes.set_ylabel("loss (nats)")
-    axes.set_yscale("log")
+    _scale(axes, [value for _, loss in curves for value in loss.loss])
     axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
+
+
+def _scale(axes: Axes, values: Sequence[float]) -> None:
+    """Logarithmic where values differ widely; else from 0 on."""
+    if min(values) > 0 and max(values) > _WIDE * min(values):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, None)

@@ -76,13 +76,13 @@ class ProblemShape:
         return sum(prod(shape) for _, shape in self.tensors)
 
 
-def softmax(batch: int, *, features: int = 32, samples: int = 8192) -> ProblemShape:
+def softmax(batch: int, *, features: int = 32, samples: int = 4096) -> ProblemShape:
     """Softmax regression: convex, so that what is left of the loss is noise and staleness."""
     return ProblemShape("softmax", (features, _CLASSES), samples, batch)
 
 
 def network(
-    batch: int, *, hidden: int = 64, features: int = 32, samples: int = 8192
+    batch: int, *, hidden: int = 64, features: int = 32, samples: int = 4096
 ) -> ProblemShape:
     """A network with one hidden layer of tanh."""
     return ProblemShape("network", (features, hidden, _CLASSES), samples, batch)
@@ -143,8 +143,9 @@ class TrainingProblem:
     def loss(self, weights: Vector) -> float:
         """Mean cross-entropy over all samples, in nats; inf or nan where weights have diverged."""
         with np.errstate(all="ignore"):
-            logs = _forward(_layers(self.shape, weights.astype(np.float64)), self.inputs)[-1]
-            return float(-np.mean(logs[np.arange(len(self.labels)), self.labels]))
+            logs = _forward(_layers(self.shape, weights), self.inputs)[-1]
+            own = logs[np.arange(len(self.labels)), self.labels]
+            return float(-np.mean(own, dtype=np.float64))
 
     def gradient(self, weights: Vector, samples: NDArray[np.int64]) -> Vector:
         """The gradient of the mean cross-entropy over some samples, in the weights' type."""

@@ -63,10 +63,10 @@ class Apart(NamedTuple):
 
     def text(self) -> str:
         """In words."""
-        same = "to the bit" if self.bits else f"to {self.part:.1g} of the largest"
+        part = "the same bits" if self.bits else f"within {self.part:.1g} of the largest"
         return (
-            f"after {self.updates} updates those of one process that adds the same gradients in"
-            f" order {same}, of one with the whole batch at once to {self.whole:.1g}"
+            f"{part} as one process that adds in order, within {self.whole:.1g} as one with the"
+            f" whole batch at once"
         )
 
 
@@ -102,7 +102,7 @@ class WeightHistory:
     second one goes. ``kept``: after how many updates, and the weights.
     """
 
-    def __init__(self, weights: Vector, most: int = 200) -> None:
+    def __init__(self, weights: Vector, most: int = 100) -> None:
         self._most, self._every = most, 1
         self.kept: list[tuple[int, Vector]] = [(0, weights.copy())]
 

@@ -1,0 +1,33 @@
+"""The records of training steps in a file, whole: their curves are no columns of rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reports.readers.own import result
+from reports.readers.text import decoded, read_bytes
+from reports.records.record import Result
+
+__all__ = ["step_results"]
+
+
+def step_results(path: Path) -> list[Result]:
+    """The records of steps in JSON lines, or in those of a run directory; none in other files.
+
+    What is no such record is left out: whoever reads the rows of the file has said so.
+    """
+    if path.is_dir():
+        files = sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
+        return [one for file in files for one in step_results(file)]
+    found = []
+    for line in decoded(read_bytes(path)[0]).split("\n"):
+        if '"step"' not in line:
+            continue
+        try:
+            document = json.loads(line)
+            if isinstance(document, dict) and isinstance(document.get("step"), dict):
+                found.append(result(document))
+        except (ValueError, TypeError, RecursionError):
+            continue
+    return found

@@ -1,0 +1,96 @@
+"""Figures of training steps: what is read of a record, and that anything else is left out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.errors import ReportError
+from reports.analysis.steps import summaries
+from reports.figures.steps import picture
+from reports.readers.steps import step_results
+from reports.records.record import Result, Sample
+
+CURVE = {"seconds": [0.0, 0.5, 1.0], "updates": [0, 5, 10], "loss": [2.3, 1.5, 1.2]}
+
+
+def _result(update: str, **step: Any) -> Result:
+    return Result(
+        "step:softmax", update, "inproc", 4, 1320, 330, "float", "sum", -1, 1.0,
+        out=Sample(tuple(0.1 + n / 100 for n in range(10)), 10),
+        step={"update": update, "problem": "softmax", "compute": "exp:100", **step},
+    )  # fmt: skip
+
+
+def test_what_a_record_says() -> None:
+    """Rule: sync and async are k-sync at K = P and k-async at K = 1; all-reduces have no K."""
+    names = ("sync", "async", "k-sync:2", "k-batch-async:3", "ring", "k-sync:x")
+    found = summaries([_result(name, predicted_s=0.2, curve=CURVE) for name in names])
+    assert [(one.family, one.k) for one in found] == [
+        ("k-sync", 4),
+        ("k-async", 1),
+        ("k-sync", 2),
+        ("k-batch-async", 3),
+        (None, 4),
+        (None, 4),
+    ]
+    first = found[0]
+    assert first.seconds == pytest.approx(0.145) and 0 < first.wide < 0.03
+    assert first.predicted == 0.2 and first.title == "softmax, 4 ranks, compute exp:100"
+    assert first.loss is not None and first.loss.loss == (2.3, 1.5, 1.2)
+    assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot int8"
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        None,
+        [],
+        "x",
+        {},
+        CURVE | {"loss": [1.0]},
+        CURVE | {"loss": [1.0, None, 2.0]},
+        CURVE | {"loss": [1.0, float("nan"), 2.0]},
+        CURVE | {"seconds": "abc"},
+        {"seconds": [], "updates": [], "loss": []},
+    ],
+)
+def test_a_curve_that_is_none_is_left_out(curve: object) -> None:
+    """Rule: a file of anybody's breaks no figure: what is not of its kind is not drawn."""
+    found = summaries([_result("ring", curve=curve, predicted_s="soon")])
+    assert found[0].loss is None and found[0].predicted is None
+
+
+def test_only_steps_with_times_are_drawn() -> None:
+    """Rule: a collective's row is no step, one that was skipped has no time; of none, an error."""
+    plain = replace(_result("ring"), step={})
+    skipped = replace(_result("ring"), out=Sample(skipped="no memory"))
+    assert summaries([plain, skipped]) == []
+    with pytest.raises(ReportError, match="no record of training steps"):
+        picture([], "png")
+
+
+def test_a_picture_is_what_its_name_says() -> None:
+    """Rule: every protocol, with and without curves and formulas, is drawn in what was asked for."""
+    pytest.importorskip("matplotlib")
+    names = ("sync", "k-sync:2", "k-batch-sync:2", "async", "k-async:2", "k-batch-async:3", "ring")
+    given = [_result(name, curve=CURVE, predicted_s=0.1) for name in names]
+    drawn = picture(summaries(given), "svg")
+    assert drawn.startswith(b"<?xml")
+    assert b"k-async, formula" in drawn and b"time per update (ms)" in drawn
+    assert picture(summaries([_result("ring")]), "png").startswith(b"\x89PNG")
+
+
+def test_records_are_found_among_other_lines(tmp_path: Path) -> None:
+    """Rule: lines that are no records of steps are passed over, in a file and in a directory."""
+    good = json.dumps(_result("ring", curve=CURVE).as_dict())
+    lines = [good, "x", '{"step": 3}', '{"step": {}}', '"step"', good[:-9], "[" * 9999 + '"step"']
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(lines))
+    for where in (path, tmp_path):
+        found = step_results(where)
+        assert len(found) == 1 and found[0].step["curve"] == CURVE
