@@ -115,7 +115,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
         " bench.launch bench.options bench.run bench.cli",
     ),
     ("bench.steps.workloads", "busbar"),
-    ("bench.steps.training", "busbar collectives.schedule"),
+    ("bench.steps.training", "busbar collectives.schedule reports.records"),
     (
         "bench.steps",
         "busbar collectives.schedule collectives.formats collectives.execution*"
@@ -124,7 +124,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.steps.server",
-        "busbar collectives.schedule reports.* bench.steps bench.steps.workloads",
+        "busbar collectives.schedule reports.* bench.steps bench.steps.workloads"
+        " bench.steps.training",
     ),
     (
         "bench.steps.updates",

@@ -16,11 +16,16 @@ from numpy.typing import NDArray
 
 from bench.steps.compressed import Spent
 from bench.steps.job import StepJob
-from bench.steps.telling import Facts, Lines, curve_facts, curve_lines
 from bench.steps.training.rates import Arrived
 from bench.steps.training.shared import WeightHistory, apart, losses
-from busbar.sizes import human
-from reports.records.shown import seconds
+from bench.steps.training.telling import (
+    Facts,
+    Lines,
+    compressed_lines,
+    curve_facts,
+    curve_lines,
+    relative_error,
+)
 
 Vector = NDArray[Any]
 #: Elements that a sum's error is worked out from at most, so that it takes a moment.
@@ -108,12 +113,7 @@ class RankTraining:
             "decode_s": decode,
             "sum_error": off if np.isfinite(off) else None,
         }
-        line = (
-            f"#   {codec.name}: {bits:.3g} bits an element, {human(round(each))} sent a step and"
-            f" rank;"
-        )
-        more = f"#     a sum is off by {off:.2g} of its length; encoding {seconds(encode)}"
-        return facts, [line, more + (f", decoding {seconds(decode)}" if decode else "")]
+        return facts, compressed_lines(codec.name, bits, "a sum", off, encode, decode)
 
     def _trained(self, times: Sequence[float]) -> tuple[Facts, Lines]:
         """Rank 0's account of the training; the others' weights are compared."""
@@ -128,8 +128,8 @@ class RankTraining:
         told = "the same bits on all ranks" if same else "not the same bits on all ranks"
         lines = [
             *curve_lines(points),
-            f"#   weights after {found.updates} updates: {told};",
-            f"#     {found.text()}",
+            f"    weights after {found.updates} updates: {told};",
+            f"      {found.text()}",
         ]
         return facts, lines
 
@@ -140,10 +140,3 @@ class RankTraining:
         self._world.barrier()
         off = relative_error(once_more()[few].astype(np.float64), exact)
         return float(self._world.combine(np.array([off]), "max")[0])
-
-
-def relative_error(vector: Vector, exact: Vector) -> float:
-    """‖vector − exact‖/‖exact‖; 0 for zeros, inf where the vector has what is no number."""
-    whole = float(np.linalg.norm(exact))
-    off = float(np.linalg.norm(vector - exact))
-    return (off / whole if whole else 0.0) if np.isfinite(off) else float("inf")

@@ -31,11 +31,11 @@ class LossLine:
 
 @dataclass(frozen=True)
 class StepSummary:
-    """One update of a run. ``name``: as it was asked for; ``title``: of what, on how many ranks.
+    """One update of a run. ``name``: as it was asked for; ``title``: of what, by how many learners.
 
     ``family`` and ``k``: of a protocol; an all-reduce has none, and takes all ranks' gradients.
     ``seconds``: the mean time per update; ``wide``: half its 95 % interval, 0 where that is not
-    known; ``predicted``: by the formula.
+    known; ``predicted``: what was expected.
     """
 
     name: str
@@ -61,7 +61,9 @@ def _summary(result: Result) -> StepSummary | None:
     name = str(step.get("update", result.algorithm))
     code = step.get("compress")
     kind, _, rest = name.partition(":")
-    family, k = _family(kind, rest, result.ranks)
+    learners = step.get("learners")
+    learners = learners if isinstance(learners, int) else result.ranks
+    family, k = _family(kind, rest, learners)
     mean = fsum(times) / len(times)
     # Means are what formulas are about; of many updates theirs is normal.
     variance = fsum((t - mean) ** 2 for t in times) / max(1, len(times) - 1)
@@ -69,7 +71,7 @@ def _summary(result: Result) -> StepSummary | None:
     law = "" if step.get("compute", "none") == "none" else f", compute {step['compute']}"
     return StepSummary(
         name if code is None else f"{name} {code}",
-        f"{step.get('problem', step.get('model', ''))}, {result.ranks} ranks{law}",
+        f"{step.get('problem', step.get('model', ''))}, {learners} learners{law}",
         family,
         k,
         mean,
@@ -79,12 +81,12 @@ def _summary(result: Result) -> StepSummary | None:
     )
 
 
-def _family(kind: str, rest: str, ranks: int) -> tuple[str | None, int]:
+def _family(kind: str, rest: str, learners: int) -> tuple[str | None, int]:
     if kind in _SAME:
-        return _SAME[kind], 1 if kind == "async" else ranks
+        return _SAME[kind], 1 if kind == "async" else learners
     if kind.startswith("k-") and rest.isdecimal():
         return kind, int(rest)
-    return None, ranks
+    return None, learners
 
 
 def _loss(curve: Any) -> LossLine | None:

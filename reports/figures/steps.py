@@ -57,7 +57,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
         _measured(axes, own, f"{family}, measured", style)
         known = [(one.k, 1e3 * one.predicted) for one in own if one.predicted]
         if known:
-            label = f"{family}, formula"
+            label = f"{family}, expected"
             axes.plot(*zip(*known, strict=True), "--", color=COLOURS[place], label=label, lw=1.2)
     others = [one for one in group if one.family is None]
     for n, one in enumerate(others):
@@ -96,7 +96,6 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
         return
     axes.set_xlabel("time (s)" if along == "seconds" else "updates")
     axes.set_ylabel("loss (nats)")
-    _scale(axes, [value for _, loss in curves for value in loss.loss])
     axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
 
 

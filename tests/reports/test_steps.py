@@ -40,8 +40,9 @@ def test_what_a_record_says() -> None:
     ]
     first = found[0]
     assert first.seconds == pytest.approx(0.145) and 0 < first.wide < 0.03
-    assert first.predicted == 0.2 and first.title == "softmax, 4 ranks, compute exp:100"
+    assert first.predicted == 0.2 and first.title == "softmax, 4 learners, compute exp:100"
     assert first.loss is not None and first.loss.loss == (2.3, 1.5, 1.2)
+    assert summaries([_result("sync", learners=3)])[0].k == 3
     assert summaries([_result("one_shot", compress="int8")])[0].name == "one_shot int8"
 
 
@@ -75,13 +76,13 @@ def test_only_steps_with_times_are_drawn() -> None:
 
 
 def test_a_picture_is_what_its_name_says() -> None:
-    """Rule: every protocol, with and without curves and formulas, is drawn in what was asked for."""
+    """Rule: every protocol is drawn, with and without curves, in the form asked for."""
     pytest.importorskip("matplotlib")
     names = ("sync", "k-sync:2", "k-batch-sync:2", "async", "k-async:2", "k-batch-async:3", "ring")
     given = [_result(name, curve=CURVE, predicted_s=0.1) for name in names]
     drawn = picture(summaries(given), "svg")
     assert drawn.startswith(b"<?xml")
-    assert b"k-async, formula" in drawn and b"time per update (ms)" in drawn
+    assert b"k-async, expected" in drawn and b"time per update (ms)" in drawn
     assert picture(summaries([_result("ring")]), "png").startswith(b"\x89PNG")
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bench.steps.compressed import _MOVES, CompressedMean
-from bench.steps.trained import relative_error
 from bench.steps.training.codecs import CODECS, ONCE, codec, suits
+from bench.steps.training.telling import relative_error
 from busbar.errors import Unsupported
 from collectives.execution.inproc.transport import InprocTransport
 from collectives.execution.inproc.world import InprocWorld, run

@@ -77,6 +77,47 @@ def test_a_compressed_sum_is_off_by_what_its_codec_loses(
         assert found[0]["sent_bytes_per_rank"] == 2 * codec(code).nbytes(n)
 
 
+@pytest.mark.parametrize("servers", ["1", "2"])
+def test_every_protocol_trains(servers: str) -> None:
+    """Rule: every protocol has a curve; sync weights are one process's to the bit, over shards."""
+    names = ("sync", "k-sync:3", "k-sync:2", "k-batch-sync:2", "async", "k-async:2")
+    argv = ("--threads", str(3 + int(servers)), "--servers", servers, "--rule", "adagrad")
+    status, found, _ = stepped(*SMALL, *argv, "--update", ",".join(names), "-n", "30")
+    assert status == 0 and [one["update"] for one in found] == list(names)
+    for one in found:
+        curve = one["curve"]
+        assert len(set(map(len, curve.values()))) == 1 and len(curve["loss"]) > 20
+        assert curve["loss"][0] == found[0]["curve"]["loss"][0] > curve["loss"][-1] + 0.01
+        assert curve["seconds"] == sorted(curve["seconds"]) and curve["seconds"][0] == 0
+        assert ("apart" in one) == (one["update"] in ("sync", "k-sync:3"))
+        assert one.get("apart", {"bits": True})["bits"]
+
+
+@pytest.mark.parametrize("rule", ["staleness", "distance:c=0.1"])
+def test_rules_of_staleness_over_a_server(rule: str) -> None:
+    """Rule: rules that look at staleness and at what was read train over a server, too."""
+    _, found, _ = stepped(*SMALL, "--threads", "4", "--update", "async", "-n", "60", "--rule", rule)
+    assert found[0]["rule"] == rule
+    assert found[0]["curve"]["loss"][0] > found[0]["curve"]["loss"][-1] + 0.005
+
+
+@pytest.mark.parametrize("code", ["bf16", "int8", "1bit", "topk:fraction=0.1"])
+def test_compressed_gradients_go_to_servers(code: str) -> None:
+    """Rule: a server receives codes, so many bytes each, and sends weights as they are."""
+    plain = ("--threads", "4", "--model", "toy", "--scale", "64")
+    for given, n in (((*SMALL, "--threads", "4"), N), (plain, 10240)):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            words = ("--update", "k-batch-async:2", "-n", "20", "--servers", "2", "--json")
+            assert step([*given, *words, "--compress", code]) == 0
+        record = json.loads(out.getvalue())
+        halves = [codec(code).nbytes(half) for half in (n // 2, n - n // 2)]
+        # A few words and gradients that come when all is over count, too, but for no update.
+        assert 2 * halves[0] <= record["out"]["received"] < 2.6 * halves[0] + 300
+        assert record["step"]["bits_per_element"] == 8 * codec(code).nbytes(n) / n
+        assert 0 < record["step"]["gradient_error"] < 1
+
+
 def test_compressed_training_learns() -> None:
     """Rule: with error feedback the loss of coarse codes falls as that of whole gradients does."""
     ends = {}

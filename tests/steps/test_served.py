@@ -6,16 +6,16 @@ import pytest
 from bench.steps.training.codecs import codec
 from bench.steps.training.problem import TrainingProblem, shape
 from bench.steps.training.rates import RULES, rule
-from bench.steps.training.served import ServedTraining
+from bench.steps.training.served import ProblemTraining
 from bench.steps.training.shared import SharedProblem, apart
 
 
-def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ServedTraining:
+def _served(text: str = "fixed", code: str = "none", learners: int = 3) -> ProblemTraining:
     problem = TrainingProblem.of(shape("softmax:samples=256:features=6", 8), 1)
-    return ServedTraining(SharedProblem(problem, rule(text, 0.2), learners), codec(code))
+    return ProblemTraining(SharedProblem(problem, rule(text, 0.2), learners), codec(code))
 
 
-def _halves(training: ServedTraining) -> list[slice]:
+def _halves(training: ProblemTraining) -> list[slice]:
     half = training.elements // 2
     return [slice(0, half), slice(half, training.elements)]
 

@@ -50,13 +50,25 @@ def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
     """Rule: over MPI every protocol has its record, with one server and with several."""
     step = ("-m", "bench.step", *STEP)
     few = ("sync", "async")
-    one, two = together(
+    small = ("--problem", "softmax:samples=256:features=6", "--batch", "4", "-n", "20", "--json")
+    trained = ("sync", "async", "ring", "ps", "library")
+    one, two, three, four = together(
         run,
         mpi,
         4,
         (*step, "--update", ",".join(UPDATES)),
         (*step, "--servers", "2", "--update", ",".join(few)),
+        (*step[:2], *small, "--update", ",".join(trained)),
+        (*step[:2], *small, "--update", "async,one_shot", "--compress", "int8"),
     )
+    for ended in (three, four):
+        assert ended.returncode == 0, ended.stderr
+        for line in ended.stdout.splitlines():
+            found = json.loads(line)["step"]
+            assert found["curve"]["loss"][0] > found["curve"]["loss"][-1]
+            assert found.get("compress") == (None if ended is three else "int8")
+            if found["update"] not in ("async", "one_shot"):
+                assert found["apart"]["part"] < 1e-5
     assert one.returncode == 0, one.stderr
     _right(one.stdout, UPDATES, 4, 1, "mpi")
     assert two.returncode == 0, two.stderr

@@ -43,6 +43,10 @@ class Server(Protocol):
         """Make the next version of the weights of the ``count`` gradients since the last."""
         ...
 
+    def kept(self) -> Any:
+        """What `Training.told` is to have of this server, as a JSON value."""
+        ...
+
 
 class Coding(Protocol):
     """How gradients travel. Every rank has one of its own, which may remember (error feedback)."""
@@ -81,6 +85,16 @@ class Training(Protocol):
         """A rank's own. ``places``: the servers' parts."""
         ...
 
+    def told(
+        self, kept: Sequence[Any], moments: Sequence[float], alike: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """What a record keeps of the training and what is shown of it, on rank 0.
+
+        ``kept``: by every server. ``moments``: of the updates, from the first weights on.
+        ``alike``: all learners' gradients went into every update, as in one process.
+        """
+        ...
+
 
 def parts(elements: int, servers: int) -> list[slice]:
     """The contiguous parts of so many servers, as equal as can be."""
@@ -108,6 +122,12 @@ class PlainTraining:
     def coding(self, places: Sequence[slice]) -> Coding:
         """See `Training`."""
         return _PlainCoding(self.dtype)
+
+    def told(
+        self, kept: Sequence[Any], moments: Sequence[float], alike: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        """See `Training`: nothing."""
+        return {}, []
 
 
 class _PlainLearner:
@@ -148,6 +168,10 @@ class _PlainServer:
             np.divide(self._sum, self._sum.dtype.type(count), out=self._sum)
         np.subtract(self.weights, self._sum, out=self.weights)
         self._first = True
+
+    def kept(self) -> Any:
+        """See `Server`: nothing."""
+        return None
 
 
 class _PlainCoding:

@@ -31,6 +31,11 @@ class UpdateProtocol(NamedTuple):
     repeats: bool
 
     @property
+    def alike(self) -> bool:
+        """Whether every update takes one gradient of every learner, of the same weights."""
+        return self.cancels and not self.repeats and self.needed == self.learners
+
+    @property
     def goes_on(self) -> bool:
         """Whether a learner begins anew with the weights that it has, once it has pushed."""
         return self.cancels and self.repeats

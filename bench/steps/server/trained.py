@@ -1,9 +1,10 @@
-"""What the options ask to be trained: here, arrays of the model's size."""
+"""What the options ask to be trained: a problem, or arrays of the model's size."""
 
 from __future__ import annotations
 
 from bench.steps.options import StepOptions
 from bench.steps.server.hooks import PlainTraining, Training
+from bench.steps.training.served import NoiseTraining, ProblemTraining
 from collectives.schedule.dtypes import dtype
 
 __all__ = ["training"]
@@ -11,4 +12,10 @@ __all__ = ["training"]
 
 def training(options: StepOptions, learners: int) -> Training:
     """The same on every rank, and in every process that joins. Raises Unsupported."""
+    asked = options.training
+    shared = asked.shared(learners, options.seed)
+    if shared is not None:
+        return ProblemTraining(shared, asked.codec)
+    if asked.compress != "none":
+        return NoiseTraining(options.workload.elements, asked.codec, options.seed)
     return PlainTraining(options.workload.elements, dtype(options.dtype))

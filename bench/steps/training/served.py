@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -10,22 +13,84 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.steps.training.codecs import Codec, Feedback
-from bench.steps.training.rates import Arrived, UpdateRule
-from bench.steps.training.shared import SharedProblem, WeightHistory
+from bench.steps.training.rates import Arrived, FixedRate, UpdateRule
+from bench.steps.training.shared import SharedProblem, WeightHistory, apart, losses
+from bench.steps.training.telling import (
+    Facts,
+    Lines,
+    compressed_lines,
+    curve_facts,
+    curve_lines,
+    relative_error,
+)
 
 Vector = NDArray[Any]
 #: What a server keeps of earlier weights for a rule that asks for those that were read, in bytes.
 _REMEMBERED = 64 << 20
 _LEAST, _MOST = 16, 1024
+#: Elements of a gradient that its error is worked out from at most.
+_MOST_CHECKED = 1 << 20
 
 
-class ServedTraining:
-    """The hooks of `bench.steps.server.hooks.Training` for a problem that is trained for real."""
+class CodedTraining(ABC):
+    """The hooks of `bench.steps.server.hooks.Training` where gradients are float32 and coded."""
+
+    def __init__(self, elements: int, codec: Codec) -> None:
+        self.elements, self._codec = elements, codec
+        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def coding(self, places: Sequence[slice]) -> GradientCoding:
+        """A rank's own. ``places``: the servers' parts."""
+        return GradientCoding(self._codec, [place.stop - place.start for place in places])
+
+    @abstractmethod
+    def example(self) -> Vector:
+        """A gradient."""
+
+    def told(
+        self, kept: Sequence[Any], moments: Sequence[float], alike: bool
+    ) -> tuple[Facts, Lines]:
+        """What compressing a gradient costs and loses, by one example without a memory."""
+        if self._codec.name == "none":
+            return {}, []
+        gradient = self.example()[:_MOST_CHECKED]
+        start = time.perf_counter()
+        wire = self._codec.encode(gradient)
+        encoded = time.perf_counter()
+        back = self._codec.decode(wire, len(gradient))
+        each = np.array([encoded - start, time.perf_counter() - encoded]) / len(gradient)
+        encode, decode = (each * self.elements).tolist()
+        off = relative_error(back, gradient)
+        bits = 8 * self._codec.nbytes(self.elements) / self.elements
+        facts = {"bits_per_element": bits, "encode_s": encode, "decode_s": decode}
+        facts["gradient_error"] = off if np.isfinite(off) else None
+        return facts, compressed_lines(self._codec.name, bits, "a gradient", off, encode, decode)
+
+
+class ProblemTraining(CodedTraining):
+    """A problem that is trained for real."""
 
     def __init__(self, shared: SharedProblem, codec: Codec) -> None:
-        self._shared, self._codec = shared, codec
-        self.elements = shared.problem.shape.size
-        self.dtype: np.dtype[Any] = np.dtype(np.float32)
+        super().__init__(shared.problem.shape.size, codec)
+        self._shared = shared
+
+    def example(self) -> Vector:
+        """The first of the first learner."""
+        return self._shared.gradient(self._shared.problem.start(), 0, 0)
+
+    def told(
+        self, kept: Sequence[Any], moments: Sequence[float], alike: bool
+    ) -> tuple[Facts, Lines]:
+        """The curve of loss; and how far synchronous weights are from one process's."""
+        problem, joined = self._shared.problem, _joined(kept)
+        points = losses(problem, joined, lambda n: moments[n - 1] if n else 0.0)
+        facts, lines = curve_facts(points), curve_lines(points)
+        if alike:
+            found = apart(self._shared, joined)
+            facts["apart"] = found._asdict()
+            lines += [f"    weights after {found.updates} updates:", f"      {found.text()}"]
+        more, last = super().told(kept, moments, alike)
+        return facts | more, lines + last
 
     def learner(self, number: int) -> RealLearner:
         """That of a learner; one that joins late has a number of its own."""
@@ -35,9 +100,37 @@ class ServedTraining:
         """That of a part of the weights."""
         return RealServer(self._shared.problem.start()[part], self._shared.rule())
 
-    def coding(self, places: Sequence[slice]) -> RealCoding:
-        """A rank's own. ``places``: the servers' parts."""
-        return RealCoding(self._codec, [place.stop - place.start for place in places])
+
+class NoiseTraining(CodedTraining):
+    """Arrays of a model's size: gradients are random, and mean nothing."""
+
+    def __init__(self, elements: int, codec: Codec, seed: int) -> None:
+        super().__init__(elements, codec)
+        self._seed = seed
+
+    def example(self) -> Vector:
+        """The first learner's."""
+        return self.learner(0).gradient(np.empty(0), 0)
+
+    def learner(self, number: int) -> NoiseLearner:
+        """That of a learner."""
+        random = np.random.default_rng((self._seed, number))
+        return NoiseLearner(random.standard_normal(self.elements, np.float32))
+
+    def server(self, part: slice) -> RealServer:
+        """That of a part of the weights, which nobody looks at."""
+        return RealServer(np.zeros(part.stop - part.start, np.float32), FixedRate(1.0), False)
+
+
+class NoiseLearner:
+    """Has one gradient only."""
+
+    def __init__(self, gradient: Vector) -> None:
+        self._gradient = gradient
+
+    def gradient(self, weights: Vector, version: int) -> Vector:
+        """That gradient."""
+        return self._gradient
 
 
 class RealLearner:
@@ -56,10 +149,11 @@ class RealLearner:
 class RealServer:
     """A part of the weights, its rule, and what is kept for the curve of loss."""
 
-    def __init__(self, weights: Vector, rule: UpdateRule) -> None:
+    def __init__(self, weights: Vector, rule: UpdateRule, curve: bool = True) -> None:
+        """``curve``: whether weights are kept for one."""
         self.weights, self._rule = weights, rule
         self.updates = 0
-        self.history = WeightHistory(weights)
+        self.history = WeightHistory(weights) if curve else None
         self._arrived: list[tuple[int, Arrived]] = []
         fits = _REMEMBERED // max(1, weights.nbytes)
         self._before: deque[Vector] = deque(maxlen=max(_LEAST, min(_MOST, fits)))
@@ -85,15 +179,21 @@ class RealServer:
             self._rule(self.weights, [arrived for _, arrived in self._arrived])
         self._arrived.clear()
         self.updates += 1
-        self.history.add(self.updates, self.weights)
+        if self.history is not None:
+            self.history.add(self.updates, self.weights)
         self._remember()
+
+    def kept(self) -> Any:
+        """The weights that were kept, as JSON values: after how many updates, and base64."""
+        kept = [] if self.history is None else self.history.kept
+        return [[n, b64encode(weights.tobytes()).decode()] for n, weights in kept]
 
     def _remember(self) -> None:
         if self._rule.remembers:
             self._before.append(self.weights.copy())
 
 
-class RealCoding:
+class GradientCoding:
     """A codec with a memory for each server's part."""
 
     def __init__(self, codec: Codec, lengths: Sequence[int]) -> None:
@@ -107,3 +207,10 @@ class RealCoding:
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
         """The part of a gradient whose bytes have come."""
         return self._codec.decode(data, self._lengths[server])
+
+
+def _joined(kept: Sequence[Any]) -> list[tuple[int, Vector]]:
+    """The weights whose parts all servers have kept, whole."""
+    parts = [{n: np.frombuffer(b64decode(text), np.float32) for n, text in one} for one in kept]
+    both = set(parts[0]).intersection(*parts[1:])
+    return [(n, np.concatenate([part[n] for part in parts])) for n in sorted(both)]

@@ -94,12 +94,13 @@ class _ServerRun:
     def run(self) -> StepOutcome:
         """See `run`."""
         rank, served = self.world.rank, None
+        kept: Any = None
         with self._ends() as end:
             if isinstance(end, ServerEnd):
-                served = self._serve(end)
+                served, kept = self._serve(end)
             else:
                 self._learn(end, rank - self.servers)
-        return self._outcome(served)
+        return self._outcome(served, kept)
 
     def check(self) -> None:
         """Raise Unsupported where the memory is not there, or a message would be too long."""
@@ -123,12 +124,13 @@ class _ServerRun:
 
     # -- roles
 
-    def _serve(self, end: ServerEnd) -> Served:
+    def _serve(self, end: ServerEnd) -> tuple[Served, Any]:
         number = self.world.rank
-        return Serving(
+        server = self.training.server(self.places[number])
+        served = Serving(
             end,
             Core(self.protocol, range(self.learners)),
-            self.training.server(self.places[number]),
+            server,
             self.training.coding(self.places),
             number,
             self._enough,
@@ -137,6 +139,7 @@ class _ServerRun:
             check=self._few,
             one_clock=self.one_clock,
         ).run()
+        return served, server.kept()
 
     def _learn(self, end: LearnerEnd, number: int) -> None:
         learner, rank = self.training.learner(number), self.world.rank
@@ -229,10 +232,11 @@ class _ServerRun:
 
     # -- what came of it
 
-    def _outcome(self, served: Served | None) -> StepOutcome:
-        """The same on every rank."""
+    def _outcome(self, served: Served | None, kept: Any) -> StepOutcome:
+        """The same on every rank. ``kept``: by this rank's server."""
         everyone = self.world.gather(None if served is None else served.as_json())
         servers = [Served.from_json(one) for one in everyone if one is not None]
+        trained = self.world.gather(kept)[: self.servers]
         made: dict[str, Any] = {}
         if self.world.rank == 0:
             compute, first = self.job.compute, self.servers
@@ -243,8 +247,11 @@ class _ServerRun:
                 lambda learner, n: compute.seconds(first + learner, n),
                 self.warmup,
             )
+            more, lines = self.training.told(trained, servers[0].updates, self.protocol.alike)
             made = {
                 **found._asdict(),
+                "facts": {**found.facts, **more},
+                "lines": [*found.lines, *lines],
                 "bytes": [servers[0].bytes_in, servers[0].bytes_out],
             }
         made = self.world.broadcast(made)

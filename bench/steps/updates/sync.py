@@ -26,8 +26,9 @@ from bench.steps.job import StepJob, StepOutcome
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.stepping import TrainingStep
 from bench.steps.table import UPDATES
-from bench.steps.telling import Facts, Lines
 from bench.steps.trained import RankTraining
+from bench.steps.training.codecs import suits
+from bench.steps.training.telling import Facts, Lines
 from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.sizes import human
@@ -50,6 +51,7 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     plain = choice.name in (*known, *_LATER, REDUCE_BROADCAST)
     if not plain and "+" not in choice.name and not from_file(choice.name):
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
+    suits(options.training.codec, choice.name)
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
