@@ -41,7 +41,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("collectives.execution.shm", "busbar native collectives.schedule collectives.execution"),
     (
         "collectives.execution.gpu",
-        "busbar collectives.schedule collectives.execution collectives.execution.inproc"
+        "busbar topology.model collectives.schedule collectives.execution"
+        " collectives.execution.inproc"
         " collectives.execution.shm",
     ),
     (
@@ -90,11 +91,6 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("bench.options", "busbar collectives.schedule collectives.formats collectives.execution"),
     ("bench.clock", "busbar collectives.execution"),
     (
-        "bench.gpu",
-        "busbar topology.model topology.sources topology.placement collectives.execution*"
-        " bench.options",
-    ),
-    (
         "bench.cluster",
         "busbar topology.* collectives.* reports.* bench.launch bench.options bench.clock",
     ),
@@ -106,8 +102,8 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.cli",
-        "busbar collectives.schedule collectives.execution* reports.* bench.launch bench.options"
-        " bench.gpu bench.run",
+        "busbar topology.sources topology.placement collectives.schedule collectives.execution*"
+        " reports.* bench.launch bench.options bench.run",
     ),
     (
         "bench.tuning",

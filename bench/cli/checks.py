@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.gpu import devices
 from bench.launch.launch import RANK_FILES, files_for
 from bench.launch.segments import room
 from bench.run.memory import free_memory
@@ -32,6 +31,7 @@ from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.rooms import ROOMS, owners
 from busbar.sizes import human
+from collectives.execution.gpu import take
 from collectives.execution.gpu.load import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
 
@@ -162,21 +162,21 @@ def _launcher() -> Check:
 
 
 def _gpus() -> Check:
-    if not devices.driver_here():
+    if not take.driver_here():
         return Check("GPUs", Standing.ABSENT, "no NVIDIA driver here")
     control = Path("/dev/nvidiactl")
     if control.exists() and not os.access(control, os.R_OK | os.W_OK):
         said = f"{control} may not be opened by this user"
         return Check("GPUs", Standing.WRONG, said, "join the group that owns it (ls -l)")
     try:
-        cupy, count = devices.visible()
+        cupy, count = take.visible()
     except Unavailable as error:
         return Check("GPUs", Standing.WRONG, str(error).partition(";")[0], extra("cuda13"))
     return Check("GPUs", Standing.GOOD, f"{count}, CuPy {cupy.__version__}")
 
 
 def _nccl() -> Check:
-    if not devices.driver_here():
+    if not take.driver_here():
         return Check("NCCL", Standing.ABSENT, "not asked for without a driver")
     try:
         nccl = load_nccl()
@@ -250,9 +250,9 @@ def _completion() -> Check:
 def _default() -> Check:
     """What a run without options comes to, in the order in which `bench.cli.start` looks."""
     ranks, library = usual_ranks(), _library()
-    if devices.driver_here():
+    if take.driver_here():
         try:
-            _, count = devices.visible()
+            _, count = take.visible()
             load_nccl()
             line = f"busbar allreduce --ranks {count}: nccl, a GPU a rank"
             if library is None:

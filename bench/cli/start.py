@@ -8,14 +8,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-from bench.gpu import devices
+from bench.cli.wishes import wishes
 from bench.launch import launch
 from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
 from bench.options.options import Options, on_gpus
-from bench.options.pairs import TWO_SIDED
 from bench.run.catalogue import prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
@@ -26,7 +25,8 @@ from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
-from collectives.execution.registry import transports
+from collectives.execution.gpu import take
+from collectives.execution.registry import opened, transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -58,23 +58,21 @@ Body = Callable[[Opened], int]
 
 
 def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
-    """The transports of a group: split from the whole's where it can be, else made again."""
+    """The transports of a group: split from the whole's where it can be, else opened again."""
     one = whole.split(inner)
-    return _transports(cast("MpiWorld", inner), options) if one is None else (one, one)
+    return opened(inner, wishes(options)) if one is None else (one, one)
 
 
-def _gpu_memory(options: Options) -> bool:
-    """Whether a transport of GPUs was asked for by its name."""
-    entry = transports().get(options.transport)
-    return entry is not None and entry.on_gpu
+def _opened(world: World, options: Options, runs_in: str, line: Hotline) -> Opened:
+    """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
+    both = opened(world, wishes(options))
+    library = both.baseline.library_version
+    named = f"{library}, {runs_in}" if library else runs_in
+    return Opened(world, *both, named, line, partial(_of_group, both.transport, options))
 
 
 def threads(first: Options, run_it: Body) -> int:
-    """Ranks as threads of this process, over GPUs or on the host; gives the exit status.
-
-    Without a transport that was asked for, GPUs are taken where ``--threads`` was given and there
-    is one a rank, or ranks may share.
-    """
+    """Ranks as threads of this process, over GPUs or on the host; gives the exit status."""
     from collectives.execution.inproc.world import InprocWorld, run
 
     joining = [name for name, entry in transports().items() if "inproc" in entry.worlds]
@@ -82,29 +80,13 @@ def threads(first: Options, run_it: Body) -> int:
         raise Unsupported(
             f"--transport {first.transport} joins processes; threads have {', '.join(joining)}"
         )
-    on_gpus = _gpu_memory(first) or (
-        first.transport == "auto" and (first.asks_for_gpus or devices.driver_here())
-    )
     deadline = 3600.0 if first.timeout is None else 10 * first.timeout
 
     def body(world: InprocWorld) -> int:
         try:
-            made = _gpu(world, first, on_gpus)
-            name = "threads of one process"
-            if made is not None:
-                library = f"{made[1].library_version}, {name}"
-                again = partial(_of_group, made[0], first)
-                return _run(Opened(world, *made, library, Hotline(), again), run_it)
-
-            def on_host(world: World) -> tuple[Transport, Transport]:
-                transport = InprocTransport(cast("InprocWorld", world))
-                return transport, transport
-
-            return _run(Opened(world, *on_host(world), name, Hotline(), on_host), run_it)
-        except (Unsupported, devices.NoGpu) as error:
+            return _run(_opened(world, first, "threads of one process", Hotline()), run_it)
+        except (Unsupported, take.NoGpu) as error:
             return _said(world, error)
-
-    from collectives.execution.inproc.transport import InprocTransport
 
     return max(run(first.threads or first.ranks or 1, body, deadline=deadline))
 
@@ -117,32 +99,17 @@ def _said(world: World, error: BusbarError) -> int:
     return error.exit_status
 
 
-def _gpu(world: World, options: Options, on_gpus: bool) -> tuple[Transport, Transport] | None:
-    """What was asked for, or NCCL where ``auto`` finds a GPU for every rank; else None."""
-    if not on_gpus:
-        return None
-    try:
-        if options.transport == "ipc":
-            return devices.ipc_transports(world, options)
-        nccl = devices.nccl_transport(world, options)
-        return nccl, nccl
-    except (Unsupported, Unavailable) as error:
-        if options.transport != "auto" or options.asks_for_gpus:
-            raise
-        if world.rank == 0:
-            print(f"busbar: not on GPUs: {error}", file=sys.stderr)
-        return None
-
-
 def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     """Ranks as MPI's processes; gives the exit status. Without an MPI, ``auto`` means threads.
 
     ``line``: to whoever started this rank.
     """
     from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.shm.affinity import bind
 
-    if _gpu_memory(first) and launch.launched() is None:
-        devices.visible()  # what is missing is said before MPI is looked for
+    entry = transports().get(first.transport)
+    if entry is not None and entry.on_gpu and launch.launched() is None:
+        take.visible()  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
         if (sign := launch.launched()) is not None:
@@ -161,75 +128,14 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     if first.ranks is not None and first.ranks != world.size:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
     try:
-        both = _transports(world, first)
-        library = both[1].library_version
-        library = f"{library}, {world.library()}" if library else world.library()
-        again = partial(_of_group, both[0], first)
-        return _run(Opened(world, *both, library, line, again), run_it)
-    except (Unsupported, devices.NoGpu) as error:
+        local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
+        bind(first.bind, local.index(world.rank), len(local))
+        return _run(_opened(world, first, world.library(), line), run_it)
+    except (Unsupported, take.NoGpu) as error:
         return _said(world, error)
     except BaseException as error:
         _leave(world, error, line)
         raise
-
-
-def _transports(world: MpiWorld, options: Options) -> tuple[Transport, Transport]:
-    """The transport that was asked for, and the one whose library it is compared with.
-
-    ``auto`` is nccl where every rank has a GPU, shm where all ranks share a host and memory.
-    """
-    from collectives.execution.mpi.transport import MpiTransport
-    from collectives.execution.shm.affinity import bind
-
-    local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
-    bind(options.bind, local.index(world.rank), len(local))
-    if options.transport == "mpi":
-        if options.buffers != "host":
-            staged = devices.mpi_transport(world, options)
-            return staged, staged
-        return _messages(world, options), MpiTransport(world)
-    here = options.transport == "auto" and (
-        options.asks_for_gpus or all(world.gather(devices.driver_here()))
-    )
-    device = _gpu(world, options, here or _gpu_memory(options))
-    if device is not None:
-        return device
-    baseline = _messages(world, options)
-    return _on_host(world, baseline, options), baseline
-
-
-def _messages(world: MpiWorld, options: Options) -> Transport:
-    """MPI's messages, in memory that other ranks reach into where that is asked for."""
-    from collectives.execution.mpi.transport import MpiTransport
-
-    reached = options.pairing is not None and any(
-        choice.name != TWO_SIDED for choice in options.algorithms
-    )
-    return MpiTransport(world, reached=reached)
-
-
-def _on_host(world: MpiWorld, baseline: Transport, options: Options) -> Transport:
-    """The shm transport where it was asked for, or where ``auto`` finds all ranks on one host.
-
-    Else mpi, and between pairs, whose users ask how fast MPI is.
-    """
-    from collectives.execution.shm.transport import ShmTransport, why_not
-
-    if options.transport == "shm":
-        return ShmTransport(world, deadline=options.deadline)
-    if options.pairing is not None:
-        return baseline
-    missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
-    if max(world.nodes) > 0 or world.size == 1 or missing:
-        if missing and max(world.nodes) == 0 and world.rank == 0:
-            print(f"busbar: {missing[0]}; --transport auto takes mpi", file=sys.stderr)
-        return baseline
-    try:
-        return ShmTransport(world, deadline=options.deadline)
-    except Unavailable as error:
-        if world.rank == 0:
-            print(f"busbar: {error}; --transport auto takes mpi", file=sys.stderr)
-        return baseline
 
 
 def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:

@@ -258,7 +258,7 @@ def _gpus(add: Add) -> None:
     )
     for entry in transports().values():
         for option in entry.options:
-            add(option.flag, choices=option.choices, default=option.default, help=option.help)
+            add(option.flag, choices=option.choices, help=option.help)
 
 
 def _output(add: Add) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -89,9 +89,7 @@ class Options:
     ngpus: bool = False
     oversubscribe_gpu: bool = False
     threads: int | None = None
-    graph: str = "on"
-    cache: str = "cold"
-    buffers: str = "host"
+    chosen: Mapping[str, str] = field(default_factory=dict)
     split: tuple[str, int] | None = None
     grid: tuple[int, ...] | None = None
     ranks: int | None = None
@@ -192,20 +190,28 @@ def _threads(given: argparse.Namespace) -> int | None:
     return product
 
 
-def _graph(given: argparse.Namespace) -> str:
-    if given.cudagraph is None:
-        return given.graph or "on"
-    if given.graph is not None:
-        raise Unsupported("-G and --graph exclude each other; give one of them")
-    return "on" if given.cudagraph else "off"
+def _chosen(given: argparse.Namespace) -> dict[str, str]:
+    """Values of transports' own options that were given, by name; -G is nccl-tests' --graph."""
+    names = (option.name for entry in transports().values() for option in entry.options)
+    chosen = {name: value for name in names if (value := vars(given)[name]) is not None}
+    if given.cudagraph is not None:
+        if "graph" in chosen:
+            raise Unsupported("-G and --graph exclude each other; give one of them")
+        chosen["graph"] = "on" if given.cudagraph else "off"
+    return chosen
 
 
 def _check_gpus(made: Options) -> None:
     """Raise Unsupported where GPUs are named for a transport that takes none."""
     entry = transports().get(made.transport)
-    if entry is None or entry.on_gpu or (entry.on_gpu_with and made.buffers != "host"):
+    if entry is None or entry.on_gpu:
         return
-    without = f"without {entry.on_gpu_with}, " if entry.on_gpu_with else ""
+    without, option = "", entry.on_gpu_with
+    if option is not None:
+        if option.of(made.chosen) != option.default:
+            return
+        values = " or ".join(value for value in option.choices if value != option.default)
+        without = f"without {option.flag} {values}, "
     if made.asks_for_gpus:
         named = "--gpus" if made.gpus != () else "-g" if made.ngpus else "--oversubscribe-gpu"
         raise Unsupported(f"{without}{named} has no effect with --transport {made.transport}")
@@ -292,9 +298,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         ngpus=given.ngpus is not None,
         oversubscribe_gpu=given.oversubscribe_gpu,
         threads=_threads(given),
-        graph=_graph(given),
-        cache=given.cache,
-        buffers=given.buffers,
+        chosen=_chosen(given),
         split=given.split,
         grid=None if given.grid is None else _grid(given.grid),
         counts=getattr(given, "counts", None),

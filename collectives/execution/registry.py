@@ -5,37 +5,93 @@ Entries are light: nothing of a transport is loaded before it is opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING, NamedTuple
 
+from busbar.errors import Unavailable, Unsupported
 from collectives import execution
+
+if TYPE_CHECKING:
+    from collectives.execution.transport import Transport
+    from collectives.execution.world import World
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command line that belongs to one transport. ``default`` None: left open."""
+    """An option of a command line that belongs to one transport."""
 
     flag: str
     choices: tuple[str, ...]
-    default: str | None
+    default: str
     help: str
+
+    @property
+    def name(self) -> str:
+        """Its name, as in ``graph`` for ``--graph``."""
+        return self.flag.removeprefix("--")
+
+    def of(self, chosen: Mapping[str, str]) -> str:
+        """Its value where these were chosen, by name."""
+        return chosen.get(self.name, self.default)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What a run asks of its transports, whichever they are.
+
+    ``name``: a transport, or ``auto``. ``deadline``: seconds until a rank that waits gives up.
+    ``chosen``: values of transports' own options that were given, by name. ``gpus``: CUDA's numbers
+    of the GPUs to take, none for all, None for the best ones; those are what ``best_gpus`` gives
+    for so many ranks, as PCI addresses. ``asks_for_gpus``: a run without GPUs is not what was asked
+    for. ``pairs``: pairs of ranks are measured; ``reached``: by put and get, too.
+    """
+
+    name: str
+    deadline: float
+    chosen: Mapping[str, str]
+    best_gpus: Callable[[int], list[str]]
+    gpus: tuple[int, ...] | None = ()
+    asks_for_gpus: bool = False
+    oversubscribe_gpu: bool = False
+    pairs: bool = False
+    reached: bool = False
+
+
+class Both(NamedTuple):
+    """A transport, and the one whose library it is compared with, perhaps the same."""
+
+    transport: Transport
+    baseline: Transport
+
+
+def anyone(world: World, wishes: Wishes) -> bool:
+    """What suits every run."""
+    return True
 
 
 @dataclass(frozen=True)
 class Entry:
     """What is known of a transport without loading it.
 
-    ``worlds``: whose ranks it joins, by `World.name`. ``on_gpu``: it moves the memory of GPUs;
-    ``on_gpu_with``: it does with these options only.
+    ``worlds``: whose ranks it joins, by `World.name`. ``open`` opens it, on all ranks together; all
+    raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of GPUs;
+    ``on_gpu_with``: it does where this option has another value than its default. ``turn``: where
+    ``auto`` tries it, lowest first; None: never. ``suits``: whether ``auto`` takes it for a run,
+    the same on all ranks.
     """
 
     name: str
     worlds: tuple[str, ...]
+    open: Callable[[World, Wishes], Both]
     on_gpu: bool = False
-    on_gpu_with: str = ""
+    on_gpu_with: Option | None = None
     options: tuple[Option, ...] = ()
+    turn: int | None = None
+    suits: Callable[[World, Wishes], bool] = anyone
 
 
 def transports() -> Mapping[str, Entry]:
@@ -47,6 +103,32 @@ def transports() -> Mapping[str, Entry]:
             entry: Entry = import_module(f"{place}.entry").ENTRY
             found[entry.name] = entry
     return found
+
+
+def opened(world: World, wishes: Wishes) -> Both:
+    """The transports of a run, on all ranks together.
+
+    Raises Unsupported for a transport of another kind of ranks, and what its ``open`` raises. What
+    ``auto`` cannot open is left out with a note, unless GPUs were asked for.
+    """
+    known = transports()
+    fitting = {name: entry for name, entry in known.items() if world.name in entry.worlds}
+    if wishes.name != "auto":
+        if wishes.name not in fitting:
+            raise Unsupported(f"--transport {wishes.name} joins other ranks than {world.name}'s")
+        return fitting[wishes.name].open(world, wishes)
+    turns = sorted((entry.turn, name) for name, entry in fitting.items() if entry.turn is not None)
+    for turn, name in turns:
+        entry = fitting[name]
+        try:
+            if entry.suits(world, wishes):
+                return entry.open(world, wishes)
+        except (Unsupported, Unavailable) as error:
+            if (entry.on_gpu and wishes.asks_for_gpus) or turn == turns[-1][0]:
+                raise
+            if world.rank == 0:
+                print(f"busbar: not over {name}: {error}", file=sys.stderr)
+    raise Unsupported(f"no transport joins ranks of {world.name}")
 
 
 def _names(place: str) -> set[str]:

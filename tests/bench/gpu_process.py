@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from bench.cli.main import main
-from bench.gpu import devices
+from collectives.execution.gpu import take
 from tests.gpu_standin import Cupy, Machine
 
 
@@ -27,5 +27,5 @@ if __name__ == "__main__":
         "load_nccl": lambda: _nccl(machine),
         "driver_here": lambda: True,
     }.items():
-        setattr(devices, name, given)
+        setattr(take, name, given)
     sys.exit(main(sys.argv[2], sys.argv[3:]))

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import devices
+from bench.cli import wishes
 from busbar.errors import ProbeError, Unavailable
+from collectives.execution.gpu import take
 from collectives.execution.gpu.load import count_gpus
 from collectives.execution.nccl.said import parse
 from tests.conftest import in_process, table_rows
@@ -30,9 +31,9 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     def made(**given: Any) -> Machine:
         machine = Machine(**given)
         cupy, nccl = Cupy(machine), Nccl(machine)
-        monkeypatch.setattr(devices, "load_cupy", lambda: cupy)
-        monkeypatch.setattr(devices, "load_nccl", lambda: nccl)
-        monkeypatch.setattr(devices, "driver_here", lambda: True)
+        monkeypatch.setattr(take, "load_cupy", lambda: cupy)
+        monkeypatch.setattr(take, "load_nccl", lambda: nccl)
+        monkeypatch.setattr(take, "driver_here", lambda: True)
         for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_MAX_CTAS", "NCCL_HOSTID"):
             monkeypatch.delenv(name, raising=False)
         return machine
@@ -114,14 +115,14 @@ def test_gpus_that_the_profiler_picks(
     lines = ["\tGPU0\tGPU1\tGPU2\tGPU3", "GPU0\t X \tSYS\tPIX\tSYS", "GPU1\tSYS\t X \tSYS\tPHB"]
     matrix.write_text("\n".join([*lines, "GPU2\tPIX\tSYS\t X \tSYS", "GPU3\tSYS\tPHB\tSYS\t X "]))
     with pytest.raises(ProbeError, match="PCI address"):
-        devices.best_gpus(2, [str(matrix)])
-    monkeypatch.setattr(devices, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
+        wishes.best_gpus(2, [str(matrix)])
+    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
     run = ("allreduce", "--threads", "2", "--gpus", "pick", *SMALL, "-A", "ring")
     status, out, err = in_process(*run)
     assert status == 0, err
     assert "device  2 [0000:09:00]" in out and "device  0 [0000:07:00]" in out
     assert "# GPUs as topology pick ranks them: 0000:09:00.0 0000:07:00.0" in out
-    monkeypatch.setattr(devices, "best_gpus", lambda k: ["0000:99:00.0"] * k)
+    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:99:00.0"] * k)
     status, _, err = in_process(*run)
     assert status == 2 and err == (
         "busbar: --gpus pick: no GPU at 0000:99:00.0 is visible here; see CUDA_VISIBLE_DEVICES\n"
@@ -167,8 +168,8 @@ def test_what_cuda_reads_when_it_starts_is_set_before(
         )
         return 1
 
-    monkeypatch.setattr(devices, "count_gpus", count)
-    monkeypatch.setattr(devices, "best_gpus", lambda k: ["0000:07:00.0"])
+    monkeypatch.setattr(take, "count_gpus", count)
+    monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:07:00.0"])
     run = ("allreduce", "--threads", "1", *SMALL, "-A", "ring")
     assert in_process(*run, *(more or ["--gpus", "pick"]))[0] == 0
     assert set(seen) == {("EAGER", "32")}
@@ -199,7 +200,7 @@ def test_auto_goes_on_without_enough_gpus_and_says_why(here: Here) -> None:
     here(gpus=1)
     status, out, err = in_process("allreduce", "--threads", "2", *SMALL, "-A", "ring")
     assert status == 0 and "ring (inproc)" in out
-    assert err.startswith("busbar: not on GPUs: ranks 0, 1 would share one GPU")
+    assert err.startswith("busbar: not over nccl: ranks 0, 1 would share one GPU")
 
 
 def test_no_gpu_is_one_line_and_status_3(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +219,7 @@ def test_no_cupy_is_one_line_and_status_3() -> None:
     for more in ((), ("--threads", "2")):
         status, out, err = in_process("allreduce", "--transport", "nccl", *more, *SMALL)
         assert (status, out) == (3, "") and err.count("\n") == 1 and err.startswith("busbar: ")
-        if not devices.driver_here():
+        if not take.driver_here():
             assert err.startswith("busbar: no NVIDIA driver here (no /dev/nvidiactl); ")
 
 
@@ -227,7 +228,7 @@ def test_no_cupy_is_one_line_and_status_3() -> None:
 )
 def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> None:
     """Rule: without a flag a host is measured where no GPU is; asked for GPUs, none is status 3."""
-    if devices.driver_here():
+    if take.driver_here():
         pytest.skip("an NVIDIA driver is here")
     status, out, err = in_process("allreduce", "--threads", "2", *SMALL, *more)
     assert out == "" and err.count("\n") == 1

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bench.gpu import devices
 from busbar.errors import Unavailable
+from collectives.execution.gpu import take
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
 from tests.conftest import in_process, table_rows
 from tests.nccl_standin import Nccl
@@ -32,8 +32,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
                 raise Unavailable("CuPy finds no NCCL")
             return found
 
-        monkeypatch.setattr(devices, "load_cupy", lambda: cupy)
-        monkeypatch.setattr(devices, "load_nccl", load_nccl)
+        monkeypatch.setattr(take, "load_cupy", lambda: cupy)
+        monkeypatch.setattr(take, "load_nccl", load_nccl)
         return machine
 
     return made

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import ast
 import inspect
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from bench.cli.wishes import wishes
 from bench.options.arguments import parser
 from bench.options.options import parse
 from busbar.errors import Unsupported
 from collectives import execution
 from collectives.execution.inproc.transport import InprocTransport
+from collectives.execution.inproc.world import run
 from collectives.execution.ipc.transport import IpcTransport
 from collectives.execution.mpi.device import MpiDeviceTransport
 from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.nccl.transport import NcclTransport
 from collectives.execution.plan import Plan
-from collectives.execution.registry import transports
+from collectives.execution.registry import opened, transports
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.transport import Action, Transport
 from tests.conftest import REPO
@@ -94,18 +97,23 @@ def _source(transport: type[Transport]) -> str:
 def test_a_transport_is_found_by_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rule: a folder with an entry is a transport; its name and its options need no other edit."""
+    """Rule: a folder with an entry is a transport, with its name, options and opening."""
     folder = tmp_path / "pigeon"
     folder.mkdir()
     (folder / "__init__.py").touch()
     (folder / "entry.py").write_text(
-        "from collectives.execution.registry import Entry, Option\n"
+        "from collectives.execution.registry import Both, Entry, Option\n"
         "breeds = Option('--breed', ('homer', 'roller'), 'homer', 'which bird')\n"
-        "ENTRY = Entry('pigeon', worlds=('mpi',), options=(breeds,))\n"
+        "def fly(world, wishes):\n"
+        "    return Both(breeds.of(wishes.chosen), None)\n"
+        "ENTRY = Entry('pigeon', worlds=('inproc',), open=fly, options=(breeds,))\n"
     )
     monkeypatch.setattr(execution, "__path__", [*execution.__path__, str(tmp_path)])
     given = parser("allreduce", "sums").parse_args(["--transport", "pigeon", "--breed", "roller"])
     assert (given.transport, given.breed) == ("pigeon", "roller")
+    for words, breed in ((["--breed", "roller"], "roller"), ([], "homer")):
+        asked = wishes(parse(["--transport", "pigeon", *words], "allreduce"))
+        assert run(1, partial(opened, wishes=asked)) == [(breed, None)]
     with pytest.raises(Unsupported, match="--gpus has no effect with --transport pigeon"):
         parse(["--transport", "pigeon", "--gpus", "0"], "allreduce")
 

@@ -1,5 +1,17 @@
-"""What is known of the transport ``inproc`` without loading it."""
+"""What is known of the transport ``inproc`` without loading it, and how it is opened."""
 
-from collectives.execution.registry import Entry
+from typing import cast
 
-ENTRY = Entry("inproc", worlds=("inproc",))
+from collectives.execution.inproc.world import InprocWorld
+from collectives.execution.registry import Both, Entry, Wishes
+from collectives.execution.world import World
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    from collectives.execution.inproc.transport import InprocTransport
+
+    transport = InprocTransport(cast("InprocWorld", world))
+    return Both(transport, transport)
+
+
+ENTRY = Entry("inproc", worlds=("inproc",), open=_open, turn=9)

@@ -1,5 +1,40 @@
-"""What is known of the transport ``ipc`` without loading it."""
+"""What is known of the transport ``ipc`` without loading it, and how it is opened."""
 
-from collectives.execution.registry import Entry
+from __future__ import annotations
 
-ENTRY = Entry("ipc", worlds=("mpi", "inproc"), on_gpu=True)
+from typing import TYPE_CHECKING
+
+from busbar.errors import Unavailable, Unsupported
+from collectives.execution.registry import Both, Entry, Wishes, transports
+
+if TYPE_CHECKING:
+    from collectives.execution.world import World
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    """The transport on this rank's GPU, and NCCL on it as the baseline.
+
+    Raises as `collectives.execution.gpu.take.take` does. Where NCCL cannot be used, the first
+    stands for both, and a remark says why.
+    """
+    from collectives.execution.gpu.take import take
+    from collectives.execution.ipc.transport import IpcTransport
+
+    taken = take(world, wishes, library=False)
+    transport = IpcTransport(
+        world,
+        taken.device,
+        graph=wishes.chosen.get("graph") != "off",
+        deadline=wishes.deadline,
+    )
+    transport.remarks += taken.remarks
+    try:
+        baseline = transports()["nccl"].open(world, wishes).transport
+    except (Unsupported, Unavailable) as error:  # the same on every rank
+        transport.remarks.append(f"without NCCL to compare with: {error}")
+        return Both(transport, transport)
+    transport.remarks += [r for r in baseline.remarks if r not in transport.remarks]
+    return Both(transport, baseline)
+
+
+ENTRY = Entry("ipc", worlds=("mpi", "inproc"), open=_open, on_gpu=True)

@@ -1,18 +1,53 @@
-"""What is known of the transport ``mpi`` without loading it."""
+"""What is known of the transport ``mpi`` without loading it, and how it is opened."""
 
-from collectives.execution.registry import Entry, Option
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from collectives.execution.registry import Both, Entry, Option, Wishes
+
+if TYPE_CHECKING:
+    from collectives.execution.mpi.world import MpiWorld
+    from collectives.execution.world import World
+
+_BUFFERS = Option(
+    "--buffers",
+    ("host", "device", "staged"),
+    "host",
+    "with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
+    " through pinned host memory (staged) (default host)",
+)
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    """MPI's messages, in memory that other ranks reach into where that is asked for."""
+    from collectives.execution.mpi.transport import MpiTransport
+
+    ours = cast("MpiWorld", world)
+    buffers = _BUFFERS.of(wishes.chosen) if wishes.name == "mpi" else "host"
+    if buffers != "host":
+        return _of_gpus(ours, wishes, buffers)
+    transport = MpiTransport(ours, reached=wishes.reached)
+    return Both(transport, MpiTransport(ours) if wishes.reached else transport)
+
+
+def _of_gpus(world: MpiWorld, wishes: Wishes, buffers: str) -> Both:
+    """MPI between GPU buffers; raises as `collectives.execution.gpu.take.take` does."""
+    from collectives.execution.gpu.take import take
+    from collectives.execution.mpi.device import MpiDeviceTransport, takes_device_memory
+
+    taken = take(world, wishes, library=False)
+    aware = all(world.gather(takes_device_memory(world.mpi))) and buffers == "device"
+    transport = MpiDeviceTransport(world, taken.device, aware=aware)
+    transport.remarks += taken.remarks
+    return Both(transport, transport)
+
 
 ENTRY = Entry(
     "mpi",
     worlds=("mpi",),
-    on_gpu_with="--buffers device or staged",
-    options=(
-        Option(
-            "--buffers",
-            ("host", "device", "staged"),
-            "host",
-            "with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
-            " through pinned host memory (staged) (default host)",
-        ),
-    ),
+    open=_open,
+    on_gpu_with=_BUFFERS,
+    options=(_BUFFERS,),
+    turn=9,
 )

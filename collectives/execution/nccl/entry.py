@@ -1,24 +1,77 @@
-"""What is known of the transport ``nccl`` without loading it."""
+"""What is known of the transport ``nccl`` without loading it, and how it is opened."""
 
-from collectives.execution.registry import Entry, Option
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from collectives.execution.registry import Both, Entry, Option, Wishes
+
+if TYPE_CHECKING:
+    from collectives.execution.world import World
+
+_GRAPH = Option(
+    "--graph",
+    ("on", "off", "compare"),
+    "on",
+    "replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
+    " shows what that is worth",
+)
+_CACHE = Option(
+    "--cache",
+    ("cold", "warm"),
+    "cold",
+    "on GPUs let buffers take turns, so that none is in the cache (default cold)",
+)
+
+
+def _suits(world: World, wishes: Wishes) -> bool:
+    """Where GPUs were asked for, or every rank finds a driver."""
+    from collectives.execution.gpu.take import driver_here
+
+    return wishes.asks_for_gpus or all(world.gather(driver_here()))
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    """NCCL on this rank's GPU; raises as `collectives.execution.gpu.take.take` does."""
+    from collectives.execution.gpu import pick
+    from collectives.execution.gpu.take import take
+    from collectives.execution.nccl.said import listening
+    from collectives.execution.nccl.transport import NcclTransport
+
+    taken = take(world, wishes, library=True)
+    remarks = taken.remarks
+    if taken.shared:
+        threads = world.name == "inproc"
+        version = int(taken.nccl.get_version())
+        remarks = [*remarks, *pick.only_right(version)]
+        os.environ.update(
+            pick.oversubscribed(
+                taken.everyone, version, world.rank, threads=threads, env=dict(os.environ)
+            )
+        )
+    graph = _GRAPH.of(wishes.chosen)
+    with listening(world.rank == 0) as log:
+        transport = NcclTransport(
+            world,
+            taken.device,
+            taken.nccl,
+            graph=graph != "off",
+            compare=graph == "compare",
+            cold=_CACHE.of(wishes.chosen) == "cold",
+            deadline=wishes.deadline,
+            log=log,
+        )
+    transport.remarks = remarks
+    return Both(transport, transport)
+
 
 ENTRY = Entry(
     "nccl",
     worlds=("mpi", "inproc"),
+    open=_open,
     on_gpu=True,
-    options=(
-        Option(
-            "--graph",
-            ("on", "off", "compare"),
-            None,  # nccl-tests' -G says it, too
-            "replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
-            " shows what that is worth",
-        ),
-        Option(
-            "--cache",
-            ("cold", "warm"),
-            "cold",
-            "on GPUs let buffers take turns, so that none is in the cache (default cold)",
-        ),
-    ),
+    options=(_GRAPH, _CACHE),
+    turn=1,
+    suits=_suits,
 )

@@ -1,5 +1,31 @@
-"""What is known of the transport ``shm`` without loading it."""
+"""What is known of the transport ``shm`` without loading it, and how it is opened."""
 
-from collectives.execution.registry import Entry
+from __future__ import annotations
 
-ENTRY = Entry("shm", worlds=("mpi",))
+from typing import TYPE_CHECKING
+
+from busbar.errors import Unavailable
+from collectives.execution.registry import Both, Entry, Wishes, transports
+
+if TYPE_CHECKING:
+    from collectives.execution.world import World
+
+
+def _suits(world: World, wishes: Wishes) -> bool:
+    """Where all ranks are on one host; between pairs MPI is what is asked about."""
+    return not wishes.pairs and max(world.nodes) == 0 and world.size > 1
+
+
+def _open(world: World, wishes: Wishes) -> Both:
+    """The transport, and MPI's messages to compare it with."""
+    from collectives.execution.shm.transport import ShmTransport, why_not
+
+    if wishes.name == "auto":
+        missing = sorted({str(reason) for reason in world.gather(why_not()) if reason})
+        if missing:
+            raise Unavailable(missing[0])
+    transport = ShmTransport(world, deadline=wishes.deadline)
+    return Both(transport, transports()["mpi"].open(world, wishes).transport)
+
+
+ENTRY = Entry("shm", worlds=("mpi",), open=_open, turn=2, suits=_suits)

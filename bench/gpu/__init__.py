@@ -1,1 +1,0 @@
-"""Transports that move GPU memory: opened by all ranks together."""
