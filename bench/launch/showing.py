@@ -44,7 +44,7 @@ def _notebook() -> Any:
     from IPython.display import display
 
     here = get_ipython()
-    return display if here is not None and hasattr(here, "kernel") else None
+    return display if here is not None and type(here).__module__.startswith("ipykernel.") else None
 
 
 @contextmanager

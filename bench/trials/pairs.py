@@ -94,7 +94,7 @@ class PairedRows:
     def _compared(self, a: Sequence[Row], b: Sequence[Row]) -> tuple[str, ...]:
         told = {}
         for name in _FIELDS:
-            values = [{getattr(row, name) for row in rows} for rows in (a, b)]
+            values = [{attrgetter(name)(row) for row in rows} for rows in (a, b)]
             if values[0] != values[1] and len(values[0]) == len(values[1]) == 1:
                 told[name] = [str(one.pop()) for one in values]
         self.against = ", ".join(f"{name} {x} against {y}" for name, (x, y) in told.items())
@@ -105,7 +105,7 @@ class PairedRows:
         kept = [name for name in _FIELDS if name not in (self._dropped or ())]
         for row in rows:
             if row.time_s:
-                by_key.setdefault(tuple(getattr(row, name) for name in kept), []).append(row)
+                by_key.setdefault(tuple(attrgetter(name)(row) for name in kept), []).append(row)
         return {k: (mine[0], launch_center(samples(mine))) for k, mine in by_key.items()}
 
     @property

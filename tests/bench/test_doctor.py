@@ -56,7 +56,7 @@ def test_a_machine_with_nothing_is_no_faulty_one(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(checks, "mpirun_beside", lambda: None)
     monkeypatch.setattr(checks, "why_not", lambda: "it was not built; go on")
     monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    monkeypatch.setattr(checks.devices, "driver_here", lambda: False)
+    monkeypatch.setattr(checks.take, "driver_here", lambda: False)
     monkeypatch.setattr(checks, "_said", lambda command: (1, "unshare: no permission\n"))
     found = [check() for check in CHECKS]
     assert not [one for one in found if one.state is Standing.WRONG]
@@ -82,7 +82,7 @@ def test_what_is_in_the_way_is_the_exit_status(
 
 def test_a_driver_without_its_libraries_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: where there is a GPU, what it lacks is in the way, and the extra for it is named."""
-    monkeypatch.setattr(checks.devices, "driver_here", lambda: True)
+    monkeypatch.setattr(checks.take, "driver_here", lambda: True)
     monkeypatch.setattr(checks.os, "access", lambda *_: True)
     for one in (checks._gpus(), checks._nccl()):
         assert one.state is Standing.WRONG and "[cuda13]" in one.remedy
