@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp, log
+from operator import attrgetter
 
 import numpy as np
 
