@@ -14,7 +14,7 @@ from bench.cli.wishes import wishes
 from bench.launch import launch
 from bench.launch.line import Hotline, Phase, patience
 from bench.options.nccl_flags import unread
-from bench.options.options import Options, on_gpus
+from bench.options.options import NONBLOCKING, Options, on_gpus
 from bench.run.catalogue import prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
@@ -221,6 +221,8 @@ def _session(
     if transport.on_gpu:
         wanted = [on_gpus(options) for options in wanted]
     missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
+    if not baseline.has_nonblocking:
+        missing[NONBLOCKING] = f"since {baseline.name} has no non-blocking collectives; MPI has"
     if not transport.shares_memory:
         missing["worksharing"] = f"since --transport {transport.name} has no memory of all ranks"
     crowded = None if crowd is None else crowd.per_core > 1

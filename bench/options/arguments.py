@@ -120,6 +120,11 @@ def _work(add: Add, collective: str) -> None:
     )
     offer(algorithm, (*algorithms(collective), "worksharing", "library", "auto", "all"))
     add(
+        "--nonblocking",
+        action="store_true",
+        help="also MPI's non-blocking collective, and how much of it computing hides",
+    )
+    add(
         "--tuning",
         type=Path,
         default=TUNING,

@@ -23,6 +23,8 @@ from collectives.schedule import catalogue
 from collectives.schedule.dtypes import DTYPES, FLOAT8, canonical
 from collectives.schedule.ops import OPS
 
+NONBLOCKING = "nonblocking"
+"""The library's collective in its non-blocking form, with its overlap; only had by name."""
 BESIDE = ("worksharing", "library")
 """Contenders that carry no schedule out and stand beside those that do, in this order."""
 
@@ -149,7 +151,7 @@ def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
         return (Choice(catalogue.usual(collective)), Choice("library"))
     chosen = tuple(parse_choice(part) for part in text.split(","))
     for choice in chosen:
-        listed = choice.name in (*BESIDE, "auto") or choice.name in known
+        listed = choice.name in (*BESIDE, NONBLOCKING, "auto") or choice.name in known
         if not (listed or "+" in choice.name or from_file(choice.name)):
             raise unknown("algorithm", choice.name, [*known, *BESIDE, "auto", "all"])
     return chosen
@@ -267,7 +269,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         sizes=_sizes(given, step),
         factor=given.stepfactor,
         step=step,
-        algorithms=_choices(given.algorithm, collective),
+        algorithms=_choices(given.algorithm, collective)
+        + (Choice(NONBLOCKING),) * given.nonblocking,
         collective=collective,
         every_algorithm=given.algorithm == "all",
         usual=given.algorithm is None,

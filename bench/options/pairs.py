@@ -23,6 +23,7 @@ WAYS = (TWO_SIDED, "put", "get")
 DEFAULTS: Mapping[str, object] = MappingProxyType(
     {
         "tuning": None,
+        "nonblocking": False,
         "grid": None,
         "op": "sum",
         "datatype": "uint8",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.options.options import BESIDE, Choice, Options, parse_choice
+from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, parse_choice
 from bench.run.rules import doubts, load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
@@ -55,12 +55,17 @@ class Chosen:
     @property
     def library(self) -> bool:
         """Whether it is the library's own collective, which has no schedule."""
-        return self._name == "library"
+        return self._name in ("library", NONBLOCKING)
+
+    @property
+    def nonblocking(self) -> bool:
+        """Whether that is in its non-blocking form."""
+        return self._name == NONBLOCKING
 
     @property
     def scheduled(self) -> bool:
         """Whether it is a schedule that ranks carry out."""
-        return self._name not in BESIDE
+        return self._name not in (*BESIDE, NONBLOCKING)
 
     def at(self, nbytes: int) -> Chosen:
         """What runs at a size: itself."""
@@ -246,12 +251,17 @@ def _choose(
 
 
 def told_parameters(
-    wanted: Auto | Chosen, chosen: Chosen, said: Mapping[str, Mapping[str, object]]
+    wanted: Auto | Chosen,
+    chosen: Chosen,
+    said: Mapping[str, Mapping[str, object]],
+    overlaps: Mapping[str, Mapping[str, float]],
 ) -> dict[str, object]:
     """An algorithm's parameters; where a tuning file chose it, its name is one of them.
 
-    What a transport said of a placement is in ``said``, under ``out`` and ``in``.
+    What a transport said of a placement is in ``said``, under ``out`` and ``in``; so is in
+    ``overlap`` what `bench.run.overlap` found.
     """
     named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
     heard = {placement: dict(one) for placement, one in said.items() if one}
-    return {**chosen.parameters, **named, **({"said": heard} if heard else {})}
+    more = {"said": heard, "overlap": dict(overlaps)}
+    return {**chosen.parameters, **named, **{name: one for name, one in more.items() if one}}

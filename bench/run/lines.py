@@ -89,6 +89,8 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
     for placement, said in result.parameters.get("said", {}).items():
         words = "  ".join(f"{name} {value}" for name, value in said.items())
         lines.append(f"# {PLACEMENT[placement]}: {words}")
+    for placement, found in result.parameters.get("overlap", {}).items():
+        lines.append(f"# {PLACEMENT[placement]}: {_overlapped(found)}")
     lines += [
         f"# {PLACEMENT[placement]}: waited for a core: {noted(shares)}"
         for placement, shares in result.core_wait.items()
@@ -105,3 +107,11 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
         if (sample := result.sample(placement)) is not None and sample.sync.get("lost")
     ]
     return lines + [f"# at {result.size} B: {text}" for text in warnings(result.gpus)]
+
+
+def _overlapped(found: Mapping[str, float]) -> str:
+    """What computing hid of a collective, in words."""
+    return (
+        f"with {seconds(found['computing'])} of computing {seconds(found['together'])}:"
+        f" overlap {100 * found['share']:.0f} %, exposed {seconds(found['exposed'])}"
+    )

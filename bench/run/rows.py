@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from bench.run.data import Inputs, Wrong
 from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.noise import Noise
+from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
@@ -37,7 +39,7 @@ from reports.records.record import Sample
 class Case:
     """What is run: ``schedule`` is None for the library's own collective and for work sharing.
 
-    ``reach``: see `bench.run.catalogue.Chosen`.
+    ``reach``: see `bench.run.catalogue.Chosen`. ``nonblocking``: the library's in that form.
     """
 
     spec: Collective
@@ -48,6 +50,7 @@ class Case:
     root: int
     worksharing: bool = False
     reach: Reach | None = None
+    nonblocking: bool = False
 
 
 class Bench:
@@ -84,6 +87,8 @@ class Bench:
         self.core_waits: list[float] = []
         #: What else the machine did meanwhile, as `bench.run.noise.gathered` has it.
         self.noise: dict[str, Any] = {}
+        #: Of the last sample, what computing hid of a collective that was begun before.
+        self.overlap: Overlap | None = None
 
     def sample(self, case: Case, in_place: bool, begin: Begin) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
@@ -117,6 +122,10 @@ class Bench:
             )
             waits = core.share()
             noise.stop()
+            if case.nonblocking:
+                alone, clock = median(timed.times), self._transport.clock()
+                most = timed.iterations
+                self.overlap = measure_overlap(action, self._world, clock, alone, most)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
@@ -228,7 +237,9 @@ class Bench:
         if case.reach is not None and program is not None:
             return self._transport.one_sided(program, buffers, case.reach)
         if case.schedule is None:
-            call = LibraryCall(case.spec, buffers, case.op, case.elements, case.root, in_place)
+            call = LibraryCall(
+                case.spec, buffers, case.op, case.elements, case.root, in_place, case.nonblocking
+            )
             return (self._transport.worksharing if case.worksharing else self._baseline.library)(
                 call
             )

@@ -212,11 +212,13 @@ class Session:
             line.root,
             worksharing=not (chosen.scheduled or chosen.library),
             reach=chosen.reach,
+            nonblocking=chosen.nonblocking,
         )
         halves: dict[str, Sample] = {}
         said: dict[str, dict[str, object]] = {}
         waits: dict[str, list[float]] = {}
         noise: dict[str, dict[str, object]] = {}
+        overlaps: dict[str, dict[str, float]] = {}
         for placement in options.placements:
             self._pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
@@ -227,6 +229,8 @@ class Session:
                 noise[placement] = self._bench.noise
             if halves[placement].times and (shares := self._waits()):
                 waits[placement] = shares
+            if halves[placement].times and case.nonblocking and self._bench.overlap:
+                overlaps[placement] = self._bench.overlap.as_dict()
         return Result(
             collective=spec.name,
             algorithm=wanted.label,
@@ -241,7 +245,7 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=told_parameters(wanted, chosen, said),
+            parameters=told_parameters(wanted, chosen, said, overlaps),
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),

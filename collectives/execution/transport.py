@@ -37,7 +37,8 @@ class LibraryCall:
     """A library's own collective: what, between which buffers, by which operation.
 
     ``buffers``: arrays of the transport's memory. ``elements`` of each part, as in `Layout`.
-    ``in_place``: ``in`` and ``out`` share memory as the specification says.
+    ``in_place``: ``in`` and ``out`` share memory as the specification says. ``nonblocking``: in
+    the form that is begun and waited for (`Transport.has_nonblocking`).
     """
 
     spec: Collective
@@ -46,6 +47,7 @@ class LibraryCall:
     elements: Elements
     root: int = 0
     in_place: bool = False
+    nonblocking: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,13 @@ class Action(ABC):
         """
         return None
 
+    def over(self, work: Callable[[], None]) -> None:
+        """Begin the operation, do the work, and wait for its end: one firing.
+
+        Raises Unsupported where it cannot be begun without being ended.
+        """
+        raise Unsupported("this operation has no non-blocking form")
+
     @abstractmethod
     def close(self) -> None:
         """Free what was taken; firing is over."""
@@ -128,6 +137,8 @@ class Transport(ABC):
     """What carries plans out, where there are several."""
     has_library: bool = False
     """Whether `library` gives anything."""
+    has_nonblocking: bool = False
+    """Whether it also gives them in their non-blocking form."""
     average_ulps: int = 0
     """By how many units in the last place the library's averages of floats may be off."""
     device_uuid: str | None = None

@@ -6,12 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.options.options import parse
 from bench.options.pairs import Pairing
 from bench.run.catalogue import Chosen
+from bench.run.overlap import Overlap
 from bench.run.paired import each, pair_jobs
 from bench.run.work import rows
 from busbar.errors import Unsupported
@@ -86,28 +87,45 @@ def test_a_row_times_one_of_what_a_firing_holds() -> None:
     assert each(whole, 1) == whole
 
 
+def test_overlap_is_imbs() -> None:
+    """Rule: all is hidden where both take as long as the longer, nothing where one waits."""
+    assert Overlap(1.0, 2.0, 2.0).share == 1.0 and Overlap(1.0, 2.0, 3.0).share == 0.0
+    assert Overlap(1.0, 2.0, 2.5).share == 0.5 and Overlap(1.0, 2.0, 2.5).exposed == 0.5
+    assert Overlap(1.0, 1.0, 9.0).share == 0.0 and Overlap(0.0, 1.0, 1.0).share == 0.0
+    assert Overlap(1.0, 2.0, 1.9).share == 1.0 and Overlap(1.0, 2.0, 1.9).exposed == 0.0
+
+
 def test_mpi_and_shared_memory(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: messages, puts and gets are right over MPI and shm, in several pairs as in one.
 
-    Records are read again, and their rates are those of the closing table.
+    Records are read again with the rates of all pairs. Every collective has a non-blocking form
+    that is as right, and says what computing hid of it.
     """
     file = tmp_path / "pairs.jsonl"
-    common = ("-m", "bench.pt2pt", "-A", "all", "-b", "1", "-e", "16K", "-f", "128", "-n", "2")
+    once = ("-n", "1", "-w", "0", "-b", "16K", "-e", "16K")
+    pairs = ("-m", "bench.pt2pt", "-A", "all", *once)
+    begun = ("-m", "bench", "all", "-A", "nonblocking", "--transport", "mpi", "--placement", "out")
+    shm = ("--transport", "shm", "--pairs", "1", "--window", "3", "--tests", "bandwidth")
     done = together(
         run,
         mpi,
         4,
-        (*common, "--transport", "mpi", "--out", str(file)),
-        (*common, "--transport", "shm", "--pairs", "1", "--window", "3", "--tests", "bandwidth"),
-        (*common, "--ranks", "2"),
+        (*pairs, "--transport", "mpi", "--out", str(file)),
+        (*pairs, *shm, "-b", "1", "-f", "16384"),
+        (*pairs, "--ranks", "2"),
+        (*begun, *once, "-d", "int32"),
     )
-    for one, tables in zip(done, (9, 3), strict=False):
+    for one, lines in zip(done, (9, 6), strict=False):
         assert one.returncode == 0, one.stderr
         found = table_rows(one.stdout)
-        assert len(found) == 3 * tables and all(row[8] == "0" for row in found), one.stdout
+        assert len(found) == lines and all(row[8] == "0" for row in found), one.stdout
     assert "put:pairs=1:window=3" in done[1].stdout
     assert "messages/s" in done[0].stdout
     assert done[2].returncode == 2 and "--ranks 2, but the launcher started 4" in done[2].stderr
+    found = table_rows(done[3].stdout)
+    assert done[3].returncode == 0 and len(found) == 12, done[3].stderr
+    assert all(row[8] in ("0", "N/A") for row in found)
+    assert done[3].stdout.count(" %, exposed ") >= 12
     records = own.results(file.read_text())
     assert {r.algorithm for r in records} == {"two_sided", "put", "get"}
     shown = read(file).rows

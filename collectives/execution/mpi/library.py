@@ -6,7 +6,7 @@ MPI_Bcast has one buffer only: out of place the root's copy from ``in`` to ``out
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -158,3 +158,19 @@ def library_calls(
         # MPI has no average: its sum, and our division, as a user would have to do it.
         calls.append(partial(scale, binding.target, world.size))
     return calls
+
+
+def nonblocking(world: MpiWorld, calls: Sequence[Call]) -> tuple[list[Call], Call, list[Call]]:
+    """The same calls with the collective in its non-blocking form: before it, it, and after it.
+
+    Raises Unsupported where this MPI has no such form.
+    """
+    for at, call in enumerate(calls):
+        bound = getattr(call, "func", call)
+        if getattr(bound, "__self__", None) is world.comm:
+            name = f"I{bound.__name__.lower()}"
+            if not hasattr(world.comm, name):
+                raise Unsupported(f"this MPI has no MPI_{name}")
+            begin = partial(getattr(world.comm, name), *getattr(call, "args", ()))
+            return list(calls[:at]), begin, list(calls[at + 1 :])
+    raise AssertionError("none of these calls is the communicator's")

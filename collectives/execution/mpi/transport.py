@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.execution.mpi.library import library_calls
+from collectives.execution.mpi.library import library_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
@@ -40,6 +40,7 @@ class MpiTransport(Transport):
 
     name = "mpi"
     has_library = True
+    has_nonblocking = True
 
     def __init__(
         self, world: MpiWorld, segment: int = SEGMENT_BYTES, *, reached: bool = False
@@ -84,7 +85,8 @@ class MpiTransport(Transport):
 
     def library(self, call: LibraryCall) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
-        return _Calls(library_calls(self._world, call), [], 0, 0)
+        calls = library_calls(self._world, call)
+        return _Begun(self._world, calls) if call.nonblocking else _Calls(calls, [], 0, 0)
 
 
 class _Calls(Counted):
@@ -104,6 +106,31 @@ class _Calls(Counted):
         for request in self._requests:
             request.Free()
         self._requests, self._calls = [], []
+
+
+class _Begun(Counted):
+    """The library's collective in its non-blocking form; see `Action` for the methods."""
+
+    def __init__(self, world: MpiWorld, calls: list[Call]) -> None:
+        super().__init__(0, 0)
+        self._before, self._begin, self._after = nonblocking(world, calls)
+
+    def __call__(self) -> None:
+        self.over(_nothing)
+
+    def over(self, work: Call) -> None:
+        """See `Action.over`."""
+        self._fired += 1
+        for call in self._before:
+            call()
+        request = self._begin()
+        work()
+        request.Wait()
+        for call in self._after:
+            call()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class _Binder:

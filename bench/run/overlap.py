@@ -1,0 +1,100 @@
+"""How much of a non-blocking collective computing hides: IMB-NBC's figures.
+
+The library's collective is begun, the rank computes for about as long as the collective takes by
+itself, and waits for what is left. Intel MPI Benchmarks, User Guide, "Measuring Communication and
+Computation Overlap".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+
+import numpy as np
+
+from collectives.execution.transport import Action
+from collectives.execution.world import World
+
+__all__ = ["Overlap", "measure_overlap"]
+
+_FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
+# A vector that stays in the nearest cache, and how much of it is timed to know its speed.
+_ELEMENTS, _TRIAL = 512, 200
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Seconds: of the collective alone, of computing meanwhile, and of both together."""
+
+    alone: float
+    computing: float
+    together: float
+
+    @property
+    def share(self) -> float:
+        """What was hidden: (alone + computing - together) / min(alone, computing), from 0 to 1.
+
+        1: the two take no longer than the longer of them; 0: as long as one after the other.
+        """
+        least = min(self.alone, self.computing)
+        hidden = (self.alone + self.computing - self.together) / least if least > 0 else 0.0
+        return max(0.0, min(1.0, hidden))
+
+    @property
+    def exposed(self) -> float:
+        """Seconds that the collective adds to computing."""
+        return max(0.0, self.together - self.computing)
+
+    def as_dict(self) -> dict[str, float]:
+        """For a record: all figures, seconds and a share."""
+        return {**asdict(self), "share": self.share, "exposed": self.exposed}
+
+
+def measure_overlap(
+    action: Action, world: World, clock: Callable[[], float], alone: float, most: int
+) -> Overlap:
+    """Measure on all ranks together; all get the same.
+
+    ``alone``: seconds of the collective by itself. Of each round those of the rank count that took
+    longest, and of all rounds the medians: ``most`` at most, 3 to 30, for about two seconds.
+    """
+    work = _Computing(clock, alone)
+    rounds = max(_FEWEST, min(most, _MOST, int(_BUDGET_S / (2 * alone)) if alone > 0 else _MOST))
+    spent = np.empty((rounds + _WARMUP, 2))
+    for row in spent:
+        world.barrier()
+        start = clock()
+        action.over(work)
+        row[:] = clock() - start, work.spent
+    slowest = [
+        max(of_ranks) for of_ranks in zip(*world.gather(spent[_WARMUP:].tolist()), strict=True)
+    ]
+    together, computing = (median(one[n] for one in slowest) for n in (0, 1))
+    return Overlap(alone, computing, together)
+
+
+class _Computing:
+    """Computes for about so many seconds, in cache and without the system.
+
+    ``spent``: how long it really took the last time.
+    """
+
+    def __init__(self, clock: Callable[[], float], seconds: float) -> None:
+        self._clock, self.spent = clock, 0.0
+        self._vector = np.ones(_ELEMENTS)
+        self._times = _TRIAL
+        self()
+        best = min(self._timed() for _ in range(3))
+        self._times = max(1, round(seconds / best * _TRIAL))
+
+    def _timed(self) -> float:
+        self()
+        return self.spent
+
+    def __call__(self) -> None:
+        """Compute once."""
+        start, vector = self._clock(), self._vector
+        for _ in range(self._times):
+            np.multiply(vector, 1.0, out=vector)
+        self.spent = self._clock() - start
