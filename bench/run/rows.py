@@ -124,8 +124,7 @@ class Bench:
             noise.stop()
             if case.nonblocking:
                 alone, clock = median(timed.times), self._transport.clock()
-                most = timed.iterations
-                self.overlap = measure_overlap(action, self._world, clock, alone, most)
+                self.overlap = measure_overlap(action, self._world, clock, alone, timed.iterations)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
