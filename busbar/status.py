@@ -1,6 +1,6 @@
 """The exit statuses of every command: the only place that numbers them.
 
-README has the same table.
+docs/launching.md has the same table.
 """
 
 from __future__ import annotations

@@ -291,8 +291,8 @@ def test_the_console_script_is_busbar_cli() -> None:
 
 
 def test_every_error_has_a_status_that_is_explained() -> None:
-    """Rule: README's table, `busbar.status` and the errors agree on every exit status."""
-    page = (REPO / "README.md").read_text(encoding="utf-8")
+    """Rule: docs/launching.md, `busbar.status` and the errors agree on every exit status."""
+    page = (REPO / "docs" / "launching.md").read_text(encoding="utf-8")
     table = {int(n): text for n, text in re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE)}
     assert table == status.MEANING
     for module in (errors, process):

@@ -10,49 +10,38 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.main import main as bench_main
-from bench.cluster.main import main as cluster_main
-from bench.launch.line import Hotline
-from bench.steps.main import main as step_main
-from bench.trials.ab import main as ab_main
-from bench.tuning.cli import main as tune_main
-from collectives.cli import main as collectives_main
-from reports.cli import main as reports_main
-from topology.cli import main as topology_main
+from bench.cli.main import ALL, names
+from busbar.cli import DOORS
+from busbar.cli import main as busbar_main
 
 HOME = Path(__file__).parents[1]
 PAGES = [HOME / "README.md", HOME / "CONTRIBUTING.md", *sorted((HOME / "docs").glob("*.md"))]
 COMMAND = re.compile(r"python -m (bench|collectives|reports|topology)(\.\w+)?((?: [^#|`\n]+)?)")
+SHORT = re.compile(r"(?<![\w./-])busbar ([a-z_]+)((?: [^#|`\n]+)?)")
 OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z_-]*|-[A-Za-z])(?![\w-])")
 
 
 @cache
 def _help(program: str, command: str) -> str:
     """What a command's --help prints."""
-    argv = [*command.split(), "--help"]
+    words = [command] if program == "bench" else [program, *command.split()]
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        if program == "bench" and command == "tune":
-            tune_main(["--help"])
-        elif program == "bench" and command == "ab":
-            ab_main(["--help"])
-        elif program == "bench" and command == "cluster":
-            for words in ([], ["law"]):
-                cluster_main([*words, "--help"])
-        elif program == "bench" and command == "step":
-            step_main(["--help"], Hotline())
-        elif program == "bench":
-            bench_main(command, ["--help"])
-        else:
-            mains = {"collectives": collectives_main, "reports": reports_main}
-            mains.get(program, topology_main)(argv)
+        for more in ([], ["law"]) if command == "cluster" else ([],):
+            busbar_main([*words, *more, "--help"])
     return out.getvalue()
 
 
 def _commands(page: Path) -> list[tuple[str, str, list[str]]]:
     """(program, command, options) of all command lines on a page, continued ones joined."""
     found = []
-    for program, module, rest in COMMAND.findall(page.read_text().replace("\\\n", " ")):
+    text = page.read_text().replace("\\\n", " ")
+    lines = COMMAND.findall(text)
+    for name, rest in SHORT.findall(text):
+        if name in (*DOORS, *names(), ALL):
+            house = name in ("collectives", "reports", "topology")
+            lines.append((name, "", rest) if house else ("bench", f".{name}", rest))
+    for program, module, rest in lines:
         words = rest.partition(" -- ")[0].split()  # what follows is another command's
         first = words[0] if words and re.fullmatch(r"[a-z]+", words[0]) else ""
         command = module[1:] or first

@@ -20,12 +20,14 @@ from busbar.errors import Unsupported
 
 __all__ = ["Course", "Effort", "effort", "rounds_within"]
 
-#: Of the time that is given, what is kept for starting, for proofs and for deciding.
-_MEASURED, _UNDECIDED = 0.6, 0.95
+#: Of the time that is given, what rows get, and what all runs: the rest is for starting, and for
+#: deciding.
+_ROWS, _RUNS = 0.9, 0.95
 # What a row is given at least and, where no time was given, at most; the latter is a run's own.
 _LEAST_S, _MOST_S = 0.01, 2.0
-# What a row should have before it is measured in another round, too.
-_ENOUGH_S = 0.1
+# What a row should have before it is measured in another round, too, and what it takes beside
+# that: memory, a plan, the proof, the stores that are tried.
+_ENOUGH_S, _SETUP_S = 0.1, 0.3
 # From one line of progress to the next, where nobody draws a bar.
 _EVERY_S = 10.0
 
@@ -86,7 +88,8 @@ class Course:
             each = self.row_seconds() or 0.0
             self._say(f"{what} within {duration(self._whole)}, {each:.2g} s a row")
             if each < _ENOUGH_S:
-                self._say("that is little for a row: a greater -f, or -A, leaves fewer of them")
+                need = duration((_ENOUGH_S + _SETUP_S) * self._ahead() / (_ROWS * _RUNS))
+                self._say(f"not all of them may come about; {need} would do, or fewer by -f or -A")
 
     def _ahead(self) -> int:
         """The rows of this run and of those to come."""
@@ -94,7 +97,7 @@ class Course:
 
     def _left(self) -> float:
         assert self._whole is not None
-        return _UNDECIDED * self._whole - self.elapsed
+        return _RUNS * self._whole - self.elapsed
 
     @property
     def over(self) -> bool:
@@ -105,8 +108,8 @@ class Course:
         """What a row of the next run may measure for; None where that is the run's own matter."""
         if self._whole is None:
             return None
-        share = _MEASURED * self._left() / max(1, self._ahead())
-        return min(_MOST_S, max(_LEAST_S, share))
+        share = _ROWS * self._left() / max(1, self._ahead())
+        return min(_MOST_S, max(_LEAST_S, share - _SETUP_S))
 
     def within(self) -> float | None:
         """Seconds after which the next run is ended: its share of what is left, by its rows."""
@@ -168,5 +171,5 @@ def rounds_within(runs: Sequence[Effort], minutes: float | None, most: int) -> i
     """
     if minutes is None:
         return most
-    needed = _ENOUGH_S * sum(run.rows for run in runs)
-    return max(1, min(most, int(_MEASURED * 60 * minutes / needed))) if needed else most
+    needed = (_ENOUGH_S + _SETUP_S) * sum(run.rows for run in runs)
+    return max(1, min(most, int(_ROWS * _RUNS * 60 * minutes / needed))) if needed else most
