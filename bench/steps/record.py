@@ -19,12 +19,16 @@ def record(
     """The record of one update.
 
     ``collective`` is ``step:MODEL`` with the law of its compute, ``algorithm`` the update and how
-    it was fused (``ring/ddp``): rows are alike where both are. ``size``: the gradients' bytes.
+    it was fused (``ring/ddp``): rows are alike where both are. An update of fewer gradients than
+    there are learners is another thing (``/4 gradients``), since its time is no better or worse.
+    ``size``: the gradients' bytes.
     """
     options, workload = job.options, job.workload
     named = f"step:{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
+    if outcome.sample.times and outcome.gradients != outcome.facts.get("learners", job.ranks):
+        named += f"/{outcome.gradients:g} gradients"
     step = {
         "kind": outcome.kind,
         "model": workload.name,

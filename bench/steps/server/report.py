@@ -69,9 +69,14 @@ def costs(served: Served) -> ServiceTimes:
 
 
 class Paced(NamedTuple):
-    """The figures of a run, as JSON values; ``lines`` show them below its row."""
+    """The figures of a run, as JSON values; ``lines`` show them below its row.
+
+    ``times``: means over blocks of ``block`` updates (the last may be longer); single ones are in
+    the facts.
+    """
 
     times: tuple[float, ...]
+    block: int
     predicted: float | None
     model: str
     facts: Mapping[str, Any]
@@ -105,6 +110,7 @@ def paced(
         "learners": protocol.learners,
         "servers": len(servers),
         "needed": protocol.needed,
+        "update_s": np.round(times, 9).tolist(),
         "mean_s": mean,
         "interval_s": mean_interval(times.tolist()),
         "formula_s": None if formula is None else formula.seconds,
@@ -132,7 +138,9 @@ def paced(
     predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
     lines = _lines(protocol, facts, formula)
     lines += tuple(f"    {why}" for why in _why(facts, compute, formula, predicted))
-    return Paced(tuple(times.tolist()), predicted, model if predicted else "", facts, lines)
+    blocks = np.array_split(times, min(_BLOCKS, len(times)))
+    means = tuple(float(block.mean()) for block in blocks)
+    return Paced(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
 
 
 def _lines(
@@ -214,7 +222,9 @@ def _why(
         reasons.append("the formula is a bound for laws that age")
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
-    if found is None or found[0] <= predicted <= found[1]:
+    if found is None:
+        reasons.append(f"{2 * _BLOCKS} updates are needed for an interval, so measure longer")
+    elif found[0] <= predicted <= found[1]:
         reasons.append("the mean's interval holds it, so measure longer")
     busy = max(facts["utilisation"])
     if busy > 0.3:

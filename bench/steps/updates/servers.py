@@ -259,7 +259,7 @@ class _ServerRun:
         into, out = (round(n / updates) for n in made["bytes"])
         sample = Sample(
             times,
-            len(times),
+            made["block"],
             timing="loop",
             stopped="budget" if self.options.run.iterations is None else "iterations",
             sent=out,
