@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from secrets import randbelow
@@ -28,13 +28,19 @@ from reports.tables.winners import winners_map
 _FINAL = (MISSING, CLOSED)
 
 
-def several(module: Sequence[str], argv: Sequence[str], options: Options) -> int:
+def several(
+    module: Sequence[str],
+    argv: Sequence[str],
+    options: Options,
+    closing: Callable[[Path], list[str]] | None = None,
+) -> int:
     """Run ``python -m`` module with these arguments in several launches; gives the exit status.
 
     Of several rank counts each has its launches, in turns whose order is drawn. A launch that fails
     does not keep the others from running: the status is the greatest of theirs. A signal ends the
     launch under way, which reports what it has, and the rest; what was measured is shown, and the
-    status is the signal's. Raises Unsupported under a launcher.
+    status is the signal's. ``closing``: lines of the file of all rows, where not the usual ones.
+    Raises Unsupported under a launcher.
     """
     counts = options.rank_counts or (options.ranks or options.threads or 0,)
     what = f"--ranks {','.join(map(str, counts))}"
@@ -57,7 +63,7 @@ def several(module: Sequence[str], argv: Sequence[str], options: Options) -> int
             worst = 128 + ended.interrupted if ended.interrupted else max(worst, ended.status)
             if ended.interrupted or ended.status in _FINAL:
                 break
-        Screen(0).lines(_closing(rows))
+        Screen(0).lines((closing or _closing)(rows))
     return worst
 
 

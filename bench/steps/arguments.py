@@ -120,6 +120,12 @@ def _update(add: Add) -> None:
         help="exchange while the backward pass goes on (default), or after it",
     )
     add(
+        "--sweep",
+        choices=("fusion", "ranks"),
+        help="fusion: many bucket sizes, and which is best; ranks: 1, 2, 4 … --ranks P, and how"
+        " well they scale",
+    )
+    add(
         "--tuning",
         type=Path,
         default=TUNING,

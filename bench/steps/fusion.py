@@ -7,12 +7,12 @@ backward pass has their gradients; what travels together is always a range of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.errors import Unsupported
 from busbar.sizes import parse_size, short
 
-__all__ = ["Fusion", "TensorRange", "buckets", "filled", "parse"]
+__all__ = ["Fusion", "TensorRange", "buckets", "candidates", "filled", "parse"]
 
 TensorRange = tuple[int, int]
 """The first tensor, and the one after the last."""
@@ -20,6 +20,9 @@ TensorRange = tuple[int, int]
 _MIB = 1 << 20
 #: torch.nn.parallel.DistributedDataParallel: ``_DEFAULT_FIRST_BUCKET_BYTES``, ``bucket_cap_mb``.
 _DDP = (_MIB, 25 * _MIB)
+_TRIED = ((256, "K"), (1, "M"), (4, "M"), (16, "M"), (64, "M"))
+# A buffer that holds every model.
+_WHOLE = "256G"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class Fusion:
     label: str
     limits: tuple[int | None, ...]
     cycle: float | None = None
+
+    def scaled(self, factor: float) -> Fusion:
+        """The same buckets of a model with ``1/factor`` of every tensor."""
+        smaller = (one and max(1, round(one / factor)) for one in self.limits)
+        return replace(self, limits=tuple(smaller))
 
     @property
     def buffer(self) -> int:
@@ -63,6 +71,18 @@ def parse(text: str, cycle: float | None = None) -> Fusion:
     if cycle is None:
         return Fusion(text, (size,))
     return Fusion(f"{short(size)}@{cycle * 1e3:g}ms", (size,), cycle)
+
+
+def candidates(nbytes: int, cycle: float | None = None) -> list[Fusion]:
+    """What ``--sweep fusion`` tries on so many bytes of gradients.
+
+    Buckets of 256K to 64M by fours as long as they are smaller than the gradients, torch's, none
+    and all; with a cycle, buffers of these sizes.
+    """
+    sizes = [f"{one}{unit}" for one, unit in _TRIED if parse_size(f"{one}{unit}") < nbytes]
+    if cycle is not None:
+        return [parse(one, cycle) for one in (*sizes, _WHOLE)]
+    return [parse(one) for one in ("none", *sizes, "ddp", "all")]
 
 
 def _positive(text: str) -> int:

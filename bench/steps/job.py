@@ -78,8 +78,10 @@ class Update:
     ``target``: ``module:function`` that runs a `StepJob` and gives an `StepOutcome`; loaded when it
     is chosen. ``check``: ``module:function`` that is given the choice, the number of ranks and the
     options before anything starts, and raises Unsupported with one line. ``about``: for ``--help``.
+    ``fused``: buckets matter to it (``--fusion``).
     """
 
     target: str
     about: str
     check: str = ""
+    fused: bool = False

@@ -12,6 +12,7 @@ from bench.launch.line import Hotline
 from bench.run.memory import SHARE, free_memory
 from bench.steps.gradients import GradientLayout
 from bench.steps.options import StepOptions, parse
+from bench.steps.scaling import scaling_lines
 from bench.steps.table import UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
@@ -44,7 +45,8 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
     if run.rank_counts:
         from bench.cli.several import several
 
-        return several(_MODULE, argv, run)
+        closing = scaling_lines if options.sweep == "ranks" else None
+        return several(_MODULE, argv, run, closing)
     from bench.cli import start
 
     if run.transport == "inproc" or run.threads is not None:
@@ -79,6 +81,10 @@ def check(options: StepOptions, nranks: int) -> None:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
     if launch.launched() is None:
         _check_memory(options, nranks)
+    if options.fit is not None or options.topology:
+        from collectives.model.given import given
+
+        given(options.topology or None, options.fit, nranks)  # what cannot be read is said now
     for choice in options.updates:
         found = update(choice.name)
         if found.check:

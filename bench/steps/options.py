@@ -20,6 +20,7 @@ from bench.steps import fusion
 from bench.steps.arguments import MOST_MS, parser
 from bench.steps.compute import FORWARD, Compute, Exponential, Fixed, Replay
 from bench.steps.fusion import Fusion
+from bench.steps.gradients import GradientLayout
 from bench.steps.training.asked import TrainingOptions, training_options
 from bench.steps.workloads import file as model_file
 from bench.steps.workloads.file import PRECISIONS
@@ -50,6 +51,7 @@ class UpdateChoice(NamedTuple):
 class StepOptions:
     """The options. ``run``: those that every benchmark has (ranks, transport, time, files).
 
+    ``fusions``: those to try one after the other (``--sweep fusion``), of which ``fusion`` is one.
     ``listing``: models or updates, where only their names were asked for. ``servers``: ranks that
     serve, ``learners``: those that are processes of their own, ``join``: the run of which this
     process is one. ``words``: the command line, of which such processes make the same options.
@@ -71,6 +73,8 @@ class StepOptions:
     json: bool = False
     trace: Path | None = None
     plot: Path | None = None
+    sweep: str = ""
+    fusions: tuple[Fusion, ...] = ()
     listing: str = ""
     servers: int = 1
     learners: int = 0
@@ -84,6 +88,11 @@ def parse(argv: Sequence[str]) -> StepOptions:
     listing = "models" if given.model == "list" else "updates" if given.update == "list" else ""
     if "" in given.out:
         raise Unsupported("--out '' names no file; ./ is this folder")
+    # The launches of a sweep have a file that they go on with, and one rank count each.
+    sweeps = given.sweep == "ranks" and given.after is None
+    if sweeps and given.threads is not None:
+        raise Unsupported("--sweep ranks starts processes; give --ranks, not --threads")
+    counts = _counts(given.ranks) if sweeps else given.ranks
     run = Options(
         sizes=(0,),
         factor=None,
@@ -98,8 +107,8 @@ def parse(argv: Sequence[str]) -> StepOptions:
         bind=given.bind,
         threads=given.threads,
         per_rank=given.per_rank,
-        ranks=given.ranks[0] if len(given.ranks) == 1 else None,
-        rank_counts=given.ranks if len(given.ranks) > 1 else (),
+        ranks=counts[0] if len(counts) == 1 else None,
+        rank_counts=counts if len(counts) > 1 else (),
         after=given.after,
         tuning=given.tuning,
         out=tuple(given.out),
@@ -111,13 +120,22 @@ def parse(argv: Sequence[str]) -> StepOptions:
     updates = tuple(_choice(text) for text in given.update.split(","))
     if given.trace is not None and (len(updates) > 1 or run.rank_counts):
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
+    how = fusion.parse(given.fusion, given.cycle)
+    fusions = [how]
+    if given.sweep == "fusion":
+        nbytes = GradientLayout.of(workload, PRECISIONS[given.precision]).nbytes
+        fusions = fusion.candidates(nbytes, given.cycle)
+    if given.sweep and given.trace is not None:
+        raise Unsupported("--trace has room for one run; leave out --sweep")
     return StepOptions(
         run=run,
         workload=workload.scaled(given.scale),
         updates=updates,
         compute=compute(given.compute, workload.backward_s, given.seed, given.straggler),
-        fusion=fusion.parse(given.fusion, given.cycle),
         training=training,
+        fusion=how.scaled(given.scale),
+        fusions=tuple(one.scaled(given.scale) for one in fusions),
+        sweep=given.sweep or "",
         overlap=given.overlap == "on",
         fit=given.fit,
         topology=tuple(given.topology or ()),
@@ -166,6 +184,16 @@ def _problem(training: TrainingOptions) -> Workload | None:
         return None
     tensors = [Tensor(name, sizes, prod(sizes)) for name, sizes in training.problem.tensors]
     return Workload(training.problem_text, tuple(tensors[::-1]))
+
+
+def _counts(ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """The rank counts of ``--sweep ranks``: 1, then doubled up to the one that was given."""
+    if len(ranks) > 1:
+        return tuple(sorted({1, *ranks}))
+    if not ranks:
+        raise Unsupported("--sweep ranks: say how far with --ranks P, or which with --ranks 2,4,8")
+    doubled = {1 << n for n in range(ranks[0].bit_length())}
+    return tuple(sorted({*doubled, ranks[0]}))
 
 
 def _choice(text: str) -> UpdateChoice:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from reports.records.record import Result
 from reports.records.shown import interval_text, percent, seconds
 from reports.statistics.order import center
 
-__all__ = ["StepFigures", "figures", "header", "row"]
+__all__ = ["StepFigures", "best_fusion", "figures", "header", "row"]
 
 _NAME = 22
 # Columns that are there however narrow the terminal is.
@@ -104,6 +104,36 @@ def row(result: Result) -> list[str]:
     return lines
 
 
+def best_fusion(results: Sequence[Result]) -> list[str]:
+    """For each update the fusion whose steps are shortest, and those not told from it.
+
+    Two are told apart where the 95 % intervals of their medians do not meet.
+    """
+    lines: list[str] = []
+    for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
+        found = [
+            (one, result)
+            for result in results
+            if result.step.get("update") == name and (one := figures(result)) is not None
+        ]
+        if len(found) < 2:
+            continue
+        found.sort(key=lambda pair: pair[0].step)
+        best, at = found[0]
+        meets = [
+            str(result.step.get("fusion"))
+            for one, result in found[1:]
+            if best.high is None or one.low is None or one.low <= best.high
+        ]
+        last, worst = found[-1]
+        lines.append(
+            f"# best fusion of {name}: {at.step.get('fusion')}, {seconds(best.step)}"
+            + (f" (not told from {', '.join(meets)})" if meets else "")
+            + f"; worst: {worst.step.get('fusion')}, {last.step / best.step:.2f} times as long"
+        )
+    return lines
+
+
 class _StepColumn(NamedTuple):
     """A column of the table: its head, its width, and what makes a cell."""
 
@@ -116,7 +146,7 @@ _COLUMNS = (
     _StepColumn("step", 9, lambda r, f: seconds(f.step)),
     _StepColumn("95 %", 14, lambda r, f: interval_text(f.low, f.high, f.step)),
     _StepColumn("exposed", 9, lambda r, f: _or(f.exposed, _signed)),
-    _StepColumn("hidden", 7, lambda r, f: _or(f.hidden, percent)),
+    _StepColumn("hidden", 8, lambda r, f: _or(f.hidden, percent)),
     _StepColumn("samples/s", 10, lambda r, f: f"{f.rate:.4g}"),
     _StepColumn("eff.", 7, lambda r, f: _or(f.efficiency, percent)),
     # Where the terminal is wide enough.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 from bench.cli.start import Opened
 from bench.run.environment import describe, load, place
@@ -14,7 +15,7 @@ from bench.run.watchdog import Watchdog
 from bench.steps.job import StepJob
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import record
-from bench.steps.rows import header, row
+from bench.steps.rows import best_fusion, header, row
 from bench.steps.table import update
 from bench.steps.trace import Trace, TraceSpan, chrome
 from busbar.errors import RankFailure
@@ -58,14 +59,15 @@ class _StepSession:
         """All updates, one after the other."""
         options = self._options
         budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
-        self._screen.start(len(options.updates), Pace([budget] * len(options.updates)))
+        cases = _cases(options)
+        self._screen.start(len(cases), Pace([budget] * len(cases)))
         try:
             if not options.json:
                 self._keeper.say(header(options, self._world.size + options.learners, self._crowd))
-            for choice in options.updates:
-                self._screen.advance(choice.label)
+            for choice, mine in cases:
+                self._screen.advance(f"{choice.label} {mine.fusion.label}")
                 self._watch.row()
-                self._one(choice)
+                self._one(choice, mine)
         except RankFailure as error:
             reason = str(error)
             self._keeper.end(lambda: [f"# ended early: {reason}"])
@@ -73,19 +75,25 @@ class _StepSession:
         finally:
             self._screen.close()
             self._watch.close()
-        self._keeper.end(list)
+        self._keeper.end(self._closing)
         self._draw()
         self._plot()
         return 1 if self._keeper.failed else self._status
 
-    def _one(self, choice: UpdateChoice) -> None:
+    def _closing(self) -> list[str]:
+        """What a sweep has found."""
+        if self._options.sweep != "fusion" or self._options.json:
+            return []
+        return best_fusion(self._keeper.results)
+
+    def _one(self, choice: UpdateChoice, options: StepOptions) -> None:
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
             baseline=self._opened.baseline,
             workload=self._workload,
-            compute=self._options.compute,
-            options=self._options,
+            compute=options.compute,
+            options=options,
             choice=choice,
             watch=self._watch,
             trace=self._trace,
@@ -123,6 +131,15 @@ class _StepSession:
     def _stop(self, reason: str, aloud: bool) -> None:
         """What there is, when the run is ended from outside. Called by the watching thread."""
         self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
+
+
+def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
+    """Every update, with every fusion that is to be tried where it has any."""
+    return [
+        (choice, replace(options, fusion=how))
+        for choice in options.updates
+        for how in (options.fusions if update(choice.name).fused else options.fusions[:1])
+    ]
 
 
 def _as_json(result: Result) -> list[str]:

@@ -17,6 +17,7 @@ ALLREDUCE = Update(
     "bench.steps.updates.sync:run",
     "an all-reduce by its name (ring, ps, hierarchical …), library or auto",
     "bench.steps.updates.sync:check",
+    fused=True,
 )
 _SERVERS = "bench.steps.updates.servers"
 
@@ -30,6 +31,7 @@ UPDATES: Mapping[str, Update] = {
         "bench.steps.updates.sync:run",
         "gradients reduced to rank 0, parameters broadcast from it (as torch's DataParallel)",
         "bench.steps.updates.sync:check",
+        fused=True,
     ),
     "sync": _served("a server waits for every learner's gradient"),
     "k-sync": _served("k-sync:K: a server waits for K learners and cancels the others"),

@@ -1,0 +1,56 @@
+"""``--sweep ranks``: how steps scale, against the one rank that was measured in the same run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from bench.steps.rows import StepFigures, figures
+from busbar.errors import ReportError
+from reports.readers.own import results
+from reports.records.record import Result
+from reports.records.shown import percent, seconds
+
+__all__ = ["scaling_lines"]
+
+_BAR = 20
+
+
+def scaling_lines(rows: Path) -> list[str]:
+    """The closing table of a file of records; nothing where it has none."""
+    try:
+        found = results(rows.read_text())
+    except (OSError, ValueError, ReportError):
+        return []
+    return list(_table(found))
+
+
+def _table(found: Iterable[Result]) -> Iterable[str]:
+    groups: dict[tuple[str, str], dict[int, tuple[Result, StepFigures]]] = {}
+    for result in found:
+        one = figures(result)
+        if one is not None:
+            groups.setdefault((result.collective, result.algorithm), {})[result.ranks] = result, one
+    for (model, update), by_ranks in groups.items():
+        base = by_ranks.get(1)
+        yield "#"
+        yield f"# {model}, {update}" + (": scaling against 1 rank" if base else "")
+        yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>11}"
+        for ranks, (_, one) in sorted(by_ranks.items()):
+            line = f"# {ranks:>5}{seconds(one.step):>10}{one.rate:>11.4g}"
+            if base is None:
+                yield line
+                continue
+            speedup = one.rate / base[1].rate
+            share = speedup / ranks
+            bar = "█" * round(_BAR * min(1.0, share))
+            yield f"{line}{speedup:>9.2f}{_between(share, one, base[1]):>11}  {bar}"
+
+
+def _between(share: float, one: StepFigures, base: StepFigures) -> str:
+    """Efficiency, with what both intervals leave open."""
+    if None in (one.low, one.high, base.low, base.high):
+        return percent(share)
+    assert one.low and one.high and base.low and base.high
+    wide = max(one.high / one.step * base.step / base.low - 1, 0.0)
+    return f"{percent(share)} ±{100 * wide * share:.0f}"

@@ -1,0 +1,281 @@
+"""Steps as they are measured: right averages, real overlap, records, traces, refusals."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.launch.line import Hotline
+from bench.steps import main as steps_main
+from bench.steps.exchange import Exchange
+from bench.steps.options import parse
+from bench.steps.rows import figures
+from bench.steps.scaling import scaling_lines
+from bench.steps.trace import TraceSpan, chrome
+from busbar.errors import Unsupported
+from collectives.execution.transport import Counted
+from reports.exports.formats import to_jsonl
+from reports.readers.own import results
+from reports.readers.reading import read
+from reports.records.record import Result, Sample
+from tests.conftest import LIMIT_S, Mpi, Run, thorough
+from tests.together import together
+
+pytestmark = pytest.mark.timeout(LIMIT_S + 30)
+MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
+TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
+
+
+def _steps(*argv: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a run in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = steps_main.main(list(argv), Hotline())
+    return status, out.getvalue(), err.getvalue()
+
+
+def _records(*argv: str) -> list[Result]:
+    """The records of a run on threads."""
+    status, out, err = _steps(*argv, "--json")
+    assert status == 0, (out, err)
+    return results(out)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, *thorough(2, 4)])
+def test_every_update_averages_every_gradient(ranks: int) -> None:
+    """Rule: whatever is fused and overlapped, all ranks end with the average, and bytes count.
+
+    A ring moves 2 (P-1) N over all links, a server 2 (P-1) N, a reduce and a broadcast as much.
+    """
+    updates = "ring,ps,sharded_ps,tree,reduce+broadcast,reduce+broadcast:flat+flat"
+    ways: list[tuple[str, ...]] = [
+        (),
+        ("--fusion", "none", "--overlap", "off"),
+        ("--fusion", "4K", "--cycle", "1ms", "--compute", "fixed:2"),
+        ("--fusion", "4K", "--cycle", "1ms", "--overlap", "off", "--precision", "fp16"),
+        ("--fusion", "all", "--precision", "bf16"),
+    ]
+    for way in ways:
+        found = _records("--threads", str(ranks), "--update", updates, *TOY, *way)
+        assert len(found) == len(updates.split(","))
+        for one in found:
+            assert one.out is not None and not one.out.skipped, one
+            assert one.out.wrong == 0 and len(one.out.times) == 2, (way, one)
+            assert one.out.total == 2 * (ranks - 1) * one.size, (way, one.algorithm)
+
+
+def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: gradients that are no average are counted, said, and end with status 1."""
+
+    class Nothing(Counted):
+        def __call__(self) -> None:
+            self._fired += 1
+
+        def close(self) -> None:
+            pass
+
+    def made(self: Exchange, gradients: object, span: tuple[int, int]) -> Nothing:
+        self._messages[span] = 0
+        return Nothing(0, 0)
+
+    monkeypatch.setattr(Exchange, "_made", made)
+    status, out, _ = _steps("--threads", "2", "--update", "ring", *TOY)
+    assert status == 1 and "10240 gradients are not the ranks' average" not in out
+    assert "gradients are not the ranks' average" in out
+
+
+def _events(path: Path, lane: str, rank: int = 0) -> list[dict[str, Any]]:
+    document = json.loads(path.read_text())
+    found = [e for e in document["traceEvents"] if e["ph"] == "X" and e["pid"] == rank]
+    return [e for e in found if e["cat"] == lane]
+
+
+def test_exchange_goes_on_while_ranks_compute(tmp_path: Path) -> None:
+    """Rule: overlapped, buckets are exchanged before the backward pass has ended; else not one."""
+    for overlap in ("on", "off"):
+        path = tmp_path / f"{overlap}.json"
+        argv = ("--fusion", "none", "--compute", "fixed:100", "--overlap", overlap)
+        _records("--threads", "2", "--update", "ring", *TOY, *argv, "--trace", str(path))
+        early = 0
+        for step in (-1, 0, 1):
+            compute = [e for e in _events(path, "compute") if e["args"]["step"] == step]
+            exchange = [e for e in _events(path, "exchange") if e["args"]["step"] == step]
+            assert len(exchange) == 10
+            end = max(e["ts"] + e["dur"] for e in compute)
+            early += sum(e["ts"] + e["dur"] < end for e in exchange)
+        assert early if overlap == "on" else not early
+
+
+def test_a_trace_has_a_process_a_rank_and_no_line_with_two_things_at_once() -> None:
+    """Rule: viewers take what shares a line for nested, so what overlaps has lines of its own."""
+    spans = [
+        TraceSpan("a", "fusion", 10.0, 3.0, {}),
+        TraceSpan("b", "fusion", 11.0, 4.0, {"bytes": 7}),
+        TraceSpan("c", "fusion", 13.0, 1.0, {}),
+        TraceSpan("d", "compute", 9.0, 9.0, {}),
+    ]
+    document = json.loads(chrome([(5.0, spans), (105.0, spans[:1])], "title"))
+    events = document["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert set(names.values()) == {"compute", "fusion", "fusion 2"}
+    lines: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for e in events:
+        if e["ph"] == "X":
+            lines.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
+    for ends in lines.values():
+        ordered = sorted(ends)
+        assert all(a[1] <= b[0] for a, b in pairwise(ordered))
+    # The second rank's clock is 100 s ahead: its span of 10 by that clock began 94 s before.
+    assert min(start for ends in lines.values() for start, _ in ends) == 0
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
+        "rank 0",
+        "rank 1",
+    }
+
+
+def test_figures_follow_from_the_record() -> None:
+    """Rule: exposed is T_step less T_compute alone; hidden its complement; speed-up over one."""
+    step = {
+        "gradients": 4,
+        "batch": 8,
+        "compute_s": [0.09, 0.10, 0.11],
+        "exchange_s": [0.08],
+        "one_rank_s": 0.1,
+    }
+    sample = Sample(times=(0.12,) * 7)
+    result = Result(
+        "step:m", "ring/ddp", "mpi", 4, 8, 2, "float", "sum", -1, 1.0, sample, step=step
+    )
+    found = figures(result)
+    assert found is not None
+    assert found.exposed == pytest.approx(0.02) and found.hidden == pytest.approx(0.75)
+    assert found.rate == pytest.approx(4 * 8 / 0.12)
+    assert found.speedup == pytest.approx(4 * 0.1 / 0.12)
+    assert found.efficiency == pytest.approx(0.1 / 0.12)
+
+
+def test_records_are_read_by_reports(tmp_path: Path) -> None:
+    """Rule: a step is a record as any: its file is read back whole, and as a row."""
+    path = tmp_path / "steps.jsonl"
+    found = _records("--threads", "2", "--update", "ring", *TOY, "--out", str(path))
+    (back,) = results(path.read_text())
+    assert back == found[0]
+    assert back.step["fusion"] == "ddp" and back.step["kind"] == "synchronous"
+    (row,) = read(path).rows
+    assert (row.collective, row.algorithm, row.ranks) == ("step:toy/64", "ring/ddp", 2)
+    assert row.times_s == back.out.times if back.out else False
+
+
+def test_a_sweep_of_fusions_names_the_best() -> None:
+    """Rule: --sweep fusion has a row a bucket size, and says which is best and which is as good."""
+    argv = ("--model", "toy", "--scale", "16", "-n", "8", "--sweep", "fusion", "--update", "ring")
+    status, out, err = _steps("--threads", "2", *argv)
+    assert status == 0, err
+    rows = [line.split()[0] for line in out.splitlines() if not line.startswith("#")]
+    assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
+    assert out.splitlines()[-1].startswith("# best fusion of ring: ")
+
+
+def test_a_sweep_of_ranks_is_held_against_one_rank(tmp_path: Path) -> None:
+    """Rule: 1, 2, 4 … P ranks are launched, and efficiency is samples/s over P times one rank's."""
+    options = parse(["--sweep", "ranks", "--ranks", "6"])
+    assert options.run.rank_counts == (1, 2, 4, 6)
+    # A launch of the sweep has one count.
+    again = parse(["--sweep", "ranks", "--ranks", "6", "--ranks", "2", "--after", "rows.jsonl"])
+    assert again.run.rank_counts == () and again.run.ranks == 2
+    made = [
+        Result(
+            "step:m", "ring/ddp", "mpi", ranks, 8, 2, "float", "sum", -1, 1.0,
+            Sample(times=(seconds,)), step={"gradients": ranks, "batch": 10},
+        )
+        for ranks, seconds in ((1, 0.1), (2, 0.1), (4, 0.2))
+    ]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(to_jsonl(made))
+    lines = scaling_lines(path)
+    shares = [line.split()[6] for line in lines[3:]]
+    assert shares == ["100.0%", "100.0%", "50.0%"] and lines[-1].endswith("█" * 10)
+
+
+def test_a_prediction_stands_beside(tmp_path: Path) -> None:
+    """Rule: with a machine's costs there is a prediction: compute and what is exposed."""
+    path = tmp_path / "map.txt"
+    path.write_text(MATRIX)
+    argv = ("--compute", "fixed:5", "--topology", str(path), "--update", "ring")
+    for overlap, ends in (("on", (0.005, 0.0052)), ("off", (0.005, 0.0055))):
+        (one,) = _records("--threads", "2", *TOY, *argv, "--overlap", overlap)
+        assert ends[0] < one.step["predicted_s"] < ends[1]
+        assert one.step["predicted_by"] == "topology"
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--model", "resnet"], "did you mean resnet50?"),
+        (["--update", "rign"], "did you mean ring?"),
+        (["--update", "ring:hops=3"], "no parameter 'hops'"),
+        (["--update", "ring,"], "a name is missing"),
+        (["--update", "reduce+broadcast:flat"], "reduce+broadcast:binomial+binomial"),
+        (["--update", "torus:grid=2x2", "--ranks", "3"], "2x2"),
+        (["--straggler", "2:3", "--threads", "2"], "there are 2 ranks"),
+        (["--cycle", "5"], "write a time such as 5ms"),
+        (["--scale", "0"], "at least 1"),
+        (["--sweep", "ranks"], "--ranks P"),
+        (["--sweep", "ranks", "--threads", "2"], "not --threads"),
+        (["--sweep", "fusion", "--trace", "t.json"], "one run"),
+        (["--trace", "t.json"], "one run"),
+        (["--fit", "none.json", "--update", "ring", "--threads", "2", "-n", "1"], "none.json"),
+    ],
+)
+def test_bad_input_is_one_line_and_starts_nothing(argv: list[str], said: str) -> None:
+    """Rule: status 2 and one line that says what to write, before any rank is started."""
+    model = [] if "--model" in argv else ["--model", "toy"]
+    status, out, err = _steps(*model, *argv)
+    assert (status, out, err.count("\n")) == (2, "", 1), (out, err)
+    assert said in err
+
+
+def test_more_than_there_is_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule: gradients that cannot be held are refused in one line, with the scale that may fit."""
+    monkeypatch.setattr(steps_main, "free_memory", lambda: 64 << 30)
+    status, out, err = _steps("--model", "llama3_8b", "--ranks", "8", "--update", "ring")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "8 ranks' gradients of llama3_8b are 239.3 GiB" in err and "--scale 9" in err
+
+
+def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
+    """Rule: a file that could not be written is known of before anything is measured."""
+    path = tmp_path / "none" / "trace.json"
+    status, out, err = _steps("--threads", "2", *TOY, "--update", "ring", "--trace", str(path))
+    assert status == 2 and "ring" not in out and "no folder" in err
+    with pytest.raises(Unsupported, match="one run"):
+        parse(["--trace", "x.json"])
+
+
+def test_steps_on_real_mpi(mpich: Mpi, run: Run, tmp_path: Path) -> None:
+    """Rule: on MPI's processes updates are right, whatever carries them, and only rank 0 prints."""
+    trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
+    toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
+    mpi = [*toy, "--transport", "mpi"]
+    commands = [
+        [*toy, "--update", "ring,library,reduce+broadcast,ps", "--out", str(rows)],
+        [*mpi, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
+        [*mpi, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
+        [*toy, "--update", "library", "--overlap", "off", "--precision", "fp16"],
+        [*toy, "--update", "nonsense"],
+    ]
+    *right, skipped, refused = together(run, mpich, 3, *commands)
+    for done in (*right, skipped):
+        assert done.returncode == 0 and "not the ranks' average" not in done.stdout, done
+        assert done.stdout.count("# training step of toy/64") == 1
+    assert "skipped: MPI has no type for float16" in skipped.stdout
+    found = results(rows.read_text())
+    assert [one.out.wrong for one in found if one.out] == [0, 0, 0, 0]
+    assert {e["pid"] for e in json.loads(trace.read_text())["traceEvents"]} == {0, 1, 2}
+    assert refused.returncode == 2 and refused.stderr.count("no update 'nonsense'") == 1
