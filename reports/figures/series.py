@@ -73,7 +73,7 @@ class Trend:
 def fitted(rows: Sequence[Row]) -> Trend | None:
     """Time = alpha + beta x size, in as many ranges of the size as times ask for.
 
-    None below two sizes.
+    None below four sizes: through three points nearly any line goes.
 
     By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
     """
@@ -83,7 +83,7 @@ def fitted(rows: Sequence[Row]) -> Trend | None:
             groups.setdefault(r.size, []).append(r.time_s)
     known = sorted(groups)
     known = known[:: -(-len(known) // _MOST_SIZES) or 1]
-    if len(known) < 2:
+    if len(known) < 4:
         return None
     times = np.array([median(groups[size]) for size in known])
     curve = _fit(np.array(known, float), times)

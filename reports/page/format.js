@@ -41,6 +41,8 @@ function intervalText(low, high, middle) {
 const plain = text =>
   String(text).replace(/[&<>]/g, mark => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;' })[mark]);
 
+const unplain = text => text.replace(/&(amp|lt|gt);/g, (_, mark) => ({ amp: '&', lt: '<', gt: '>' })[mark]);
+
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

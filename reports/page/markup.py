@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import html
 import json
@@ -38,10 +39,15 @@ def details(summary: str, inner: str) -> str:
 
 def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of texts with its first column as row headers, in a box that scrolls by itself."""
+    return grid(caption, head, (list(map(text, row)) for row in rows))
+
+
+def grid(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as `table` makes it, of cells that are HTML already."""
     heads = "".join(f'<th scope="col">{text(h)}</th>' for h in head)
     lines = (
-        f'<tr><th scope="row">{text(row[0])}</th>'
-        + "".join(f"<td>{text(cell)}</td>" for cell in row[1:])
+        f'<tr><th scope="row">{row[0]}</th>'
+        + "".join(f"<td>{cell}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows
     )
@@ -58,6 +64,12 @@ def json_script(id: str, value: Any) -> str:
     for mark in "<>&\u2028\u2029":
         data = data.replace(mark, f"\\u{ord(mark):04x}")
     return f'<script type="application/json" id="{id}">{data}</script>'
+
+
+def packed(id: str, script: str) -> str:
+    """A script that another one unpacks and adds; the same bytes for the same script."""
+    data = base64.b64encode(gzip.compress(script.encode(), 9, mtime=0)).decode()
+    return f'<script type="application/gzip" id="{id}">{data}</script>'
 
 
 def hash_of(script: str) -> str:

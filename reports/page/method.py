@@ -44,7 +44,10 @@ def tiles(rows: Sequence[Row]) -> str:
         if r.time_s or r.busbw_bytes_per_s:
             groups.setdefault((r.collective, r.dtype, r.op, r.ranks), []).append(r)
     made = []
-    for (collective, dtype, op, ranks), group in list(groups.items())[:_MOST_TILES]:
+    # Not as files happen to come: what belongs together stands together.
+    ordered = sorted(groups, key=lambda thing: (*map(str, thing[:3]), thing[3] or 0))
+    for thing in ordered[:_MOST_TILES]:
+        (collective, dtype, op, ranks), group = thing, groups[thing]
         words = (collective or "unnamed collective", dtype, op, f"{ranks} ranks" if ranks else "")
         rated = [r for r in group if r.busbw_bytes_per_s]
         # The time of no bytes is that of a call; where nothing is moved, as in a barrier, it is
@@ -106,17 +109,29 @@ def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | No
     runs = {id(r.run): r.run for r in rows}
     listed = list(runs.items())[:_MOST_FINDINGS]
     facts = {names[key]: _facts(run) for key, run in listed}
-    keys = list(dict.fromkeys(k for f in facts.values() for k in f))
-    lines = ([key, *(f.get(key, "") for f in facts.values())] for key in keys)
     more = f"<p>{len(runs) - len(listed)} more, not shown.</p>" if len(runs) > len(listed) else ""
     return section(
         "method",
         "How it was measured",
-        table("Environment", ["", *facts], lines),
+        *_environment(facts),
         more,
         items(text(line) for line in _METHOD),
         _rules(rows, limit),
     )
+
+
+def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What all runs share stands once; what differs has a column a run."""
+    keys = list(dict.fromkeys(k for f in facts.values() for k in f))
+    values = {key: [f.get(key, "") for f in facts.values()] for key in keys}
+    if len(facts) == 1:
+        return [table("Environment", ["", *facts], ([key, *values[key]] for key in keys))]
+    same = [key for key in keys if len(set(values[key])) == 1]
+    shared = table(f"Environment: the same in all {len(facts)} runs", ["", "all runs"],
+                   ([key, values[key][0]] for key in same))  # fmt: skip
+    # A file that no other shares its name with is the heading already.
+    other = ([key, *values[key]] for key in keys if key not in same and values[key] != [*facts])
+    return [shared, table("Environment: what differs", ["", *facts], other)]
 
 
 def _rules(rows: Sequence[Row], limit: float | None) -> str:
@@ -135,6 +150,10 @@ def _facts(run: Run) -> dict[str, str]:
     known: dict[str, Any] = {"file": run.source, "format": run.format, "program": run.program}
     known |= {"version": run.version, "library": run.library, "hosts": run.hosts}
     known |= {"devices": run.devices, **_flat(run.environment)}
+    if "busbar" in known:  # the log's own line says the same again
+        del known["version"]
+    if _words(known.get("cpu")) == _words(run.devices):
+        del known["devices"]
     return {name: shown for name, value in known.items() if (shown := _words(value))}
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from reports.analysis.winners import LIBRARY
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
 from reports.records.rows import Row
 from reports.records.shown import sparkline
@@ -140,18 +141,35 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
     sizes = [r.size if r.size is not None else r.message for r in rows]
     columns = {name: [_short(getattr(r, place)) for r in rows] for name, place in _FIGURES.items()}
     samples, left_out = _samples(rows)
+    library = _library(rows)
     return {
         "colours": COLOURS,
         "series": series,
         "of": [numbers[key] for key in keys],
         "size": sizes,
         **columns,
+        "library": [_short(ratio) for ratio in library],
         "bound": [_short(bound_of(r, limit)) for r in rows],
         "spark": [sparkline(r.times_s, 12) if len(r.times_s) > 1 else "" for r in rows],
         "skipped": [r.skipped for r in rows],
         "samples": samples,
         "samplesLeftOut": left_out,
     }
+
+
+def _library(rows: Sequence[Row]) -> list[float | None]:
+    """How many times as long as each row the library takes for the same, in the same run."""
+
+    def what(r: Row) -> tuple[Any, ...]:
+        return (id(r.run), r.collective, r.dtype, r.op, r.root, r.ranks, r.placement, r.size)
+
+    base = {what(r): r.time_s for r in rows if r.algorithm == LIBRARY and r.time_s}
+    return [
+        base[what(r)] / r.time_s
+        if r.time_s and r.algorithm != LIBRARY and what(r) in base
+        else None
+        for r in rows
+    ]
 
 
 def _fit(fit: Trend) -> dict[str, Any]:

@@ -121,6 +121,7 @@ const FIGURES = {
   },
 };
 
+const BOUNDS = ' bounds'; // no line has this name
 // One line for each bound that the kept rows have: sizes against rates, or against times.
 function boundLines(rows, asTime) {
   const found = new Map();
@@ -136,9 +137,10 @@ function boundLines(rows, asTime) {
   const show = value => (asTime ? seconds(value) : `${digits(value)} GB/s`);
   return [...found].map(([key, at]) => {
     const pairs = [...at].sort((a, b) => a[0] - b[0]);
-    const name = plain(found.size > 1 ? `bound: ${key}` : 'bound');
+    const name = found.size > 1 ? plain(`bound: ${key}`) : 'bound', first = key === [...found.keys()][0];
     return {
-      ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), name, showlegend: true,
+      ...thin({ colour: style('--quiet') }, pairs, 'longdashdot', ''), legendgroup: BOUNDS,
+      name: found.size > 1 ? `${found.size} bounds` : name, showlegend: first,
       hovertext: pairs.map(([size, value]) => `${name}<br>${sizeText(size)}: ${show(value)}`),
     };
   });
@@ -158,8 +160,7 @@ function layout(more) {
     paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)', autosize: true,
     font: { family: 'system-ui, sans-serif', size: narrow ? 11 : 13, color: style('--ink') },
     margin: { l: 8, r: 12, t: 34, b: 8, pad: 2 },
-    modebar: { bgcolor: 'rgba(0,0,0,0)', color: style('--quiet'), activecolor: style('--accent') }, hovermode: 'closest', showlegend: true,
-    legend: { orientation: 'h', y: -0.22, yanchor: 'top', x: 0 },
+    modebar: { bgcolor: 'rgba(0,0,0,0)', color: style('--quiet'), activecolor: style('--accent') }, hovermode: 'closest', showlegend: false,
     hoverlabel: { bgcolor: style('--raised'), bordercolor: style('--rule'), font: { color: style('--ink') }, align: 'left' },
     dragmode: matchMedia('(pointer: coarse)').matches ? false : 'zoom',
     ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
@@ -209,9 +210,45 @@ function drawFigure(box, figure, name) {
   if (figure.table.some(([, found]) => found.some(p => p.thinned))) notes.push('Neighbouring sizes are drawn as one point.');
   box.querySelector('.said').textContent = notes.filter(Boolean).join(' ');
   draw(canvas, figure.traces, { xaxis: figure.x, yaxis: figure.y });
+  keys(box.querySelector('.keys'), canvas, figure.traces);
   const more = box.querySelector('details');
   more.ontoggle = () => { if (more.open) numbers(more, figure); };
   if (more.open) numbers(more, figure);
+}
+
+const STROKES = { dash: '6 4', dot: '2 3', dashdot: '6 3 2 3', longdash: '10 4', longdashdot: '10 3 2 3' };
+const GLYPHS = { circle: '●', square: '■', diamond: '◆', 'triangle-up': '▲', 'triangle-down': '▼', cross: '✚', x: '✖', star: '★' };
+
+function keyMark(trace) {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  const line = document.createElementNS(svg.namespaceURI, 'line');
+  const at = { x1: 0, x2: 32, y1: 6, y2: 6, stroke: trace.line.color, 'stroke-width': 2, 'stroke-dasharray': STROKES[trace.line.dash] ?? '' };
+  for (const [name, value] of Object.entries(at)) line.setAttribute(name, value);
+  svg.setAttribute('aria-hidden', 'true');
+  svg.append(line);
+  const found = trace.mode === 'lines' ? '' : GLYPHS[String([trace.marker?.symbol].flat()[0]).replace('-open', '')] ?? '';
+  const glyph = element('span', { 'aria-hidden': 'true' }, found);
+  glyph.style.color = trace.line.color;
+  return [svg, glyph];
+}
+
+// What a figure's lines are, below it: plotly's own legend would take the figure's room. Bounds come
+// first, so that a long list does not hide them; a key shows its line, or hides it.
+function keys(list, canvas, traces) {
+  const named = traces.map((trace, n) => [trace, n]).filter(([trace]) => trace.showlegend !== false);
+  named.sort(([a], [b]) => (b.legendgroup === BOUNDS) - (a.legendgroup === BOUNDS));
+  list.replaceChildren(...named.map(([trace, at]) => {
+    const members = traces.flatMap((other, n) => (n === at || other.legendgroup === trace.legendgroup ? [n] : []));
+    const text = element('span', {});
+    text.textContent = unplain(trace.name);
+    const key = element('button', { type: 'button', 'aria-pressed': 'true' }, ...keyMark(trace), text);
+    key.addEventListener('click', () => {
+      const on = key.getAttribute('aria-pressed') !== 'true';
+      key.setAttribute('aria-pressed', String(on));
+      Plotly.restyle(canvas, { visible: on }, members);
+    });
+    return element('li', {}, key);
+  }));
 }
 
 // The numbers of a figure: a row an x, a column a series.

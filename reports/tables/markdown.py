@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from reports.analysis.answer import HEADS, UNSURE, answers, cells_of, crossovers
 from reports.analysis.cautions import warnings_of
 from reports.analysis.compare import Comparison, Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
@@ -13,7 +14,6 @@ from reports.records.cores import SHARED, marked
 from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, rate, seconds, setting, size_text
 from reports.tables.show import bounds_text, counts_of, grouped, heading, remedy, share_of_limit
-from reports.tables.winners import HEADS, UNSURE, answers, cells_of, crossovers
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from textwrap import wrap
 
-from reports.analysis.winners import (
-    LIBRARY,
-    Cells,
-    Stretch,
-    Winner,
-    stretches,
-    winners,
+from reports.analysis.answer import (
+    HEADS,
+    UNSURE,
+    answers,
+    cell,
+    cells_of,
+    counts,
+    crossovers,
+    head,
 )
+from reports.analysis.winners import Cells, Stretch, winners
 from reports.records.cores import per_core_text
 from reports.records.rows import Row
-from reports.records.shown import rate, seconds, size_text
+from reports.records.shown import size_text
 from reports.statistics.quantities import LATENCY_BOUND
 
 _GAP = "  "
 _KEY = "~: the next may be as fast"
-UNSURE = "~: at one of these sizes, or at all, another may be as fast"
-
-
-def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
-    """What to take at which sizes, for each measured thing and rank count in words.
-
-    Without those where nobody was compared with anybody.
-    """
-    found = {
-        f"{thing}, {_head(ranks, False)}": stretches(cells, ranks)
-        for thing, cells in winners(rows).items()
-        for ranks in _counts(cells)
-    }
-    return {what: sizes for what, sizes in found.items() if any(one.compared for one in sizes)}
 
 
 def answer(rows: Sequence[Row], width: int) -> list[str]:
@@ -44,14 +32,6 @@ def answer(rows: Sequence[Row], width: int) -> list[str]:
         lines += wrap(f"the fastest of {what}, by size", width)
         lines += [*_ranges(found, width), *_changes(found, width)]
     return lines
-
-
-HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
-
-
-def cells_of(found: Sequence[Stretch]) -> list[tuple[str, str, str, str, str]]:
-    """What stands below `HEADS`, a tuple a stretch; a column that says nothing is empty."""
-    return [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
 
 
 def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
@@ -75,61 +55,6 @@ def _changes(found: Sequence[Stretch], width: int) -> list[str]:
     return lines + [UNSURE] * any(not one.sure for one in found)
 
 
-def crossovers(found: Sequence[Stretch]) -> str:
-    """Between which sizes the fastest changes, in words; empty where it never does."""
-    return ", ".join(
-        f"{a.name} to {b.name} between {size_text(a.sizes[1])} and {size_text(b.sizes[0])}"
-        for a, b in pairwise(found)
-    )
-
-
-def _sizes(one: Stretch) -> str:
-    first, last = map(size_text, one.sizes)
-    return first if first == last else f"{first} - {last}"
-
-
-def _name(one: Stretch) -> str:
-    return f"{'' if one.sure else '~'}{one.name}"
-
-
-def _figures(won: Sequence[Winner]) -> str:
-    """The time where that is what matters, else busbw, of the first size and of the last."""
-    ends = [_figure_of(w) for w in (won[0], won[-1])]
-    if ends[0] == ends[1]:
-        return ends[0]
-    unit = ends[1].rpartition(" ")[2]
-    first = ends[0].removesuffix(f" {unit}") if ends[0].endswith(f" {unit}") else ends[0]
-    return f"{first} - {ends[1]}"
-
-
-def _figure_of(winner: Winner) -> str:
-    rated = winner.row.busbw_bytes_per_s
-    if winner.latency_bound or not rated:
-        return seconds(winner.row.time_s)
-    return f"{rate(rated)} GB/s"
-
-
-def _next(won: Sequence[Winner]) -> str:
-    """Who is next, where that is one, and how many times as long it takes, over all sizes."""
-    known = [w for w in won if w.margin is not None]
-    names = {w.against for w in known}
-    name = f" {names.pop()}" if len(names) == 1 else ""
-    bounds = [b for w in known for b in (w.low, w.high) if b is not None]
-    margins = bounds or [w.margin for w in known if w.margin is not None]
-    return f"{_span(margins)}{name}" if margins else ""
-
-
-def _library(won: Sequence[Winner]) -> str:
-    """As many times as long; nothing where the library is the next, or is the one, at all sizes."""
-    told = all(w.against == LIBRARY or w.library is None for w in won)
-    return "" if told else _span([w.library for w in won if w.library is not None])
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = _factor(min(values)), _factor(max(values))
-    return f"{low}x" if low == high else f"{low}-{high}x"
-
-
 def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
     """A block of lines for each measured thing with several rank counts, at most ``width`` wide.
 
@@ -142,10 +67,10 @@ def winners_map(rows: Sequence[Row], width: int) -> list[list[str]]:
             *wrap(f"the fastest of {thing}, by size and ranks", width),
             *wrap(f"{_figure(cells)}, and how many times as long the next takes (95 %)", width),
             *wrap(_KEY + _shared(crowded), width),
-            *_drawn(cells, {n: _head(n, n in crowded) for n in _counts(cells)}, width),
+            *_drawn(cells, {n: head(n, n in crowded) for n in counts(cells)}, width),
         ]
         for thing, cells in winners(rows).items()
-        if len(_counts(cells)) > 1
+        if len(counts(cells)) > 1
     ]
 
 
@@ -163,18 +88,10 @@ def _shared(crowded: Mapping[int, float | None]) -> str:
     return f"; *: oversubscribed ({said}), times include waiting for a core" if said else ""
 
 
-def _head(ranks: int, crowded: bool) -> str:
-    return f"{ranks} rank{'s' * (ranks != 1)}{'*' * crowded}"
-
-
-def _counts(cells: Cells) -> list[int]:
-    return sorted({ranks for _, ranks in cells})
-
-
 def _drawn(cells: Cells, heads: Mapping[int, str], width: int) -> Iterator[str]:
     sizes = sorted({size for size, _ in cells})
     edge = max(len("size"), *(len(size_text(size)) for size in sizes))
-    texts = {at: _text(winner) for at, winner in cells.items()}
+    texts = {at: cell(winner) for at, winner in cells.items()}
     columns = {n: {size: texts[size, n] for size in sizes if (size, n) in texts} for n in heads}
     made: dict[int, _Column] = {n: _joined(column) for n, column in columns.items()}
     if _width(made, heads) > width - edge:
@@ -223,20 +140,3 @@ def _blocks(
 
 def _line(label: str, parts: Iterable[tuple[str, int]]) -> str:
     return (label + "".join(f"{_GAP}{text:<{width}}" for text, width in parts)).rstrip()
-
-
-def _text(winner: Winner) -> tuple[str, str]:
-    """A cell: the name, and the figures."""
-    rated = winner.row.busbw_bytes_per_s
-    if winner.margin is None:
-        margin = "alone"
-    elif winner.low is None or winner.high is None:
-        margin = _factor(winner.margin)
-    else:
-        margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
-    figure = rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
-    return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}"

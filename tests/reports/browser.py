@@ -56,10 +56,26 @@ def opened(driver: Any, page: Path) -> None:
 
 
 def drawn(driver: Any) -> None:
-    """Wait until what was changed last stands on the screen."""
+    """Wait until what was changed last stands on the screen, and the figures fill their boxes."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
     driver.execute_async_script(
         "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
     )
+    state = """return document.documentElement.dataset.ready === 'yes'
+      && [...document.querySelectorAll('figure .canvas')].filter(c => c.clientWidth)
+      .every(c => c.querySelector('.main-svg').clientWidth === c.clientWidth)"""
+    WebDriverWait(driver, LIMIT_S).until(lambda d: d.execute_script(state))
+
+
+def resized(driver: Any, width: int) -> None:
+    """Give the page another width, as a phone's or a desk's, and wait until it has it."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": width < 700}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    WebDriverWait(driver, LIMIT_S).until(lambda d: d.execute_script("return innerWidth") == width)
+    drawn(driver)
 
 
 def console(driver: Any) -> list[str]:

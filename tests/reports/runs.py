@@ -42,7 +42,13 @@ def allreduce(
     )  # fmt: skip
 
 
-def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> list[Result]:
+def noisy(
+    seed: int,
+    slow: float = 1.0,
+    n: int = 40,
+    sizes: Sequence[int] = (1024, 2**20, 2**26),
+    **environment: object,
+) -> list[Result]:
     """Two algorithms at three sizes on four ranks, with skewed raw times.
 
     ``slow`` times the ring's.
@@ -50,7 +56,7 @@ def noisy(seed: int, slow: float = 1.0, n: int = 40, **environment: object) -> l
     random = np.random.default_rng(seed)
     results = []
     for algorithm in ("ring", "tree"):
-        for size in (1024, 2**20, 2**26):
+        for size in sizes:
             middle = (1e-5 + size / 1e10) * (slow if algorithm == "ring" else 1)
             times = tuple((middle * (1 + 0.02 * random.gamma(2, 1, n))).tolist())
             sample = Sample(times, n, wrong=0)

@@ -1,5 +1,7 @@
 """The page as a text: what is in it, what can never get out of it, and how large it gets."""
 
+import base64
+import gzip
 import json
 import re
 from dataclasses import replace
@@ -14,9 +16,11 @@ from busbar.errors import ReportError
 from reports.analysis.machine import read_machine
 from reports.cli import main
 from reports.exports.formats import to_jsonl
-from reports.figures.series import COLOURS, colours
+from reports.figures.series import COLOURS, colours, fitted
 from reports.page import page
+from reports.page.document import _plotly
 from reports.page.markup import hash_of, json_script, table
+from reports.page.method import method_part, tiles
 from reports.page.payload import MOST_ROWS, payload, reduced, run_names
 from reports.records.rows import Row, Run
 from tests.reports.runs import EVIL, TOPO, records, rows
@@ -64,16 +68,19 @@ def test_a_page_is_one_file(made: str) -> None:
 
 def test_every_script_is_named_by_its_hash(made: str) -> None:
     """Rule: what the policy allows is what stands in the page, letter by letter, and no more."""
-    scripts = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    (packed,) = re.findall(r'<script type="application/gzip"[^>]*>(.*?)</script>', made, re.DOTALL)
+    (own,) = re.findall(r"<script>(.*?)</script>", made, re.DOTALL)
+    scripts = [gzip.decompress(base64.b64decode(packed)).decode(), own]
     allowed = re.findall(r"&#x27;(sha256-[^;]+)&#x27;", made)
-    assert len(scripts) == 2 and [hash_of(s).strip("'") for s in scripts] == allowed
+    assert scripts[0] == _plotly() and len(made) < 2.6e6  # the bundle alone is 4.8 MB
+    assert [hash_of(s).strip("'") for s in scripts] == allowed
 
 
 def test_parts_and_their_headings(made: str) -> None:
     """Rule: findings, measurements, method and the twelve rules are there, each part named."""
     found = _elements(made)
     sections = [a["aria-labelledby"] for tag, a in found if tag == "section"]
-    assert sections == ["summary", "findings", "measurements", "method"]
+    assert sections == ["summary", "answer", "findings", "measurements", "method"]
     assert set(sections) <= {a.get("id") for _, a in found}
     assert "twelve rules" in made and "12. " in made and "ranks_per_node" in made
     assert [a.get("lang") for tag, a in found if tag == "html"] == ["en"]
@@ -107,12 +114,67 @@ def test_hostile_names_stay_names(tmp_path: Path) -> None:
     ).decode()  # fmt: skip
     kinds = [{tag for tag, _ in _elements(text)} for text in (plain, evil)]
     assert kinds[1] - kinds[0] <= {"li", "details", "summary"}
-    assert "<img" not in evil.replace(_plotly_of(evil), "")
+    assert "<img" not in evil
     assert "window.hit=1</script>" not in evil
 
 
-def _plotly_of(text: str) -> str:
-    return max(re.findall(r"<script>(.*?)</script>", text, re.DOTALL), key=len)
+def test_the_page_says_what_to_take() -> None:
+    """Rule: any page says who is fastest, by size and ranks, and how long the library takes."""
+    pytest.importorskip("plotly")
+    text = page(rows(records())).decode()
+    assert "The fastest of allreduce, float, sum, out-of-place, by size and ranks" in text
+    assert "The fastest of allreduce, float, sum, in-place, 4 ranks, by size" in text
+    assert 'class="winner"' in text and 'href="#answer"' in text
+    one = page(rows(records(ranks=[4], sizes=[1024, 4096]))).decode()
+    assert "by size and ranks" not in one and "4 ranks, by size" in one
+    alone = page(rows(records(["ring"], [4]))).decode()
+    assert 'id="answer"' not in alone and 'href="#answer"' not in alone
+    data = payload(rows(records(["ring", "library"], [4], [1024])))
+    ratios = [ratio for ratio in data["library"] if ratio is not None]
+    assert len(ratios) == 2 and all(ratio == pytest.approx(1.2, rel=0.1) for ratio in ratios)
+
+
+def test_shared_cores_are_said_first() -> None:
+    """Rule: a page with oversubscribed rows says so above everything else; others do not."""
+    pytest.importorskip("plotly")
+    found = rows(records(["ring"], [4], [1024]))
+    crowded = page([replace(found[0], ranks_per_core=2.0), *found[1:]]).decode()
+    assert "1 of 2 rows are oversubscribed: 2 ranks per core" in crowded.split("<main")[0]
+    assert "oversubscribed" not in page(found).decode().split("<main")[0]
+
+
+def test_cards_are_in_order() -> None:
+    """Rule: cards stand by collective and ranks, not as files happen to come."""
+    found = [
+        replace(r, collective=name, ranks=ranks)
+        for name, ranks in (("reduce", 2), ("allreduce", 16), ("allreduce", 4))
+        for r in rows(records(["ring"], [4], [1024]))
+    ]
+    heads = re.findall(r'<li class="tile"><h3>(\w+), float, sum, (\d+) ranks', tiles(found))
+    assert heads == [("allreduce", "4"), ("allreduce", "16"), ("reduce", "2")]
+
+
+def test_what_runs_share_stands_once() -> None:
+    """Rule: of several runs the environment has what is the same once, and columns for the rest."""
+    found = [
+        r
+        for n in range(3)
+        for r in rows(records(["ring"], [4], [1024], started=f"day {n}"), f"f{n}")
+    ]
+    text = method_part(found, run_names(found), None)
+    same, other = text.split("<caption>Environment: what differs")
+    assert same.count("MPICH 5") == 1 and "EPYC" in same and "all runs" in same
+    assert "EPYC" not in other.split("</table>")[0]
+    assert [f"day {n}" in other for n in range(3)] == [True] * 3
+    assert "<td>f0</td>" not in other  # the heading says it
+    assert same.count("EPYC") == 1  # as cpu, and not again as a device
+
+
+@pytest.mark.parametrize(("sizes", "drawn"), [(2, False), (3, False), (4, True)])
+def test_no_line_is_fitted_through_three_points(sizes: int, drawn: bool) -> None:
+    """Rule: a fit takes four sizes at least; through three points nearly any line goes."""
+    found = rows(records(["ring"], [4], [1024 << n for n in range(sizes)]))
+    assert (fitted([r for r in found if r.placement == "out"]) is not None) == drawn
 
 
 def test_a_machine_is_drawn_with_its_findings(tmp_path: Path) -> None:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.reports.browser import column, drawn
+from reports.page import page
+from tests.reports.browser import LIMIT_S, column, lines, opened, resized
+from tests.reports.runs import records, rows
 
 pytestmark = pytest.mark.timeout(240)
 
 
 def _look(tab: Any, scheme: str) -> tuple[str, str]:
+    from selenium.webdriver.support.ui import WebDriverWait
+
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     tab.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-    drawn(tab)
+    # The page hears of it in its own time: waited for is the figures' colour.
+    script = """const root = getComputedStyle(document.documentElement);
+      const ink = root.getPropertyValue('--ink').trim();
+      return matchMedia(`(prefers-color-scheme: ${arguments[0]})`).matches
+        && document.querySelector('#busbw .canvas').layout.font.color === ink"""
+    WebDriverWait(tab, LIMIT_S).until(lambda d: d.execute_script(script, scheme))
     return tuple(
         tab.execute_script(
             "return [getComputedStyle(document.body).backgroundColor,"
@@ -36,9 +46,7 @@ def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
     """Rule: on a phone too everything fits or scrolls within its box; figures fill theirs."""
     from selenium.webdriver.support.ui import WebDriverWait
 
-    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": width < 700}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
+    resized(tab, width)
     for details in tab.execute_script("return document.querySelectorAll('details')"):
         tab.execute_script("arguments[0].open = true", details)
     # The figures follow the width in their own time: waited for is the state.
@@ -51,12 +59,45 @@ def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
     WebDriverWait(tab, 20).until(lambda d: set(d.execute_script(script)) == {0})
 
 
+@pytest.mark.parametrize("width", [1400, 420])
+def test_many_lines_have_keys_below_the_figure(driver: Any, tmp_path: Path, width: int) -> None:
+    """Rule: however many lines there are, no key is printed over the figure or its axes' titles."""
+    names = [f"an_algorithm_with_a_long_name_{n}" for n in range(20)]
+    target = tmp_path / "many.html"
+    target.write_bytes(page(rows(records(names, [4]))))
+    opened(driver, target)
+    resized(driver, width)
+    script = """return [...document.querySelectorAll('figure.plot:not([hidden])')].map(f => [
+      f.querySelector('.xtitle').getBoundingClientRect().bottom,
+      f.querySelector('.canvas').getBoundingClientRect().bottom,
+      f.querySelector('.keys').getBoundingClientRect().top,
+      f.querySelector('.nsewdrag').getBoundingClientRect().height])"""
+    seen = driver.execute_script(script)
+    assert len(seen) == 3
+    for title, canvas, keys, high in seen:
+        assert title <= canvas <= keys and high > 150, seen
+    assert driver.execute_script("return document.querySelectorAll('.legend').length") == 0
+    driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_key_hides_its_line(tab: Any) -> None:
+    """Rule: a key says which line it is of, hides it with its band and fit, and shows it again."""
+    from selenium.webdriver.common.by import By
+
+    script = """return document.querySelector('#busbw .canvas').data
+      .filter(t => t.legendgroup === 'ring').map(t => t.visible !== false)"""
+    key = tab.find_element(By.XPATH, "//figure[@id='busbw']//ul//button[contains(., 'ring')]")
+    assert lines(tab, "busbw")[0] in ("ring", "tree") and len(tab.execute_script(script)) == 3
+    for shown in (False, True):
+        key.click()
+        assert tab.execute_script(script) == [shown] * 3
+        assert key.get_attribute("aria-pressed") == str(shown).lower()
+
+
 @pytest.mark.parametrize("width", [360, 390])
 def test_a_phone_shows_the_figures_of_a_row(tab: Any, width: int) -> None:
     """Rule: size, algorithm, time and busbw can be read without pushing the table aside."""
-    metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
+    resized(tab, width)
     script = """return [...document.querySelectorAll('#table thead th')].slice(0, 4)
       .map(c => [c.textContent, c.getBoundingClientRect().right])"""
     seen = tab.execute_script(script)
@@ -66,9 +107,7 @@ def test_a_phone_shows_the_figures_of_a_row(tab: Any, width: int) -> None:
 
 def test_a_phone_shows_the_rules_with_their_reasons(tab: Any) -> None:
     """Rule: title, verdict and reason of each rule stand side by side, wrapped at words."""
-    metrics = {"width": 390, "height": 740, "deviceScaleFactor": 2, "mobile": True}
-    tab.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    drawn(tab)
+    resized(tab, 390)
     script = """const method = 'section[aria-labelledby=method] table';
       const rows = [...document.querySelectorAll(method)].at(-1).querySelectorAll('tbody tr');
       return rows.values().map(row => {

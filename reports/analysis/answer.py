@@ -1,0 +1,113 @@
+"""Who wins where, in words: what to take at which sizes. What stands in the cells of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from reports.analysis.winners import LIBRARY, Cells, Stretch, Winner, stretches, winners
+from reports.records.rows import Row
+from reports.records.shown import rate, seconds, size_text
+
+UNSURE = "~: at one of these sizes, or at all, another may be as fast"
+HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
+
+
+def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
+    """What to take at which sizes, for each measured thing and rank count in words.
+
+    Without those where nobody was compared with anybody.
+    """
+    found = {
+        f"{thing}, {head(ranks, False)}": stretches(cells, ranks)
+        for thing, cells in winners(rows).items()
+        for ranks in counts(cells)
+    }
+    return {what: sizes for what, sizes in found.items() if any(one.compared for one in sizes)}
+
+
+def cells_of(found: Sequence[Stretch]) -> list[tuple[str, str, str, str, str]]:
+    """What stands below `HEADS`, a tuple a stretch; a column that says nothing is empty."""
+    return [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
+
+
+def crossovers(found: Sequence[Stretch]) -> str:
+    """Between which sizes the fastest changes, in words; empty where it never does."""
+    return ", ".join(
+        f"{a.name} to {b.name} between {size_text(a.sizes[1])} and {size_text(b.sizes[0])}"
+        for a, b in pairwise(found)
+    )
+
+
+def _sizes(one: Stretch) -> str:
+    first, last = map(size_text, one.sizes)
+    return first if first == last else f"{first} - {last}"
+
+
+def _name(one: Stretch) -> str:
+    return f"{'' if one.sure else '~'}{one.name}"
+
+
+def _figures(won: Sequence[Winner]) -> str:
+    """The time where that is what matters, else busbw, of the first size and of the last."""
+    ends = [_figure_of(w) for w in (won[0], won[-1])]
+    if ends[0] == ends[1]:
+        return ends[0]
+    unit = ends[1].rpartition(" ")[2]
+    first = ends[0].removesuffix(f" {unit}") if ends[0].endswith(f" {unit}") else ends[0]
+    return f"{first} - {ends[1]}"
+
+
+def _figure_of(winner: Winner) -> str:
+    rated = winner.row.busbw_bytes_per_s
+    if winner.latency_bound or not rated:
+        return seconds(winner.row.time_s)
+    return f"{rate(rated)} GB/s"
+
+
+def _next(won: Sequence[Winner]) -> str:
+    """Who is next, where that is one, and how many times as long it takes, over all sizes."""
+    known = [w for w in won if w.margin is not None]
+    names = {w.against for w in known}
+    name = f" {names.pop()}" if len(names) == 1 else ""
+    bounds = [b for w in known for b in (w.low, w.high) if b is not None]
+    margins = bounds or [w.margin for w in known if w.margin is not None]
+    return f"{_span(margins)}{name}" if margins else ""
+
+
+def _library(won: Sequence[Winner]) -> str:
+    """As many times as long; nothing where the library is the next, or is the one, at all sizes."""
+    told = all(w.against == LIBRARY or w.library is None for w in won)
+    return "" if told else _span([w.library for w in won if w.library is not None])
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = _factor(min(values)), _factor(max(values))
+    return f"{low}x" if low == high else f"{low}-{high}x"
+
+
+def cell(winner: Winner) -> tuple[str, str]:
+    """A cell of a map: the name, and the figures."""
+    rated = winner.row.busbw_bytes_per_s
+    if winner.margin is None:
+        margin = "alone"
+    elif winner.low is None or winner.high is None:
+        margin = _factor(winner.margin)
+    else:
+        margin = f"{_factor(winner.low)}-{_factor(winner.high)}"
+    figure = rate(rated) if rated and not winner.latency_bound else seconds(winner.row.time_s)
+    return f"{'' if winner.sure else '~'}{winner.name}", f"{figure} {margin}"
+
+
+def _factor(value: float) -> str:
+    return f"{value:.2f}" if value < 9.995 else f"{value:.0f}"
+
+
+def head(ranks: int, crowded: bool) -> str:
+    """``4 ranks``, with an asterisk where they shared cores."""
+    return f"{ranks} rank{'s' * (ranks != 1)}{'*' * crowded}"
+
+
+def counts(cells: Cells) -> list[int]:
+    """The rank counts that were measured."""
+    return sorted({ranks for _, ranks in cells})

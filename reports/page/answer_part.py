@@ -1,0 +1,74 @@
+"""Who is fastest where, in a page: what to take at which sizes, and a map of sizes by ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reports.analysis.answer import (
+    HEADS,
+    UNSURE,
+    answers,
+    cell,
+    cells_of,
+    counts,
+    crossovers,
+    head,
+)
+from reports.analysis.winners import Cells, Stretch, Winner, winners
+from reports.figures.series import algorithm_of, colours
+from reports.page.markup import details, grid, section, table, text
+from reports.records.rows import Row
+from reports.records.shown import size_text
+
+#: More than these are folded away.
+_AT_ONCE = 4
+_MOST = 60
+
+
+def answer_part(rows: Sequence[Row]) -> str:
+    """The section; nothing where nobody was compared with anybody."""
+    won = sorted(winners(rows).items())
+    places = colours(algorithm_of(r) for r in rows)
+    maps = [_map(thing, cells, places) for thing, cells in won if len(counts(cells)) > 1]
+    found = [_stretches(what, one) for what, one in sorted(answers(rows).items())][:_MOST]
+    if not found:
+        return ""
+    parts = [f"<div>{part}</div>" for part in (*maps, *found)]
+    shown, more = ("".join(some) for some in (parts[:_AT_ONCE], parts[_AT_ONCE:]))
+    count = f"{len(parts) - _AT_ONCE} more tables"
+    folded = details(count, f'<div class="answers">{more}</div>') if more else ""
+    key = f"<p>{text(UNSURE)}.</p>" if any("~" in part for part in parts) else ""
+    return section("answer", "What to take", f'<div class="answers">{shown}</div>', folded, key)
+
+
+def _stretches(what: str, found: Sequence[Stretch]) -> str:
+    lines = cells_of(found)
+    kept = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
+    changes = crossovers(found)
+    note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
+    shown = [[line[n] for n in kept] for line in lines]
+    return table(f"The fastest of {what}, by size", [HEADS[n] for n in kept], shown) + note
+
+
+def _won(winner: Winner, place: int) -> str:
+    name, figures = map(text, cell(winner))
+    style = f"--swatch: var(--series-{place})"
+    return f'<span class="winner" style="{style}">{name}</span><br><small>{figures}</small>'
+
+
+def _map(thing: str, cells: Cells, places: Mapping[str, int]) -> str:
+    """Sizes down, rank counts across; a colour a winner, that of the figures."""
+    ranks = counts(cells)
+    crowded = {n for (_, n), winner in cells.items() if winner.row.oversubscribed}
+    lines = []
+    for size in sorted({size for size, _ in cells}):
+        won = [cells.get((size, n)) for n in ranks]
+        lines.append(
+            [
+                text(size_text(size)),
+                *("" if one is None else _won(one, places[algorithm_of(one.row)]) for one in won),
+            ]
+        )
+    caption = f"The fastest of {thing}, by size and ranks, and what the next takes (95 %)"
+    caption += "; *: ranks share cores" if crowded else ""
+    return grid(caption, ["size", *(head(n, n in crowded) for n in ranks)], lines)
