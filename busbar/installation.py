@@ -80,8 +80,9 @@ def extra(name: str) -> str:
 
 
 def reinstall() -> str:
-    """The command that installs this copy once more, as after a compiler has come."""
-    return f"{_pip()} install --force-reinstall --no-deps {_source('')}"
+    """The command that builds and installs this copy once more, as after a compiler has come."""
+    build = "" if checkout() is not None else f" --no-binary {DISTRIBUTION}"
+    return f"{_pip()} install --force-reinstall --no-deps{build} {_source('')}"
 
 
 def _pip() -> str:

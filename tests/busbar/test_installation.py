@@ -68,6 +68,7 @@ def test_a_hint_is_the_command_for_this_copy(
     monkeypatch.setattr(installation, "HOME", tmp_path)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert installation.extra("mpi") == f"{sys.executable} -m pip install 'busbw[mpi]'"
+    assert installation.reinstall().endswith("--no-deps --no-binary busbw 'busbw'")
 
 
 def test_what_is_packed_knows_its_revision(run: Run, tmp_path: Path) -> None:
