@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Timer
 
-from bench.launch import child
 from tests.conftest import LIMIT_S, environment
 
 RUN = "--learners 2 --model toy --scale 512 --compute exp:2 --budget 600"
@@ -49,15 +48,6 @@ def _until(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     raise AssertionError(f"{pattern!r} is not in {said}")
 
 
-def _learners(process: subprocess.Popen[str]) -> list[int]:
-    """The processes that a run has started."""
-    return [pid for pid in child.below(process.pid) if "--join" in _words(pid)]
-
-
-def _words(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
 def test_an_asynchronous_run_loses_learners_and_takes_new_ones() -> None:
     """Rule: a killed learner does not stop the others, and one that comes has the server's weights.
 
@@ -65,7 +55,8 @@ def test_an_asynchronous_run_loses_learners_and_takes_new_ones() -> None:
     """
     with _started(*RUN.split(), "--update", "async") as run:
         name = _until(run, r"--join (\w+)")[1]
-        victim = int(_until(run, r"2 learners are here \(pid \d+, (\d+)\)")[1])
+        here = _until(run, r"2 learners are here \(pid (\d+), (\d+)\)")
+        survivor, victim = map(int, here.groups())
         with _started("--join", name):
             first = int(_until(run, r"learner 2 joins at version (\d+)")[1])
             os.kill(victim, signal.SIGKILL)
@@ -74,9 +65,11 @@ def test_an_asynchronous_run_loses_learners_and_takes_new_ones() -> None:
         with _started("--join", name):
             second = int(_until(run, r"learner 3 joins at version (\d+)")[1])
             assert second > first
+            left = os.pidfd_open(survivor)
             run.send_signal(signal.SIGINT)
             assert run.wait(LIMIT_S) == 128 + signal.SIGINT
-    assert not _learners(run)
+    assert select.select([left], [], [], LIMIT_S)[0], "a learner outlives who started it"
+    os.close(left)
 
 
 def test_a_synchronous_run_ends_with_the_name_of_who_was_lost() -> None:

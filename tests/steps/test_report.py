@@ -49,7 +49,8 @@ def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
     """What would be said of a server that took so long for everything."""
     compute, protocol = Exponential("exp:20", 0.020, seed=3), update_protocol("async", 8)
     played = play(protocol, compute.draw, updates, costs)
-    one = {"pushed": updates, "answers": updates, "late": 0.0, "travel": 0.0, "cancelled": 0}
+    one = {"pushed": updates, "answers": updates, "cancelled": 0}
+    one |= dict.fromkeys(("late", "travel", "pushing"), 0)
     served = Served(
         updates=played.updates,
         staleness=played.staleness,

@@ -28,7 +28,10 @@ class Learned:
     cancelled: int = 0
     computing: float = 0.0
     waiting: float = 0.0
-    #: Seconds by which computations ended late (the clock woke it late), and of answers' ways.
+    #: Seconds of pushes, to all servers one after the other.
+    pushing: float = 0.0
+    #: Seconds by which computations ended late (the clock woke it late), and of answers' ways:
+    #: of those after which it could begin.
     late: float = 0.0
     travel: float = 0.0
     answers: int = 0
@@ -129,7 +132,9 @@ class Rounds:
             data = self._coding.encode(gradient[place], server)
             self._end.push(server, self._versions[server], data)
         learned.pushed += 1
-        self._trace("push", "exchange", now, time.perf_counter())
+        pushed = time.perf_counter()
+        learned.pushing += pushed - now
+        self._trace("push", "exchange", now, pushed)
         while self._protocol.goes_on and (answer := self._end.wait(0)) is not None:
             self._take(answer)
 
@@ -145,8 +150,8 @@ class Rounds:
         if answer.version is None:
             self._over.add(answer.server)
             return
-        if self._one_clock:
-            self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
-        self.learned.answers += 1
         self._due.discard(answer.server)
         self._versions[answer.server] = answer.version
+        if self._one_clock and self._complete():  # of several servers' the last is waited for
+            self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
+            self.learned.answers += 1

@@ -48,11 +48,15 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     return middle - half, middle + half
 
 
-def costs(served: Served) -> ServiceTimes:
-    """What a server's work and a learner's rounds took, on average, beside computing."""
+def costs(served: Served, servers: int) -> ServiceTimes:
+    """What a server's work and a learner's rounds took, on average, beside computing.
+
+    Of several ``servers`` this is one; pushing to the others is in a learner's round.
+    """
     pushed = max(1, sum(one["pushed"] for one in served.learned))
     answered = max(1, sum(one["answers"] for one in served.learned))
     late = sum(one["late"] for one in served.learned) / pushed
+    others = sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers
     travel = sum(one["travel"] for one in served.learned) / answered
     weights = served.answer_s / max(1, served.answers)
     named = served.gradient_s + served.update_s + served.answer_s
@@ -64,7 +68,7 @@ def costs(served: Served) -> ServiceTimes:
         update=served.update_s / max(1, len(served.updates)),
         weights=weights,
         # The server's part of the way is in `weights` already, once for everyone before.
-        round=late + max(0.0, travel - weights * (together + 1) / 2),
+        round=late + others + max(0.0, travel - weights * (together + 1) / 2),
     )
 
 
@@ -98,7 +102,7 @@ def paced(
     formula = None if found is None else per_update(protocol, found)
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
     free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
-    spent = costs(first)
+    spent = costs(first, len(servers))
     with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
     mean = float(times.mean())
     counts: dict[int, int] = {}
