@@ -34,6 +34,9 @@ DOORS: Mapping[str, Door] = {
     ),
     "step": Door("busbar", "bench.launch.rank:step", "measure training steps of a model"),
     "ab": Door("busbar", "bench.trials.ab:main", "two commands in turns: is one slower?"),
+    "selfcheck": Door(
+        "busbar", "bench.trials.selfcheck:main", "is compare right where nothing changed?"
+    ),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
     "doctor": Door("busbar", "bench.cli.doctor:main", "what is here, what is missing, what to do"),
 }

@@ -130,7 +130,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "bench.trials",
-        "busbar reports.* bench.launch bench.options bench.run bench.cli",
+        "busbar collectives.execution* reports.* bench.launch bench.options bench.run bench.cli",
     ),
     (
         "bench.api",

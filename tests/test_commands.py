@@ -39,6 +39,7 @@ COMMANDS: dict[str, str] = {
     TUNE: "busbar",
     "tune --help": "busbar",
     "ab --help": "busbar",
+    "selfcheck --help": "busbar",
     STEP: "busbar",
     "step --help": "busbar",
     "step --model list": "busbar",

@@ -54,6 +54,11 @@ def duration(text: str) -> float:
     return seconds(digits) * (60 if text.endswith("m") else 1)
 
 
+def shares(text: str) -> tuple[float, ...]:
+    """Shares of 1 joined by commas, 10 at most."""
+    return tuple(number(0, 10, "as a share")(part) for part in text.split(","))
+
+
 def gpus(text: str) -> tuple[int, ...] | None:
     """Numbers, or None for those that the profiler picks."""
     if text == "pick":

@@ -14,6 +14,7 @@ from bench.options.argument_types import (
     ranks,
     root,
     seconds,
+    shares,
     split,
 )
 from bench.options.launching import MOST_SEED
@@ -285,6 +286,8 @@ def _output(add: Add) -> None:
     # Between us and the launches that we start: the rows of those before, and which one it is.
     add("--after", type=Path, help=argparse.SUPPRESS)
     add("--launch", help=argparse.SUPPRESS)
+    # For bench.selfcheck: slow what is timed by these shares, a cycle (-N) each.
+    add("--inject", type=shares, default=(), help=argparse.SUPPRESS)
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     add(
         "-I",

@@ -51,8 +51,9 @@ class Options:
     ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
     ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
-    which of them this is. ``after``: a file of records that the files of results begin with.
-    ``pairing``: what pairs of ranks do, where that is measured.
+    which of them this is. ``inject``: by what shares plans are slowed, a cycle each. ``after``: a
+    file of records that the files of results begin with. ``pairing``: what pairs of ranks do, where
+    that is measured.
     """
 
     sizes: tuple[int, ...]
@@ -99,6 +100,7 @@ class Options:
     launches: int = 1
     seed: int | None = None
     launch: LaunchTurn | None = None
+    inject: tuple[float, ...] = ()
     after: Path | None = None
     dry_run: bool = False
     nccl_json: Path | None = None
@@ -310,6 +312,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         rank_counts=given.ranks if len(given.ranks) > 1 else (),
         launches=given.launches,
         seed=given.seed,
+        inject=given.inject,
         launch=None if given.launch is None else parse_turn(given.launch),
         after=given.after,
         dry_run=given.dry_run,

@@ -20,6 +20,7 @@ from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.sampler import Gauges
+from bench.run.slowed import Slowed
 from busbar.errors import Unavailable
 from busbar.sizes import human
 from collectives.execution.lower import lower
@@ -89,6 +90,8 @@ class Bench:
         self.noise: dict[str, Any] = {}
         #: Of the last sample, what computing hid of a collective that was begun before.
         self.overlap: Overlap | None = None
+        #: By what share of itself a firing is made longer; None times actions as they are.
+        self.slower: float | None = None
 
     def sample(self, case: Case, in_place: bool, begin: Begin) -> tuple[Sample, str]:
         """Measure one placement. The second value names the first wrong element, if any."""
@@ -108,6 +111,8 @@ class Bench:
         proof = 2 * (time.perf_counter() - start)  # filled again, and as much looked at
         growth = MemoryGrowth()
         action = self._action(case, program, source, target, in_place)
+        if self.slower is not None:
+            action = Slowed(action, self.slower, self._transport.clock())
         try:
             self._gauges.begin()
             noise, core = Noise(self._world), CoreWait()

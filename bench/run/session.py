@@ -153,6 +153,8 @@ class Session:
     def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
         done: dict[int, Result] = {}
+        if self._options.inject:
+            self._bench.slower = self._options.inject[cycle % len(self._options.inject)]
         if self._options.launch is not None:
             for at in order(self._options, len(work), cycle):
                 done[at] = self._measured(work[at])
@@ -245,7 +247,7 @@ class Session:
             alg_factor=spec.alg_factor(self._world.size),
             out=halves.get("out"),
             in_place=halves.get("in"),
-            parameters=told_parameters(wanted, chosen, said, overlaps),
+            parameters=told_parameters(wanted, chosen, said, overlaps) | self._injected(),
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
@@ -254,6 +256,10 @@ class Session:
             ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
             worksharing=chosen.label == WORKSHARING,
         )
+
+    def _injected(self) -> dict[str, object]:
+        """By how much the row was slowed, where that was asked for: it is no time of ours then."""
+        return {} if self._bench.slower is None else {"injected": self._bench.slower}
 
     def _said(self, chosen: Chosen) -> dict[str, object]:
         """What the transport says of the placement that it has just run: what a library chose."""

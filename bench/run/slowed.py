@@ -1,0 +1,43 @@
+"""An action made slower by a known share: what the check of our own comparisons looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from collectives.execution.transport import Action
+
+
+class Slowed(Action):
+    """Fires an action, then waits on the clock for a share of the time that this took.
+
+    The transport's own timing is not used (`Action.times` is None), whatever the share, so that
+    actions slowed by 0 and by more are timed alike.
+    """
+
+    def __init__(self, action: Action, share: float, clock: Callable[[], float]) -> None:
+        self._action, self._share, self._clock = action, share, clock
+        self.divides = action.divides
+
+    def __call__(self) -> None:
+        """See `Action.__call__`."""
+        clock = self._clock
+        start = clock()
+        self._action()
+        now = clock()
+        until = now + self._share * (now - start)
+        while now < until:
+            now = clock()
+
+    @property
+    def sent(self) -> int:
+        """See `Action.sent`."""
+        return self._action.sent
+
+    @property
+    def received(self) -> int:
+        """See `Action.received`."""
+        return self._action.received
+
+    def close(self) -> None:
+        """See `Action.close`."""
+        self._action.close()

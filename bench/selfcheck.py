@@ -1,0 +1,6 @@
+"""The tool held against itself: ``python -m bench.selfcheck``."""
+
+from busbar.door import leave
+
+if __name__ == "__main__":
+    leave("busbar", "bench.trials.selfcheck:main")

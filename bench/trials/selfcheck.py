@@ -1,0 +1,246 @@
+"""``python -m bench.selfcheck``: whether the tool knows when nothing changed, and when it did."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import exp, log
+from pathlib import Path
+from random import Random
+from secrets import randbelow
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import numpy as np
+
+from bench.launch import child
+from bench.launch.launch import launched, launcher
+from bench.options.argument_types import at_least, seconds
+from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.run.screen import Screen
+from bench.trials.checks import CheckLine, coverage, covered, equal_sides, slowed_side, words
+from bench.trials.sides import SideInterrupted, launch, side
+from busbar.arguments import Parser, program
+from busbar.errors import Unavailable, Unsupported
+from busbar.launchers import mpirun_beside
+from busbar.mpi import library_version, load_mpi
+from busbar.process import serve
+from reports.readers import own
+from reports.records.record import Result
+from reports.records.rows import Row
+from reports.records.shown import seconds as shown
+from reports.statistics.inference import student_quantile
+
+_SLOWED = (0.02, 0.05, 0.1, 0.2)
+_COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
+# Of the whole time: equal sides, slowed sides, coverage, the harness.
+_SHARES = (0.4, 0.45, 0.05, 0.1)
+_LOOP = Path(__file__).parents[2] / "benchmarks" / "allreduce_loop.c"
+
+
+class _Form(NamedTuple):
+    """How much is measured: sets of launches for equal and slowed sides, pairs with C."""
+
+    budget: float
+    equal: int
+    slowed: int
+    pairs: int
+
+
+_WHOLE = _Form(1140.0, 10, 14, 6)
+_QUICK = _Form(100.0, 2, 2, 2)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run it; 0 all is as it should be, 1 something is not or a launch failed, 2 a wrong option."""
+    return serve("busbar", lambda: _run(argv))
+
+
+def _run(argv: Sequence[str]) -> int:
+    p = Parser(
+        prog=program("bench.selfcheck"),
+        description="Measure the same thing twice, and one thing slowed by a known share, and count"
+        " how often compare is right; how often intervals hold what they should; what the harness"
+        " costs. At most 20 minutes; the machine should be quiet.",
+    )
+    add = p.add_argument
+    add("--quick", action="store_true", help="a few launches of each, in two minutes")
+    add("--ranks", type=at_least(2, "ranks", 1024), default=2, metavar="N", help="default 2")
+    add("--transport", default="shm,mpi", metavar="NAMES", help="default shm,mpi")
+    add("--budget", type=seconds, metavar="SECONDS", help="for all of it (default 1140)")
+    add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N", help="of all orders")
+    given = p.parse_args(argv)
+    if launched() is not None:
+        raise Unsupported("bench.selfcheck starts launches of its own; run it without mpirun")
+    form = _QUICK if given.quick else _WHOLE
+    form = form if given.budget is None else form._replace(budget=given.budget)
+    seed = randbelow(MOST_SEED) if given.seed is None else given.seed
+    transports, kept = given.transport.split(","), True
+    with TemporaryDirectory(prefix="busbar-") as folder:
+        check = _Check(Path(folder), given.ranks, transports, form, seed)
+        check.screen.lines([f"{given.ranks} ranks, {', '.join(transports)}, seed {seed}"])
+        try:
+            for part in (check.equal, check.slowed, check.covers, check.harness):
+                for line in part():
+                    check.screen.lines([str(line)])
+                    kept = kept and line.kept is not False
+        except SideInterrupted as end:
+            return end.exit_status
+    return 0 if kept else 1
+
+
+class _Check:
+    """The parts of the check, each with its share of the time, over launches of one benchmark."""
+
+    def __init__(
+        self, folder: Path, ranks: int, transports: Sequence[str], form: _Form, seed: int
+    ) -> None:
+        self._folder, self._ranks, self._transports = folder, ranks, transports
+        self._form, self._seed, self._random = form, seed, Random(seed)
+        self.screen, self._number, self._begun = Screen(0), 0, time.monotonic()
+
+    def _launch(self, name: str, transport: str, *more: str) -> Path:
+        """Launch once; gives the file of its records."""
+        self._number += 1
+        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *more)
+        file = self._folder / f"{self._number:04}.jsonl"
+        print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
+        turn = LaunchTurn(self._number, 0, self._seed)
+        launch(side(name, ["allreduce", *options]), file, turn)
+        return file
+
+    def _until(self, part: int) -> float:
+        """When a part of the check must be over."""
+        return self._begun + self._form.budget * sum(_SHARES[: part + 1])
+
+    def _sets(self, sets: int, part: int) -> Iterator[str]:
+        """A transport a set, in turns, as long as there is time for another."""
+        longest = 0.0
+        for number in range(sets):
+            start = time.monotonic()
+            if number and start + longest > self._until(part):
+                print(f"busbar: time for {number} of {sets} sets", file=sys.stderr, flush=True)
+                return
+            yield self._transports[number % len(self._transports)]
+            longest = max(longest, time.monotonic() - start)
+
+    def equal(self) -> Iterator[CheckLine]:
+        """The same thing twice: three launches a side, of which the first are one a side."""
+        one, three = Counter[str](), Counter[str]()
+        sizes = ("-b", "8", "-e", "64M", "-f", "2", "--budget", "0.03")
+        for transport in self._sets(self._form.equal, 0):
+            files = [self._launch("equal sides", transport, *sizes) for _ in range(6)]
+            self._random.shuffle(files)
+            rows = [_rows(file)[0.0] for file in files]
+            three += words(rows[:3], rows[3:])
+            one += words(rows[:1], rows[3:4])
+        yield equal_sides(one, 1)
+        yield equal_sides(three, 3)
+
+    def slowed(self) -> Iterator[CheckLine]:
+        """One side slowed: five launches of either side, in random order."""
+        found = {share: Counter[str]() for share in _SLOWED}
+        sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.1")
+        shares = ",".join(map(str, _SLOWED))
+        for transport in self._sets(self._form.slowed, 1):
+            sides: dict[bool, list[Path]] = {False: [], True: []}
+            for slow in self._random.sample([False, True] * 5, 10):
+                more = (f"-N{len(_SLOWED)}", "--inject", shares) if slow else ("--inject", "0")
+                sides[slow].append(self._launch("slowed side", transport, *sizes, *more))
+            base, slow_rows = [_rows(f)[0.0] for f in sides[False]], [_rows(f) for f in sides[True]]
+            for share in _SLOWED:
+                found[share] += words(base, [rows[share] for rows in slow_rows])
+        for share, counted in found.items():
+            yield slowed_side(counted, share, 5)
+
+    def covers(self) -> Iterator[CheckLine]:
+        """Intervals of windows of long rows."""
+        hits = total = 0
+        for transport in self._transports:
+            more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "4000")
+            found = coverage(_rows(self._launch("long rows", transport, *more))[0.0])
+            hits, total = hits + found[0], total + found[1]
+        yield covered(hits, total)
+
+    def harness(self) -> Iterator[CheckLine]:
+        """What the harness costs, subtracted nowhere; and MPI's 8 B all-reduce against C's."""
+        costs = json.loads(self._ranks_of([sys.executable, "-m", "bench.trials.harness"]))
+        yield CheckLine("a reading of the clock", shown(costs["clock"]))
+        yield CheckLine("a barrier, the slowest rank's", shown(costs["barrier"]))
+        yield CheckLine("an empty plan", shown(costs["empty"]))
+        beside = str(Path(sys.executable).parent)
+        compiler = shutil.which("mpicc", path=beside) or shutil.which("mpicc")
+        if compiler is None or not _LOOP.exists():
+            yield CheckLine(
+                "8 B all-reduce against C", "not measured: no mpicc, or no source for it"
+            )
+            return
+        loop = self._folder / "loop"
+        done = subprocess.run(
+            [compiler, "-O2", "-o", str(loop), str(_LOOP)], capture_output=True, check=False
+        )
+        if done.returncode:
+            yield CheckLine("8 B all-reduce against C", "not measured: mpicc failed")
+            return
+        yield self._against_c(loop)
+
+    def _against_c(self, loop: Path) -> CheckLine:
+        logs, both = [], []
+        for _ in range(self._form.pairs):
+            pair = {}
+            for ours in self._random.sample([False, True], 2):
+                pair[ours] = self._loop_of_ours() if ours else self._loop_in_c(loop)
+            logs.append(log(pair[True] / pair[False]))
+            both.append((pair[True], pair[False]))
+        middle, error = float(np.mean(logs)), float(np.std(logs, ddof=1)) / len(logs) ** 0.5
+        off = student_quantile(0.025, len(logs) - 1) * error
+        ends = " to ".join(f"{100 * (exp(middle + x) - 1):+.1f}" for x in (-off, off))
+        mine, theirs = (shown(median(times)) for times in zip(*both, strict=True))
+        text = f"{mine} against {theirs}, {100 * (exp(middle) - 1):+.1f} % ({ends})"
+        near = abs(exp(middle) - 1) <= 0.05
+        return CheckLine("MPI's 8 B all-reduce against the loop in C", text, "within 5 %", near)
+
+    def _loop_of_ours(self) -> float:
+        more = ("-A", "library", "-b", "8", "-e", "8", "-d", "double", "--timing", "loop")
+        file = self._launch("loop of ours", "mpi", *more, "-n", "20000", "-N", "21")
+        return median(row.time_s or 0.0 for row in _rows(file)[0.0])
+
+    def _loop_in_c(self, loop: Path) -> float:
+        return float(self._ranks_of([str(loop), "multiple"])) * 1e-6
+
+    def _ranks_of(self, command: Sequence[str]) -> str:
+        """What a command prints that is started on all ranks. Raises Unavailable where it fails."""
+        library, mpirun = library_version(load_mpi(initialize=False)), mpirun_beside()
+        if mpirun is None:
+            raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")
+        words_, env = launcher(self._ranks, library, mpirun, os.environ)
+        file = self._folder / "printed"
+        with file.open("w") as out:
+            ended = child.run([*words_, *command], env, stdout=out, stderr=subprocess.PIPE)
+        if ended.interrupted:
+            raise SideInterrupted(ended.interrupted)
+        if ended.status:
+            last = (ended.err.strip().splitlines() or ["nothing said"])[-1]
+            raise Unavailable(f"{command[-1]}: exit status {ended.status}: {last}")
+        return file.read_text()
+
+
+def _rows(file: Path) -> Mapping[float, Sequence[Row]]:
+    """The rows of a launch by the share that they were slowed by; 0 for those that were not."""
+    results = own.results(file.read_text())
+    shares = set(map(_injected, results))
+    return {
+        share: own.rows([r for r in results if _injected(r) == share], str(file))
+        for share in shares
+    }
+
+
+def _injected(result: Result) -> float:
+    return float(result.parameters.get("injected", 0.0))
