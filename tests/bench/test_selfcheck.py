@@ -98,7 +98,7 @@ def test_coverage_is_that_of_windows() -> None:
 
 
 def test_costs_are_of_all_ranks() -> None:
-    """Rule: clock, barrier and a plan of nothing have a cost each, the same on every rank's list."""
+    """Rule: clock, barrier and a plan of nothing have a cost each, which goes into JSON."""
     ticks = iter(range(1, 10**9))
     clock = lambda: next(ticks) * 1e-6  # noqa: E731
     found = run(1, lambda world: costs(world, clock), deadline=60)[0]
