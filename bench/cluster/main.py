@@ -103,7 +103,9 @@ def _environment(wanted: Asked) -> dict[str, str]:
     """Ours, and what hosts' clocks are to show."""
     network = wanted.network
     names = [network.name(host) for host in range(network.hosts)]
-    return dict(os.environ) | ({VARIABLE: wanted.clocks.of(names)} if wanted.clocks else {})
+    return dict(os.environ) | (
+        {VARIABLE: wanted.clocks.of(names, time.perf_counter())} if wanted.clocks else {}
+    )
 
 
 def _note(line: str) -> None:

@@ -41,14 +41,15 @@ class Skews(NamedTuple):
     seconds: float
     ppm: float
 
-    def of(self, names: Sequence[str]) -> str:
+    def of(self, names: Sequence[str], since: float) -> str:
         """What each host's clock shows, for `bench.clock.reading`: the first host's is true.
 
-        The others alternate between ahead and behind, fast and slow, the last one by the most.
+        The others alternate between ahead and behind, fast and slow, the last one by the most;
+        ``since``: the true time at which they are just so much ahead.
         """
         shares = [(-1) ** n * n / max(1, len(names) - 1) for n in range(len(names))]
         return " ".join(
-            f"{name}:{share * self.seconds:.6f}:{-share * self.ppm:.6f}"
+            f"{name}:{share * self.seconds:.6f}:{-share * self.ppm:.6f}:{since:.3f}"
             for name, share in zip(names, shares, strict=True)
         )
 

@@ -81,6 +81,6 @@ def sync(given: argparse.Namespace) -> str:
             "-a combines ranks' own times; with --sync window a time is from the earliest start to"
             " the latest end"
         )
-    if given.launches and any(one.seconds is None for one in given.arrival or ()):
+    if given.launches > 1 and any(one.seconds is None for one in given.arrival or ()):
         raise Unsupported("--launches draws the order of rows; write --arrival all:US, not all")
     return "window"

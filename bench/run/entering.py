@@ -68,6 +68,7 @@ class Entering:
             return []
         found = ["time: from the earliest start to the latest end on one clock (--sync window)"]
         if arrival != ZERO:
+            arrival = arrival.on(self._world.size)
             found = [f"time: from the last rank's arrival to the latest end (--arrival {arrival})"]
         if not clock.exchanged:
             return [*found, "clock: CLOCK_MONOTONIC of this host, which all ranks share"]
@@ -90,7 +91,10 @@ class Entering:
 
 
 def fastest(results: Sequence[Result], size: int) -> float:
-    """What the fastest algorithm took of a size when nobody was late, in the median; 0 unknown."""
+    """What the fastest algorithm took of a size when nobody was late, in the median; 0 unknown.
+
+    To two digits, which is what a pattern is called by.
+    """
     times = [
         median(sample.times)
         for result in results
@@ -98,4 +102,4 @@ def fastest(results: Sequence[Result], size: int) -> float:
         if sample is not None and sample.times and result.size == size
         and sample.sync.get("arrival") == str(ZERO)
     ]  # fmt: skip
-    return min(times, default=0.0)
+    return float(f"{min(times, default=0.0):.2g}")

@@ -32,4 +32,5 @@ def test_clocks_that_are_seconds_off_are_one_again(mpich: Mpi, run: Run, tmp_pat
     clock = environment["clock"]
     assert clock["source"] == "HCA3" and clock["hosts"] == 2
     assert clock["drift"][0] == pytest.approx(-1e-4, abs=2e-5)
+    assert clock["offset_s"][0] == pytest.approx(3.0, abs=0.1)
     assert "earliest start to the latest end" in done.stdout

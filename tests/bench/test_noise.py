@@ -1,0 +1,108 @@
+"""What else the machine did while a row ran: what is read, what it comes to, and what is named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.run.noise import Look, between, cause, gathered, look, not_quiet
+from collectives.execution.inproc.world import InprocWorld, run
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def _look(at: float, busy: float, steal: float = 0.0, mine: float = 0.0, **more: Any) -> Look:
+    rest: dict[str, Any] = {"switches": 0, "forced": 0, "migrations": 0, "hz": None, **more}
+    return Look("m", at, mine=mine, busy=busy, steal=steal, cpus=4, **rest)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of two cores, with the thread on core 1 of a host that tells its frequency."""
+    (tmp_path / "thread-self").mkdir()
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("abc\n")
+    numbers = [100, 20, 30, 9000, 50, 4, 6, 70]
+    line = " ".join(str(n * _TICK) for n in numbers)
+    (tmp_path / "stat").write_text(f"cpu  {line} 1 1\ncpu0 {line} 1 1\ncpu1 {line} 1 1\nintr 5\n")
+    (tmp_path / "thread-self/sched").write_text("a\nse.nr_migrations      :    7\n")
+    fields = ["S", *["0"] * 35, "1", "0"]
+    (tmp_path / "thread-self/stat").write_text(f"12 (a) b) {' '.join(fields)}\n")
+    (tmp_path / "cpu1/cpufreq").mkdir(parents=True)
+    (tmp_path / "cpu1/cpufreq/scaling_cur_freq").write_text("2500000\n")
+    return tmp_path
+
+
+def test_what_the_kernel_tells_is_read(proc: Path) -> None:
+    """Rule: busy is user, nice, system and interrupts; not idle, waiting for disks or steal."""
+    found = look(proc, proc)
+    assert (found.machine, found.busy, found.steal, found.cpus) == ("abc", 160.0, 70.0, 2)
+    assert (found.migrations, found.hz) == (7, 2.5e9)
+
+
+@pytest.mark.parametrize("text", ["", "cpu 1 2\n", "cpu a b c d e f g h\n"])
+def test_a_kernel_that_does_not_tell(tmp_path: Path, text: str) -> None:
+    """Rule: without the files, or with others in their place, nothing is made up."""
+    (tmp_path / "stat").write_text(text)
+    before, after = look(tmp_path, tmp_path), look(tmp_path, tmp_path)
+    found = gathered([between(before, after)])
+    assert not {"steal", "others", "migrations", "hz"} & set(found)
+
+
+def test_shares_are_of_all_cores_and_without_our_own_ranks() -> None:
+    """Rule: others are what was busy less what this run's ranks on the machine took."""
+    ranks = [
+        between(_look(10, 100), _look(20, 130, steal=4, mine=9)),
+        between(_look(10, 100), _look(20, 130, steal=4, mine=5)),
+    ]
+    assert gathered(ranks) == {"steal": [0.1], "others": [0.4]}  # 4 and 30 - 14 of 40 seconds
+
+
+def test_of_less_than_ten_ticks_nothing_is_told() -> None:
+    """Rule: a row of milliseconds has no share of cores, whose counters it hardly moves."""
+    short = between(_look(10, 100), _look(10 + 5 / _TICK, 101, switches=3))
+    assert gathered([short]) == {"switches": [3]}
+
+
+@pytest.mark.parametrize(
+    ("found", "waits", "said"),
+    [
+        ({}, [], ""),
+        ({"steal": [0.01], "others": [0.04]}, [0.05], ""),
+        ({"steal": [0.12], "others": [0.31]}, [],
+         "other programs took 31 % of all cores; steal 12 %"),
+        ({"hz": [3e9, 2e9]}, [], "rank 1's core at 2.00 of 3.00 GHz"),
+        ({"migrations": [0, 4]}, [0.0, 0.3],
+         "rank 1 was ready without a core 30 % of the time, 4 migrations"),
+    ],
+)  # fmt: skip
+def test_the_likely_cause_is_named_greatest_first(
+    found: dict[str, Any], waits: list[float], said: str
+) -> None:
+    """Rule: what is above its threshold is named, the greatest share first, and nothing else."""
+    assert cause(found, waits) == said
+
+
+@pytest.mark.parametrize(("busy", "rounds"), [([8.0, 8.0, 0.0], 3), ([0.0], 1), ([8.0] * 5, 5)])
+def test_waiting_ends_with_the_first_quiet_second(busy: list[float], rounds: int) -> None:
+    """Rule: ranks wait until nothing else ran for a second, and for so long at most; all alike."""
+
+    def body(world: InprocWorld) -> tuple[str, int]:
+        def looks() -> Iterator[Look]:
+            at = total = 0.0
+            for one in busy:
+                yield _look(at, total)
+                at, total = at + 1, total + one / 2
+                yield _look(at, total)
+
+        shown, waited = looks(), list[float]()
+        why = not_quiet(world, 5.0, lambda: next(shown), waited.append)
+        return why, len(waited)
+
+    for why, waited in run(2, body, deadline=30):
+        assert waited == rounds and bool(why) == (busy[-1] > 0)
+        assert not why or "not quiet after 5 s: other programs took" in why

@@ -1,0 +1,65 @@
+"""Who wins under which arrival pattern: the closing table of ``--arrival all``."""
+
+from __future__ import annotations
+
+from reports.records.record import LAST, Result, Sample
+from reports.tables.arrivals import arrivals_table
+
+
+def _result(algorithm: str, pattern: str, each: float, also: float | None = None) -> Result:
+    """A row of 20 iterations of about ``each`` seconds; ``also``: since the last arrival."""
+
+    def times(value: float) -> tuple[float, ...]:
+        return tuple(value * (1 + 0.001 * (i % 3)) for i in range(20))
+
+    arrival = pattern if pattern == "zero" else f"{pattern}:5"
+    sample = Sample(
+        times=times(each),
+        iterations=20,
+        sync={"by": "window", "pattern": pattern, "arrival": arrival},
+        also={} if also is None else {LAST: times(also)},
+    )
+    what = ("allreduce", algorithm, "mpi", 4, 64, 16, "float", "sum", -1, 1.5)
+    return Result(*what, out=sample)
+
+
+def _table(*results: Result) -> str:
+    return "\n".join(arrivals_table(results))
+
+
+def test_the_winner_of_each_pattern_is_marked_and_its_change_is_said() -> None:
+    """Rule: the fastest of a pattern is marked, and a line says where another wins surely."""
+    text = _table(
+        _result("ring", "zero", 2e-6),
+        _result("tree", "zero", 3e-6),
+        _result("ring", "late:0", 5e-6),
+        _result("tree", "late:0", 4e-6),
+    )
+    assert "2.00 us*" in text and "4.00 us*" in text and text.count("us*") == 2
+    assert "# 64 B: ring when all arrive at once, tree under late:0" in text
+    assert "late:0:5" in text
+
+
+def test_what_may_be_as_fast_is_no_winner() -> None:
+    """Rule: where intervals overlap the mark says so, and no change of the winner is claimed."""
+    text = _table(
+        _result("ring", "zero", 2e-6),
+        _result("tree", "zero", 3e-6),
+        _result("ring", "late:0", 4.002e-6),
+        _result("tree", "late:0", 4e-6),
+    )
+    assert "4.00 us~" in text and "when all arrive" not in text
+
+
+def test_nobody_late_is_timed_from_the_last_arrival_too() -> None:
+    """Rule: all columns are from the last arrival, also where the row's own time is not."""
+    text = _table(_result("ring", "zero", 9e-6, also=2e-6), _result("ring", "ramp", 3e-6))
+    assert "2.00 us" in text and "9.00 us" not in text
+
+
+def test_one_pattern_has_no_table() -> None:
+    """Rule: rows of one pattern, or behind barriers, end in the usual report."""
+    assert not arrivals_table([_result("ring", "zero", 2e-6)])
+    plain = Sample(times=(1e-6,), iterations=1)
+    what = ("allreduce", "ring", "mpi", 4, 64, 16, "float", "sum", -1, 1.5)
+    assert not arrivals_table([Result(*what, out=plain)])
