@@ -123,7 +123,7 @@ def between(before: Look, after: Look) -> dict[str, Any]:
 def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The ranks' together, as a record keeps it.
 
-    By rank ``switches`` (given up the core: it waited, voluntarily), ``forced`` (lost it),
+    By rank ``switches`` (it slept), ``forced`` (lost its core, or yielded it to whoever wants it),
     ``migrations`` and ``hz`` (least of the two looks); by machine ``steal`` and ``others``: the
     cores' time that went to a hypervisor's other guests, and to what is no rank of this run, as
     shares of all cores. What is unknown is left out. /proc/stat counts ticks: of less than
