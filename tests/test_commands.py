@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bench.cli.main import ALL, names
 from busbar import errors, process, status
 from busbar.cli import DOORS
 from reports.exports.formats import to_jsonl
@@ -233,6 +234,21 @@ def test_bad_input_is_one_line(cases: Cases) -> None:
     for (argv, said), done in zip(REFUSED, found, strict=True):
         assert (done.status, done.out, done.err.count("\n")) == (status.BAD, "", 1), (argv, done)
         assert said in done.err, done
+
+
+def test_every_door_tells_its_version(cases: Cases) -> None:
+    """Rule: whichever door or command of one is asked, the version is the same line."""
+    inside = (
+        ["topology", "check"],
+        ["reports", "show"],
+        ["collectives", "cost"],
+        ["cluster", "law"],
+    )
+    doors = [[], *([name] for name in (*DOORS, *names(), ALL)), *inside]
+    found = cases.run(*({"argv": [*door, "--version"]} for door in doors))
+    for door, done in zip(doors, found, strict=True):
+        assert done == found[0], door
+    assert re.fullmatch(r"busbar \S+( \([0-9a-f]{12}\))?\n", found[0].out) and not found[0].err
 
 
 def test_what_is_not_here_is_status_3(cases: Cases) -> None:
