@@ -19,7 +19,6 @@ from reports.readers.own import results, rows
 from reports.records.record import Result
 from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
-from reports.tables.summary import summary
 
 # How long whoever ends a run waits for a row that is being written or printed: behind a pager that
 # nobody pages on it never is.
@@ -112,6 +111,8 @@ class Keeper:
 
 def closing(results: Sequence[Result], statistic: str) -> list[str]:
     """The closing report: a table for each collective, as wide as the terminal."""
+    from reports.tables.summary import summary  # not before the first row
+
     lines: list[str] = []
     for name in dict.fromkeys(result.collective for result in results):
         mine = [r for r in results if r.collective == name]

@@ -300,6 +300,8 @@ class Session:
     # -- reporting
 
     def _closing(self) -> list[str]:
+        if self._world.rank != 0:
+            return []  # nobody would print it
         return closing(self._keeper.results, self._options.statistic)
 
     def _early(self, reason: str) -> list[str]:

@@ -29,7 +29,7 @@ def answer(rows: Sequence[Row], width: int) -> list[str]:
     """`answers` in a few lines, ``width`` wide at most where names let them."""
     lines: list[str] = []
     for what, found in answers(rows).items():
-        lines += wrap(f"the fastest of {what}, by size", width)
+        lines += [""] * bool(lines) + wrap(f"the fastest of {what}, by size", width)
         lines += [*_ranges(found, width), *_changes(found, width)]
     return lines
 
