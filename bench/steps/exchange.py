@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from bench.options.options import parse_choice
@@ -61,9 +62,8 @@ class Exchange:
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
         run, nranks = job.options.run, job.world.size
-        self._library = name == "library"
         self._chosen: Auto | Chosen | None = None
-        if self._library:
+        if name == "library":
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
@@ -80,6 +80,11 @@ class Exchange:
     def schedule(self, nbytes: int) -> Schedule | None:
         """The schedule that so many bytes take; None for a library's collective."""
         return None if self._chosen is None else self._chosen.at(nbytes).schedule(0)
+
+    def ours(self, layout: GradientLayout, spans: Sequence[TensorRange]) -> bool:
+        """Whether schedules carry all of these ranges, so that everything is counted."""
+        ends = ((layout.starts[a], layout.starts[b]) for a, b in spans)
+        return all(self.schedule(end - start) is not None for start, end in ends)
 
     def _program(self, layout: GradientLayout, span: TensorRange) -> Program | None:
         n = layout.elements(span)
@@ -123,14 +128,14 @@ class Exchange:
 
     def _plain(self, gradients: Gradients, span: TensorRange) -> Action:
         job, layout, view = self._job, gradients.layout, gradients.view(span)
-        if self._library:
+        schedule = self.schedule(view.nbytes)
+        if schedule is None:
             self._messages[span] = 0
             both: dict[Buffer, Any] = {Buffer.IN: view, Buffer.OUT: view}
             call = LibraryCall(self._spec, both, self._op, len(view), in_place=True)
             return job.baseline.library(call)
         program = self._program(layout, span)
-        schedule = self.schedule(view.nbytes)
-        assert program is not None and schedule is not None
+        assert program is not None
         self._messages[span] = sum(len(step.sends) for step in program.steps)
         return Plan(
             schedule, self._spec, job.transport, job.world.rank, view, view, self._op, len(view),

@@ -35,7 +35,7 @@ def expected(
     options = job.options
     if options.fit is None and not options.topology:
         return None, ""
-    if any(one.schedule(layout.nbytes) is None or one.coded for one in exchanges):
+    if not all(one.ours(layout, spans) and not one.coded for one in exchanges):
         return None, ""
     priced, _ = given(options.topology or None, options.fit, job.world.size)
     known: dict[tuple[int, int], float] = {}

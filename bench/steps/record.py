@@ -8,7 +8,7 @@ from typing import Any
 from bench.steps.gradients import GradientLayout
 from bench.steps.job import StepJob, StepOutcome
 from reports.records.cores import Load
-from reports.records.record import Result
+from reports.records.record import STEP, Result
 
 __all__ = ["record"]
 
@@ -24,7 +24,7 @@ def record(
     ``size``: the gradients' bytes.
     """
     options, workload = job.options, job.workload
-    named = f"step:{workload.name}" + (
+    named = f"{STEP}{workload.name}" + (
         "" if options.compute.label == "none" else f"/{options.compute.label}"
     )
     if outcome.sample.times and outcome.gradients != outcome.facts.get("learners", job.ranks):

@@ -4,73 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Any, NamedTuple
 
 from bench.steps.options import StepOptions
 from busbar.sizes import short
-from busbar.statistics import interval
+from reports.analysis.step_figures import StepFigures, figures
 from reports.records.cores import Load
 from reports.records.record import Result
 from reports.records.shown import interval_text, percent, seconds
-from reports.statistics.order import center
 
-__all__ = ["StepFigures", "best_fusion", "figures", "header", "row"]
+__all__ = ["best_fusion", "header", "row"]
 
 _NAME = 22
 # Columns that are there however narrow the terminal is.
 _ALWAYS = 6
-
-
-@dataclass(frozen=True)
-class StepFigures:
-    """What is derived from a record of steps; seconds, None where a part was not measured.
-
-    ``low``, ``high``: the 95 % interval of the median step, of a server's pace of the mean.
-    ``rate``: samples/s of all ranks. ``exposed``: T_step - T_compute alone. ``hidden``: the share
-    of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap costs
-    more.
-    ``speedup``: over one rank, that is samples/s over what one rank's compute alone allows;
-    ``efficiency``: that over the ranks.
-    """
-
-    step: float
-    low: float | None
-    high: float | None
-    rate: float
-    compute: float | None
-    exposed: float | None
-    hidden: float | None
-    speedup: float | None
-    efficiency: float | None
-
-
-def figures(result: Result) -> StepFigures | None:
-    """The figures of a record; None where there are no steps."""
-    sample, step = result.out, result.step
-    middle = None if sample is None else center(sample)
-    if sample is None or not middle:
-        return None
-    # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
-    between = step.get("interval_s") if sample.timing == "loop" else interval(sample.times)
-    low, high = between or (None, None)
-    rate = float(step.get("gradients", 1)) * int(step.get("batch", 1)) / middle
-    compute, exchange = _middle(step.get("compute_s")), _middle(step.get("exchange_s"))
-    exposed = None if compute is None else middle - compute
-    hidden = None
-    if exposed is not None and exchange:
-        hidden = min(1.0, 1 - exposed / exchange)
-    alone = step.get("one_rank_s")
-    speedup = None
-    if isinstance(alone, int | float) and alone > 0 and compute:
-        speedup = float(step.get("gradients", 1)) * alone / middle
-    efficiency = None if speedup is None else speedup / result.ranks
-    return StepFigures(middle, low, high, rate, compute, exposed, hidden, speedup, efficiency)
-
-
-def _middle(times: object) -> float | None:
-    return median(times) if isinstance(times, list | tuple) and times else None
 
 
 def header(options: StepOptions, nranks: int, crowd: Load | None) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench.steps.rows import StepFigures, figures
 from busbar.errors import ReportError
+from reports.analysis.step_figures import StepFigures, figures
 from reports.readers.own import results
 from reports.records.record import Result
 from reports.records.shown import percent, seconds

@@ -60,7 +60,8 @@ class _StepSession:
         options = self._options
         budget = options.run.budget + 2 * options.run.warmup * options.compute.mean
         cases = _cases(options)
-        self._screen.start(len(cases), Pace([budget] * len(cases)))
+        pace = Pace([budget] * len(cases), bounded=options.run.iterations is None)
+        self._screen.start(len(cases), pace)
         try:
             if not options.json:
                 self._keeper.say(header(options, self._world.size + options.learners, self._crowd))

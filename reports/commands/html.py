@@ -7,6 +7,8 @@ from pathlib import Path
 
 from busbar.errors import ReportError
 from reports.commands.output import add_machine, add_runs, read_noting
+from reports.readers.steps import step_results
+from reports.records.record import Result
 from reports.records.rows import Row
 
 
@@ -30,11 +32,12 @@ def run(options: argparse.Namespace) -> int:
         raise ReportError(f"{options.out}: name the page with .html at its end")
     limit = None if options.limit is None else parse_rate(options.limit)
     machine = read_machine(options.topology) if options.topology else None
-    rows, notes = list[Row](), list[str]()
+    rows, notes, steps = list[Row](), list[str](), list[Result]()
     for path in options.files:
         found = read_noting(path, options.ranks)
         rows += found.rows
         notes += map(str, found.notes)
-    write(options.out, page(over_launches(rows), machine, limit, options.title, notes))
+        steps += step_results(path)
+    write(options.out, page(over_launches(rows), machine, limit, options.title, notes, steps))
     print(options.out)
     return 0

@@ -31,17 +31,24 @@ def run(options: argparse.Namespace) -> int:
     from reports.analysis.machine import read_machine
     from reports.analysis.steps import summaries
     from reports.figures.plot import figures
+    from reports.figures.step_bars import bars
     from reports.figures.steps import picture
     from reports.readers.steps import step_results
+    from reports.records.record import STEP
 
     limit = None if options.limit is None else parse_rate(options.limit)
     if not options.out.is_dir() and (options.out.exists() or not options.out.parent.is_dir()):
         raise ReportError(f"{options.out}: is no folder, and none can be made there")
     machine = read_machine(options.topology) if options.topology else None
-    made = figures(over_launches(rows_of(options)), options.format, limit, machine)
-    steps = summaries([one for path in options.files for one in step_results(path)])
-    if steps:
+    records = [one for path in options.files for one in step_results(path)]
+    # Of steps neither sizes nor busbw say anything: they have figures of their own.
+    rows = [row for row in over_launches(rows_of(options)) if not row.collective.startswith(STEP)]
+    made = figures(rows, options.format, limit, machine) if rows or not records else {}
+    steps = summaries(records)
+    if any(one.family or one.loss for one in steps):
         made["steps"] = picture(steps, options.format)
+    if (drawn := bars(records, options.format)) is not None:
+        made["steps-exposed"] = drawn
     for name, data in made.items():
         try:
             options.out.mkdir(exist_ok=True)

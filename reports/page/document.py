@@ -7,7 +7,7 @@ comes as one bundle of 5 MB, stands in the page packed, in 2 MB.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -19,6 +19,8 @@ from reports.page.markup import hash_of, json_script, packed, section, text
 from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
 from reports.records.cores import oversubscription
+from reports.page.steps_part import steps_part
+from reports.records.record import Result
 from reports.records.rows import Row
 
 _SCRIPTS = ("format.js", "state.js", "filters.js", "traces.js", "plots.js", "table.js", "main.js")
@@ -40,9 +42,11 @@ def page(
     limit: float | None = None,
     title: str = "",
     notes: Sequence[str] = (),
+    steps: Sequence[Result] = (),
 ) -> bytes:
     """The page of these rows as UTF-8. ``limit`` (bytes per second) bounds busbw.
 
+    ``steps``: the records of training steps among them, which have a part of their own.
     Raises MissingLibrary without plotly, ReportError when no row has a figure.
     """
     if not any(r.time_s or r.busbw_bytes_per_s for r in rows):
@@ -57,13 +61,16 @@ def page(
         f"default-src 'none'; script-src {hash_of(plotly)} {hash_of(own)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+    of_steps = steps_part(steps)
+    there = {"answer": answer, "steps": of_steps, "machine": "" if machine is None else "there"}
     body = (
-        _header(title, kept, said, bool(answer), machine is not None),
+        _header(title, kept, said, there),
         '<main id="main">',
         section("summary", "Best figures", tiles(kept)),
         answer,
         findings_part(kept, machine, notes),
         _measurements(),
+        of_steps,
         machine_part(machine),
         method_part(kept, names, limit),
         "</main>",
@@ -86,17 +93,18 @@ def page(
     return "\n".join((*parts, "</body>\n</html>\n")).encode()
 
 
-def _header(title: str, rows: Sequence[Row], said: str, answer: bool, machine: bool) -> str:
+def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, str]) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
     words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
     words += [f"{len(hosts)} node{'s' if len(hosts) != 1 else ''}"] if hosts else []
     words += list(dict.fromkeys(r.run.library for r in rows if r.run.library))[:3]
-    links = [("summary", "Best"), *([("answer", "What to take")] if answer else ())]
+    links = [("summary", "Best"), *([("answer", "What to take")] if there["answer"] else ())]
     links += [("findings", "Findings"), ("measurements", "Measurements")]
     links += [
         ("rows", "Table"),
-        *([("machine", "Machine")] if machine else ()),
+        *([("steps", "Training steps")] if there["steps"] else ()),
+        *([("machine", "Machine")] if there["machine"] else ()),
         ("method", "Method"),
     ]
     more = "".join(f'<li><a href="#{id}">{name}</a></li>' for id, name in links)

@@ -5,25 +5,30 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.run.rules import Range, Tunable, dump
 from bench.launch.line import Hotline
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
 from bench.steps.options import parse
-from bench.steps.rows import figures
 from bench.steps.scaling import scaling_lines
 from bench.steps.trace import TraceSpan, chrome
 from busbar.errors import Unsupported
 from collectives.execution.transport import Counted
+from reports.analysis.step_figures import figures
 from reports.exports.formats import to_jsonl
+from reports.figures.step_bars import bars
+from reports.page.steps_part import steps_part
 from reports.readers.own import results
 from reports.readers.reading import read
 from reports.records.record import Result, Sample
+from tests.bench.tunings import rules
 from tests.conftest import LIMIT_S, Mpi, Run, thorough
 from tests.together import together
 
@@ -220,6 +225,7 @@ def test_a_prediction_stands_beside(tmp_path: Path) -> None:
         (["--model", "resnet"], "did you mean resnet50?"),
         (["--update", "rign"], "did you mean ring?"),
         (["--update", "ring:hops=3"], "no parameter 'hops'"),
+        (["--update", "auto", "--tuning", "none.json"], "none.json: No such file"),
         (["--update", "ring,"], "a name is missing"),
         (["--update", "reduce+broadcast:flat"], "reduce+broadcast:binomial+binomial"),
         (["--update", "torus:grid=2x2", "--ranks", "3"], "2x2"),
@@ -279,3 +285,40 @@ def test_steps_on_real_mpi(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     assert [one.out.wrong for one in found if one.out] == [0, 0, 0, 0]
     assert {e["pid"] for e in json.loads(trace.read_text())["traceEvents"]} == {0, 1, 2}
     assert refused.returncode == 2 and refused.stderr.count("no update 'nonsense'") == 1
+
+
+def test_a_page_and_a_figure_show_what_is_exposed() -> None:
+    """Rule: a page has a part for steps, in which a name from a file is text; so has `plot`."""
+    step = {
+        "gradients": 2,
+        "batch": 8,
+        "compute_s": [0.09],
+        "exchange_s": [0.08],
+        "one_rank_s": 0.1,
+        "predicted_s": 0.11,
+        "messages": 12,
+    }
+    head = ("step:<b>m", "ring/<script>", "mpi", 2, 8, 2, "float", "sum", -1, 1.0)
+    one = Result(*head, Sample(times=(0.12,) * 7), step=step)
+    odd = Result(*head, Sample(times=(0.12,)), step={"compute_s": "x", "gradients": "y"})
+    text = steps_part([one, odd])
+    assert "step:&lt;b&gt;m" in text and "<script>" not in text and "30.0 ms" in text
+    assert steps_part([]) == "" and steps_part([Result(*head)]) == ""
+    drawn = bars([one, odd], "svg")
+    assert drawn is not None and b"exposed exchange" in drawn
+    assert bars([odd], "svg") is None
+
+
+def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
+    """Rule: --update auto runs, for every bucket, the algorithm of the file's range for its size."""
+    one, other = Tunable("ring", "inproc"), Tunable("ps", "inproc")
+    ranges = (Range(1, 1 << 14, one, ()), Range((1 << 14) + 1, 1 << 30, other, ()))
+    made = replace(rules(ranges, ranks=2), transport="inproc", default=one)
+    path = tmp_path / "tuning.json"
+    path.write_bytes(dump([made], {}))
+    way = ("--tuning", str(path), "--update", "auto", "--threads", "2")
+    for how, messages in (("none", 10 * 4), ("all", 2)):
+        (found,) = _records(*TOY, *way, "--fusion", how)
+        assert found.out is not None and found.out.wrong == 0
+        # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
+        assert found.step["messages"] == messages

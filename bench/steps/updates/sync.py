@@ -16,6 +16,7 @@ import numpy as np
 from bench.options.options import parse_choice
 from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import Need, Room
+from bench.run.rules import load
 from bench.steps import fusion
 from bench.steps.compute import spend_until
 from bench.steps.exchange import REDUCE_BROADCAST, Exchange, stages
@@ -52,6 +53,8 @@ def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
     if not plain and "+" not in choice.name and not from_file(choice.name):
         raise unknown("update", choice.name, (*UPDATES, *_LATER, *known))
     suits(options.training.codec, choice.name)
+    if choice.name == "auto":
+        load(options.run.tuning)  # what cannot be read is said now
     for collective, label in stages(choice):
         if label not in _LATER:
             parsed = parse_choice(label)
@@ -143,7 +146,7 @@ class _Update:
             [*(moved / timed.fired).tolist(), step.messages / timed.fired, wrong]
         )
         sent, received, messages, wrongs = zip(*everyone, strict=True)
-        ours = self._first.schedule(self._layout.nbytes) is not None
+        ours = all(one.ours(self._layout, self.spans) for one in (self._first, *self._rest))
         predicted, model = expected(job, self._layout, self.spans, [self._first, *self._rest], n)
         own = [median(times) for times in alone.per_rank]
         return StepOutcome(

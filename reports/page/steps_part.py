@@ -1,0 +1,94 @@
+"""Training steps in a page: of every update what is compute and what is exposed, and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reports.analysis.step_figures import StepFigures, figures
+from reports.page.markup import section, table, text
+from reports.records.record import Result
+from reports.records.shown import interval_text, percent, seconds
+
+_HEAD = (
+    "update", "ranks", "step", "95 %", "compute", "exposed", "hidden", "samples/s", "efficiency",
+    "predicted", "messages",
+)  # fmt: skip
+_MOST = 200
+_WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
+
+
+def steps_part(steps: Sequence[Result]) -> str:
+    """The section; nothing without records of steps."""
+    groups: dict[str, list[tuple[Result, StepFigures]]] = {}
+    for one in steps[:_MOST]:
+        found = figures(one)
+        if found is not None:
+            groups.setdefault(one.collective, []).append((one, found))
+    if not groups:
+        return ""
+    parts = [_bars(name, group) + _table(name, group) for name, group in groups.items()]
+    said = (
+        "<p>Exposed is the step less the same compute without any exchange, both measured; hidden"
+        " is the share of the exchange, as long as it takes alone, that is not exposed.</p>"
+    )
+    return section("steps", "Training steps", said, *parts)
+
+
+def _table(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
+    return table(name, _HEAD, (_cells(one, found) for one, found in group))
+
+
+def _cells(one: Result, found: StepFigures) -> list[str]:
+    predicted, messages = one.step.get("predicted_s"), one.step.get("messages")
+    return [
+        one.algorithm,
+        str(one.ranks),
+        seconds(found.step),
+        interval_text(found.low, found.high, found.step),
+        _or(found.compute, seconds),
+        _or(found.exposed, _signed),
+        _or(found.hidden, percent),
+        f"{found.rate:.4g}",
+        _or(found.efficiency, percent),
+        _or(predicted if isinstance(predicted, int | float) else None, seconds),
+        str(messages) if isinstance(messages, int) else "-",
+    ]
+
+
+def _or(value: float | None, shown: Any) -> str:
+    return "-" if value is None else str(shown(value))
+
+
+def _signed(value: float) -> str:
+    return seconds(value) if value >= 0 else f"-{seconds(-value)}"
+
+
+def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
+    """A bar an update: compute, then what is exposed, on one scale."""
+    longest = max(found.step for _, found in group)
+    lines = []
+    for n, (one, found) in enumerate(group):
+        y = n * _HIGH
+        whole = found.step / longest * _WIDE
+        inner = min(whole, (found.compute or 0.0) / longest * _WIDE)
+        label = f"{one.algorithm}, {one.ranks} ranks"
+        label = label if len(label) <= 34 else label[:33] + "…"
+        lines.append(
+            f"<g><title>{text(one.algorithm)}: {text(seconds(found.step))}</title>"
+            f'<text class="label" x="{_LEFT - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">'
+            f"{text(label)}</text>"
+            f'<rect class="exposed" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{whole:.1f}"'
+            f' height="{_HIGH - 6:.0f}" fill="#D55E00"/>'
+            f'<rect class="compute" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{inner:.1f}"'
+            f' height="{_HIGH - 6:.0f}" fill="#0072B2"/>'
+            f'<text class="label" x="{_LEFT + whole + 6:.0f}" y="{y + 15:.0f}">'
+            f"{text(seconds(found.step))}</text></g>"
+        )
+    width, height = _LEFT + _WIDE + 80, len(group) * _HIGH
+    return (
+        f'<figure class="plot"><h3>{text(name)}</h3><svg role="img" viewBox="0 0 {width:.0f}'
+        f' {height:.0f}" style="max-width: {width:.0f}px" font-size="12" fill="currentColor"'
+        f' aria-label="Step times of {text(name)}">{"".join(lines)}</svg>'
+        "<figcaption>Blue: compute; orange: exposed exchange.</figcaption></figure>"
+    )
