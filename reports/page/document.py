@@ -18,8 +18,8 @@ from reports.page.machine_part import machine_part, matrix_data
 from reports.page.markup import hash_of, json_script, packed, section, text
 from reports.page.method import findings_part, method_part, tiles
 from reports.page.payload import payload, reduced, run_names
-from reports.records.cores import oversubscription
 from reports.page.steps_part import steps_part
+from reports.records.cores import oversubscription
 from reports.records.record import Result
 from reports.records.rows import Row
 
