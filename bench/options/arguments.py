@@ -54,7 +54,7 @@ def parser(collective: str, title: str) -> argparse.ArgumentParser:
         add_options(measured)
     else:
         _work(measured, collective)
-    _ranks(p.add_argument_group("where it runs").add_argument)
+    _ranks(p.add_argument_group("where it runs").add_argument, pairs)
     _gpus(p.add_argument_group("GPUs").add_argument)
     timing_options(p.add_argument_group("what a row's time is").add_argument)
     _output(p.add_argument_group("what is kept").add_argument)
@@ -178,12 +178,13 @@ def _work(add: Add, collective: str) -> None:
     add("-c", "--check", type=check, default=True, metavar="0|1", help="check results (default 1)")
 
 
-def _ranks(add: Add) -> None:
+def _ranks(add: Add, pairs: bool) -> None:
+    usual = "mpi" if pairs else "shm on one host where it is built, else mpi"
     add(
         "--transport",
         choices=("auto", *transports()),
         default="auto",
-        help="auto (default): nccl on GPUs, else shm on one host where it is built, else mpi",
+        help=f"auto (default): nccl on GPUs, else {usual}",
     )
     add(
         "--ranks",

@@ -16,6 +16,7 @@ _SYNONYMS = {
     "alltoallvpersonalizedexchange": "alltoallv",
     "alltoallwpersonalizedexchange": "alltoallw",
     "alltoallpersonalized": "alltoall",
+    "bidirectionalbandwidth": "bidirectional_bandwidth",
 }
 # Per rank, nccl-tests' factor (doc/PERFORMANCE.md): busbw = algbw x factor.
 _SHARED = {"allgather", "reduce_scatter", "alltoall", "alltoallv", "gather", "scatter"}

@@ -23,7 +23,7 @@ _COLUMN = re.compile(
     r"[A-Za-z][\w.]*)*\s?\((?:us|MB/s|%)\)"
 )
 _FAILED = "validation failed; of how many elements is not said, so one is counted as wrong"
-_POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectionalbandwidth"}
+_POINT_TO_POINT = {"latency", "multithreadedlatency", "bandwidth", "bidirectional_bandwidth"}
 _SECONDS = {"avglatency": "time_s", "latency": "time_s", "overall": "time_s"}
 _SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
 

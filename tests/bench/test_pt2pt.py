@@ -18,6 +18,7 @@ from bench.run.work import rows
 from busbar.errors import Unsupported
 from collectives.schedule.dtypes import dtype
 from reports.readers import own
+from reports.readers.reading import parse as parse_log
 from reports.readers.reading import read
 from reports.records.record import Sample
 from tests.conftest import Mpi, Run, on_threads, table_rows
@@ -85,6 +86,18 @@ def test_a_row_times_one_of_what_a_firing_holds() -> None:
     assert one.times == (1e-6, 2e-6) == one.per_rank[0]
     assert one.sent is None and one.wrong == 0
     assert each(whole, 1) == whole
+
+
+def test_osus_logs_have_the_same_names() -> None:
+    """Rule: what OSU calls a test is read by the name that ours writes."""
+    titles = ("Latency", "Bandwidth", "Bi-Directional Bandwidth")
+    text = "".join(
+        f"# OSU MPI {t} Test v7.4\n# Size      {u}\n8     1.5\n"
+        for t, u in zip(
+            titles, ("Latency (us)", "Bandwidth (MB/s)", "Bandwidth (MB/s)"), strict=True
+        )
+    )
+    assert tuple(row.collective for row in parse_log(text).rows) == TESTS
 
 
 def test_overlap_is_imbs() -> None:
