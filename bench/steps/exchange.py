@@ -58,7 +58,7 @@ class Exchange:
         """``training``: gives the gradients that a reduction begins with, if it has any."""
         self._source = training.source if catalogue.spec(collective).reduces else None
         self._codec = training.codec
-        self._algorithm = name
+        self._algorithm = name.partition(":")[0]
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
         run, nranks = job.options.run, job.world.size
@@ -101,7 +101,15 @@ class Exchange:
         if program is None:
             return own  # a vector that the library takes for itself
         itemsize = dtype(layout.kinds[span[0]]).itemsize
-        return memory(program, self._job.transport, itemsize, in_place=True) - own
+        more = memory(program, self._job.transport, itemsize, in_place=True) - own
+        return more + self._beside(layout.elements(span))
+
+    def _beside(self, n: int) -> int:
+        """Bytes of what so many elements are made from; of their codes, and what those left out."""
+        if self._source is None:
+            return 0
+        codes = (1 + self._job.world.size) * self._codec.nbytes(n) + 4 * n
+        return 4 * n + (codes if self.coded else 0)
 
     def plan(self, gradients: Gradients, span: TensorRange) -> Action:
         """What exchanges a range; made by the first who asks. All ranks ask for the same ranges."""

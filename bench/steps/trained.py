@@ -125,12 +125,8 @@ class RankTraining:
         points = losses(self._shared.problem, self._history.kept, lambda n: moments[n])
         found = apart(self._shared, self._history.kept)
         facts = {**curve_facts(points), "apart": found._asdict(), "ranks_agree": same}
-        told = "the same bits on all ranks" if same else "not the same bits on all ranks"
-        lines = [
-            *curve_lines(points),
-            f"    weights after {found.updates} updates: {told};",
-            f"      {found.text()}",
-        ]
+        told = ": the same bits on all ranks" if same else ": not the same bits on all ranks"
+        lines = [*curve_lines(points), *found.lines(told)]
         return facts, lines
 
     def _error(self, once_more: Callable[[], Vector]) -> float:

@@ -88,7 +88,7 @@ class ProblemTraining(CodedTraining):
         if alike:
             found = apart(self._shared, joined)
             facts["apart"] = found._asdict()
-            lines += [f"    weights after {found.updates} updates:", f"      {found.text()}"]
+            lines += found.lines()
         more, last = super().told(kept, moments, alike)
         return facts | more, lines + last
 

@@ -61,13 +61,14 @@ class Apart(NamedTuple):
     part: float
     whole: float
 
-    def text(self) -> str:
-        """In words."""
+    def lines(self, where: str = "") -> list[str]:
+        """In words. ``where``: what is known of the weights among ranks."""
         part = "the same bits" if self.bits else f"within {self.part:.1g} of the largest"
-        return (
-            f"{part} as one process that adds in order, within {self.whole:.1g} as one with the"
-            f" whole batch at once"
-        )
+        return [
+            f"    weights after {self.updates} updates{where}",
+            f"      as one process that adds in the order of ranks: {part}",
+            f"      as one process with the whole batch at once: within {self.whole:.1g}",
+        ]
 
 
 def apart(training: SharedProblem, kept: Sequence[tuple[int, Vector]]) -> Apart:
