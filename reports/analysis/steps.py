@@ -68,6 +68,9 @@ def _summary(result: Result) -> StepSummary | None:
     # Means are what formulas are about; of many updates theirs is normal.
     variance = fsum((t - mean) ** 2 for t in times) / max(1, len(times) - 1)
     wide = 1.96 * sqrt(variance / len(times)) if len(times) > _FEWEST else 0.0
+    # Times of a server hang together; the record has an interval that allows for it.
+    ends = _numbers(step.get("interval_s"))
+    wide = (ends[1] - ends[0]) / 2 if len(ends) == 2 else wide
     law = "" if step.get("compute", "none") == "none" else f", compute {step['compute']}"
     return StepSummary(
         name if code is None else f"{name} {code}",

@@ -102,6 +102,11 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
 def _scale(axes: Axes, values: Sequence[float]) -> None:
     """Logarithmic where values differ widely; else from 0 on."""
     if min(values) > 0 and max(values) > _WIDE * min(values):
+        from matplotlib.ticker import FuncFormatter, LogLocator
+
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.minorticks_off()
     else:
         axes.set_ylim(0, None)
