@@ -57,9 +57,8 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
     most = nranks // 2
     count = most if pairing.pairs is None else pairing.pairs
     if not 0 < count <= most:
-        raise Unsupported(
-            f"{max(1, count)} pairs need {2 * max(1, count)} ranks; here are {nranks}"
-        )
+        count = max(1, count)
+        raise Unsupported(f"--pairs {count} takes {2 * count} ranks; there are {nranks}")
     # As osu_mbw_mr: with ranks in blocks by host, each pair crosses between two halves.
     pairs = [(rank, rank + most) for rank in range(count)]
     found = []

@@ -73,9 +73,9 @@ def test_any_pairing_is_proven_and_moves_what_it_times(
 
 def test_more_pairs_than_ranks_are_refused() -> None:
     """Rule: one line with the ranks that it takes."""
-    with pytest.raises(Unsupported, match="3 pairs need 6 ranks; here are 4"):
+    with pytest.raises(Unsupported, match="--pairs 3 takes 6 ranks; there are 4"):
         pair_jobs(parse([], "pt2pt"), Pairing(TESTS, 64, 3), 4)
-    with pytest.raises(Unsupported, match="1 pairs need 2 ranks; here are 1"):
+    with pytest.raises(Unsupported, match="--pairs 1 takes 2 ranks; there are 1"):
         pair_jobs(parse([], "pt2pt"), Pairing(TESTS), 1)
 
 

@@ -232,7 +232,7 @@ def test_more_bytes_take_longer(pair: tuple[str, str], ranks: int, power: int) -
         return
     size = 60 * EAGER_BYTES * 2**power  # equal parts for up to six ranks
     one, two = (predicted(*pair, ranks, n) for n in (size, 2 * size))
-    assert one < two <= 2 * one
+    assert one < two <= 2 * one * (1 + 1e-12)  # but for rounding
 
 
 def test_turns_on_a_core_add_up() -> None:
