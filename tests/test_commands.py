@@ -59,6 +59,7 @@ COMMANDS: dict[str, str] = {
     "collectives export ring -c allreduce -n 16": "collectives",
     "reports show RUN": "reports",
     "reports md RUN": "reports",
+    "reports warmup RUN": "reports",
     "reports import RUN --format csv": "reports",
 }
 DRY = "allreduce --ranks 4 --dry-run -A all"

@@ -82,9 +82,8 @@ def _sweep(add: Add, low: str, high: str) -> None:
         "-w",
         "--warmup_iters",
         type=at_least(0, "warm-ups"),
-        default=1,
         metavar="N",
-        help="warm-up iterations (default 1)",
+        help="warm-up iterations (default: one, and without -n all before they were steady)",
     )
     add(
         "-N",

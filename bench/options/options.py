@@ -51,7 +51,8 @@ class Options:
     ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts
     ``rank_counts`` has them all and ``ranks`` is None. ``launches``: how many of each; ``launch``:
-    which of them this is. ``inject``: by what shares plans are slowed, a cycle each. ``after``: a
+    which of them this is. ``settle``: leave out what came before iterations
+    were steady. ``inject``: by what shares plans are slowed, a cycle each. ``after``: a
     file of records that the files of results begin with. ``pairing``: what pairs of ranks do, where
     that is measured.
     """
@@ -70,6 +71,7 @@ class Options:
     spread: float = 1.0
     iterations: int | None = None
     warmup: int = 1
+    settle: bool = False
     budget: float = 2.0
     timing: str = "each"
     across: How = "max"
@@ -280,7 +282,8 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         ops=_names(given.op, OPS, "operation"),
         root=given.root,
         iterations=given.iters,
-        warmup=given.warmup_iters,
+        warmup=1 if given.warmup_iters is None else given.warmup_iters,
+        settle=given.warmup_iters is None and given.iters is None,
         budget=given.budget,
         timing=given.timing,
         across=ACROSS[given.average],

@@ -6,7 +6,7 @@ Nothing but the collective is between the clocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from bench.run.batches import Barriers, Begin, Watcher
 from collectives.execution.transport import Action
 from collectives.execution.world import How, Json, World
 from reports.statistics.order import relative_width
+from reports.statistics.steady import steady
 
 # A median is good enough when its 95 % interval is this near, relative to it.
 PRECISE = 0.02
@@ -28,6 +29,7 @@ class Timing:
     """How to time: see the options of the same names in `bench.options.options`.
 
     ``precise``: the relative width of the median's 95 % interval that is enough; 0: none is.
+    ``settle``: leave out what came before iterations were steady; not of a given number.
     """
 
     warmup: int = 1
@@ -37,6 +39,7 @@ class Timing:
     across: How = "max"
     per_rank: bool = False
     precise: float = PRECISE
+    settle: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Timed:
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
     ``fired``: how often the plan was fired in all, warm-ups and lost iterations among them.
-    ``across``, ``also`` and ``sync``: see `reports.records.record.Sample`.
+    ``across``, ``also``, ``sync`` and ``warm_up``: see `reports.records.record.Sample`.
     """
 
     times: tuple[float, ...]
@@ -56,6 +59,7 @@ class Timed:
     across: str = "max"
     also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sync: Mapping[str, Json] = field(default_factory=dict)
+    warm_up: tuple[float, ...] = ()
 
 
 def _endless() -> float:
@@ -98,19 +102,22 @@ def measure(
         own += fresh.own.tolist()
         for name, values in fresh.also.items():
             also.setdefault(name, []).extend(values.tolist())
-        stopped, batch = _onwards(times, fired, clock() - start, left(), rules)
+        decided = ["", 0, 0]
         # One rank decides for all: their clocks may not agree on the budget.
-        stopped, batch = world.broadcast([stopped, batch])
+        if world.rank == 0:
+            decided = list(_decided(times, fired, clock() - start, left(), rules))
+        stopped, batch, cut = world.broadcast(decided)
         if stopped:
             return Timed(
-                tuple(times),
-                len(times),
+                tuple(times[cut:]),
+                len(times) - cut,
                 stopped,
-                _of_ranks(own, world, rules),
+                _of_ranks(own[cut:], world, rules),
                 rules.warmup + fired,
                 how.across,
-                {name: tuple(values) for name, values in also.items()},
+                {name: tuple(values[cut:]) for name, values in also.items()},
                 how.facts(),
+                tuple(times[:cut]),
             )
 
 
@@ -122,6 +129,22 @@ def _of_ranks(own: list[float], world: World, rules: Timing) -> tuple[tuple[floa
 def _room(left: float, once: float) -> int:
     """How many iterations of ``once`` seconds each are possible, one more being for the proof."""
     return max(1, int(min(left / once - 1, 10000))) if once > 0 else 10000
+
+
+def _decided(
+    times: list[float], fired: int, spent: float, left: float, rules: Timing
+) -> tuple[str, int, int]:
+    """`_onwards`, and of a row that ends how many first iterations are its warm-up.
+
+    Without these it may be less precise than with them, and goes on if there is time.
+    """
+    stopped, batch = _onwards(times, fired, spent, left, rules)
+    if not rules.settle or stopped not in ("precise", "budget"):
+        return stopped, batch, 0
+    cut = steady(times).warm_up
+    if stopped == "precise" and cut and relative_width(times[cut:]) >= rules.precise:
+        stopped, batch = _onwards(times, fired, spent, left, replace(rules, precise=0.0))
+    return stopped, batch, cut if stopped else 0
 
 
 def _onwards(

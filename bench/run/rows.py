@@ -305,6 +305,7 @@ class Bench:
             received=max(r for _, _, r in everyone) if ours else None,
             total=sum(s for _, s, _ in everyone) if ours else None,
             per_rank=timed.per_rank,
+            warm_up=timed.warm_up,
             also=timed.also,
             sync=timed.sync,
             skipped=""

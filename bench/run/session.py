@@ -89,6 +89,7 @@ class Session:
             options.timing,
             options.across,
             options.per_rank,
+            settle=options.settle,
         )
         self._rooflines = Rooflines(world, transport, options.limit != "none")
         self._gauges = Gauges(

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "scaling": "reports.commands.scaling",
     "culprit": "reports.commands.culprit",
     "plot": "reports.commands.plot",
+    "warmup": "reports.commands.warmup",
     "html": "reports.commands.html",
     "md": "reports.commands.md",
     "model": "reports.commands.model",

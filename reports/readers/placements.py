@@ -21,14 +21,15 @@ def placement(value: object) -> Sample | None:
     half = checked(value)
     known = {k: v for k, v in half.items() if k in _SAMPLE}
     told = {"times": tuple(half.get("times", ())), "per_rank": per_rank(half), "also": _also(half)}
-    return Sample(**{**known, **told})
+    return Sample(**{**known, **told, "warm_up": tuple(half.get("warm_up", ()))})
 
 
 def checked(half: object) -> dict[str, Any]:
     """A placement whose values are of the kinds that they should be. Raises ValueError."""
     if not isinstance(half, dict):
         raise ValueError("a placement is no object")
-    _check_times(half.get("times", []))
+    for times in (half.get("times", []), half.get("warm_up", [])):
+        _check_times(times)
     get = half.get
     for name in ("stopped", "skipped", "timing", "across"):
         if not isinstance(get(name, ""), str):

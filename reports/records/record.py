@@ -35,7 +35,8 @@ class Sample:
     With ``--sync window`` ``across`` is ``operation``, from the earliest start to the latest end on
     the common clock, or ``last arrival of PATTERN``, from the last rank's arrival; ``sync`` then
     says what `bench.run.batches.TimeWindows` counted. ``also``: the same iterations read otherwise,
-    each as long as ``times``, by what ``across`` would be.
+    each as long as ``times``, by what ``across`` would be. ``warm_up``: seconds of the iterations
+    before ``times``, when the row was not yet steady.
     """
 
     times: tuple[float, ...] = ()
@@ -52,6 +53,7 @@ class Sample:
     limit: float | None = None
     also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sync: Mapping[str, Any] = field(default_factory=dict)
+    warm_up: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """The timing loop: how many iterations, what ends a row, and what a row's time is."""
 
 from collections.abc import Callable, Iterator
+from itertools import count as forever
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -237,3 +239,25 @@ def test_ranks_own_times_are_kept_on_request() -> None:
     assert _measure(Timing(iterations=2), own, ranks=3).per_rank == ()
     kept = _measure(Timing(iterations=2, per_rank=True), own, ranks=3).per_rank
     assert kept == ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0))
+
+
+def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
+    """Rule: without -w and -n what came before the steady state is kept apart and not timed; a
+    given number of iterations stays that number, and -w means what it says.
+    """  # noqa: D205
+
+    def settling(rank: int) -> Iterator[float]:
+        random = np.random.default_rng(0)
+        for at in forever():
+            yield (1.0 + 0.3 * (at < 40)) * (1 + 0.02 * float(random.standard_normal()))
+
+    timed = _measure(Timing(warmup=0, budget=300.0, settle=True, precise=0.0), settling, ranks=2)
+    assert 36 <= len(timed.warm_up) <= 60 and min(timed.warm_up[:30]) > 1.15
+    assert np.median(timed.times) == pytest.approx(1, abs=0.02)
+    assert timed.fired == len(timed.warm_up) + timed.iterations == len(timed.warm_up + timed.times)
+    for rules in (
+        Timing(warmup=0, budget=300.0, precise=0.0),
+        Timing(warmup=0, iterations=200, settle=True),
+    ):
+        found = _measure(rules, settling)
+        assert not found.warm_up and found.fired == found.iterations

@@ -1,0 +1,66 @@
+"""When rows were steady: the verdict of each, and time against iteration with the marks."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from busbar.errors import ReportError
+
+if TYPE_CHECKING:
+    from reports.analysis.settling import Settling
+    from reports.records.record import Result
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help="our records (.jsonl)")
+    text = "draw the graphs into this folder, made where it is missing"
+    parser.add_argument("--out", type=Path, metavar="DIR", help=text)
+    parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a line a row, and the names of the figures."""
+    from reports.analysis.settling import settlings
+
+    for path in options.files:
+        found = settlings(_results(path))
+        if not found:
+            raise ReportError(f"{path}: no row with iterations")
+        wide = max(len(one.title) for one in found)
+        for one in found:
+            left = f", {one.left_out} left out" if one.left_out else ""
+            sys.stdout.write(f"{one.title:<{wide}}  {one.verdict} of {len(one.times)}{left}\n")
+        if options.out is not None:
+            _draw(options, path, found)
+    return 0
+
+
+def _results(path: Path) -> list[Result]:
+    """The records of a file, whole. Raises ReportError."""
+    from reports.readers.own import results
+    from reports.readers.text import decoded, read_bytes
+
+    if path.is_dir():
+        return [one for file in sorted(path.glob("*.jsonl")) for one in _results(file)]
+    try:
+        return results(decoded(read_bytes(path)[0]))
+    except ValueError as error:
+        raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
+
+
+def _draw(options: argparse.Namespace, path: Path, found: list[Settling]) -> None:
+    from busbar.files import write
+    from reports.figures.warmup import PANELS, drawn
+
+    try:
+        options.out.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{options.out}: cannot be made: {error.strerror}") from None
+    for number, at in enumerate(range(0, len(found), PANELS), 1):
+        target = options.out / f"warmup-{path.name.split('.')[0]}-{number}.{options.format}"
+        write(target, drawn(found[at : at + PANELS], options.format))
+        print(target)

@@ -1,0 +1,61 @@
+"""Time against iteration, with where it changes and from where it is steady: the warm-up graph."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from busbar.errors import MissingLibrary
+from reports.analysis.settling import Settling
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Panels of one figure; rows beyond are in the next.
+PANELS = 12
+_COLUMNS = 3
+_MOST_POINTS = 5000
+_WIDE = 20
+
+
+def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:
+    """One figure of at most `PANELS` rows. Raises MissingLibrary without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingLibrary("matplotlib") from None
+    columns = min(_COLUMNS, len(rows))
+    lines = -(-len(rows) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.0 * lines), layout="constrained")
+    axes = figure.subplots(lines, columns, squeeze=False).flat
+    for one, place in zip(rows, axes, strict=False):
+        _panel(place, one)
+    for place in list(axes)[len(rows) :]:
+        place.set_visible(False)
+    out = io.BytesIO()
+    figure.savefig(out, format=form, dpi=110)
+    return out.getvalue()
+
+
+def _panel(axes: Axes, one: Settling) -> None:
+    step = -(-len(one.times) // _MOST_POINTS)
+    at = np.arange(0, len(one.times), step)
+    times = np.asarray(one.times)[at] * 1e6
+    axes.plot(at, times, ".", markersize=2.5, color="#0072B2", alpha=0.6)
+    for change in one.verdict.changes:
+        axes.axvline(change, color="#D55E00", linewidth=0.9, linestyle=":")
+    if one.left_out:
+        axes.axvspan(0, one.left_out, color="#999999", alpha=0.3, linewidth=0)
+    if one.verdict.verdict not in ("never", "few"):
+        rest = float(np.median(one.times[one.verdict.start :])) * 1e6
+        axes.hlines(rest, one.verdict.start, len(one.times), color="black", linewidth=1)
+    if times.min() > 0 and times.max() > _WIDE * times.min():
+        axes.set_yscale("log")
+    axes.set_title(f"{one.title}\n{one.verdict}", fontsize=8)
+    axes.set_xlabel("iteration", fontsize=8)
+    axes.set_ylabel("time (us)", fontsize=8)
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.25, linewidth=0.6)

@@ -1,0 +1,112 @@
+"""When is a series of iterations steady? Change points give the verdict. Pure; no I/O.
+
+After Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold"
+(OOPSLA 2017): segments between change points that are as long as the last one are steady with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from busbar.statistics import dependence
+from reports.statistics.change_points import cuts
+from reports.statistics.stability import ORDERED, unstable
+
+Verdict = Literal["steady", "drifting", "bimodal", "never", "few"]
+_BLOCKS = 100
+_NOISE = 0.02
+_ALIKE = 1.5
+
+
+@dataclass(frozen=True)
+class Steady:
+    """The verdict on a series. ``start``: the iteration, from 0, from which it stays at one level.
+
+    ``changes``: the iterations at which the level changes. ``few``: fewer than 20, nothing is said.
+    """
+
+    verdict: Verdict
+    start: int = 0
+    changes: tuple[int, ...] = ()
+
+    @property
+    def warm_up(self) -> int:
+        """How many first iterations are not of the steady state; 0 where there is none."""
+        return self.start if self.verdict == "steady" else 0
+
+    def __str__(self) -> str:
+        """In words, as ``steady from iteration 12``."""
+        since = f" from iteration {self.start}" if self.start else ""
+        return {
+            "steady": f"steady{since}",
+            "drifting": f"drifting{since}",
+            "bimodal": f"bimodal{since}",
+            "never": "never steady",
+            "few": "too few iterations",
+        }[self.verdict]
+
+
+def steady(times: Sequence[float]) -> Steady:
+    """The verdict on iterations in the order in which they were measured.
+
+    Change points are sought in medians of blocks, at most a hundred and as long as neighbours are
+    alike, and count from 2 % on. ``never``: the last level holds for less than half of the series.
+    ``drifting`` and ``bimodal`` are said of what follows the warm-up, as `unstable` finds them.
+    """
+    t = np.asarray(times, dtype=float)
+    if len(t) < ORDERED or not t.min() > 0:
+        return Steady("few")
+    # Of the quarter where it is least: a change makes whatever stands on one side of it alike.
+    alike = min(float(dependence(part[None])[0]) for part in np.array_split(t, 4))
+    width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
+    medians = [float(np.median(t[at : at + width])) for at in range(0, len(t), width)]
+    found = cuts([list(enumerate(medians))], _NOISE)[0] if len(medians) >= ORDERED else []
+    changes = _placed(t, [one.at * width for one in found])
+    start = _start(t, changes)
+    if len(t) - start < len(t) / 2:
+        return Steady(_of_levels(_levels(t, changes)), 0, changes)
+    kinds = {one.kind for one in unstable(t[start:].tolist())}
+    verdict: Verdict = (
+        "bimodal" if "modes" in kinds else "drifting" if "drift" in kinds else "steady"
+    )
+    return Steady(verdict, start, changes)
+
+
+def _placed(t: NDArray[np.float64], changes: Sequence[int]) -> tuple[int, ...]:
+    """Changes to the iteration: where the levels on both sides leave the least absolute rest.
+
+    Ranks of blocks tell that there is a change better than where.
+    """
+    edges = [0, *changes, len(t)]
+    found = []
+    for a, at, b in zip(edges, edges[1:], edges[2:], strict=False):
+        before, after = (abs(t[a:b] - np.median(part)) for part in (t[a:at], t[at:b]))
+        rest = np.cumsum(before)[:-1] + (after.sum() - np.cumsum(after)[:-1])
+        found.append(a + 1 + int(np.argmin(rest)))
+    return tuple(found)
+
+
+def _levels(t: NDArray[np.float64], changes: Sequence[int]) -> list[float]:
+    return [float(np.median(t[a:b])) for a, b in pairwise([0, *changes, len(t)])]
+
+
+def _start(t: NDArray[np.float64], changes: Sequence[int]) -> int:
+    """Where the last segments begin whose levels are the last one's."""
+    levels, starts = _levels(t, changes), [0, *changes]
+    at = len(starts) - 1
+    while at and abs(levels[at - 1] / levels[-1] - 1) <= _NOISE:
+        at -= 1
+    return starts[at]
+
+
+def _of_levels(levels: Sequence[float]) -> Verdict:
+    """Three levels and more that only rise, or only fall, are a drift."""
+    steps = np.sign(np.diff(levels))
+    return "drifting" if len(levels) > 2 and abs(steps.sum()) == len(steps) else "never"
