@@ -92,6 +92,8 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["pt2pt", "--grid", "2x2"], "unrecognized arguments: --grid"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
     (["step", "--frob"], "--frob; see python -m bench.step --help"),
+    (["step", "--problem", "softmx"], "did you mean softmax?"),
+    (["step", "--compress", "int8", "--update", "ring", "--threads", "2"], "it adds on the way"),
     (["step", "--model", "resnet5"], "no model 'resnet5'"),
     (["step", "--compute", "exp:-1"], "milliseconds from 0"),
     (["step", "--model", "toy", "--update", "rign"], "did you mean ring?"),

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from bench.steps.workloads.file import PRECISIONS
 from bench.steps.workloads.models import model
 from bench.steps.workloads.text import text_of
 from bench.steps.workloads.workload import Tensor, Workload
-from busbar.errors import Unsupported
+from busbar.errors import MissingLibrary, Unsupported
 
 __all__ = ["StepOptions", "UpdateChoice", "parse"]
 
@@ -117,9 +118,13 @@ def parse(argv: Sequence[str]) -> StepOptions:
         run = _of_processes(run, given.servers)
     training = _training(given)
     workload = _problem(training) or workload_of("toy" if listing else given.model)
+    if training.compress != "none" and any(tensor.dtype for tensor in workload.tensors):
+        raise Unsupported(f"--compress takes fp32; {workload.name} has tensors of other types")
     updates = tuple(_choice(text) for text in given.update.split(","))
     if given.trace is not None and (len(updates) > 1 or run.rank_counts):
         raise Unsupported("--trace has room for one run; name one --update and one rank count")
+    if given.plot is not None and run.rank_counts:
+        raise Unsupported("--plot draws one run; name one rank count")
     how = fusion.parse(given.fusion, given.cycle)
     fusions = [how]
     if given.sweep == "fusion":
@@ -173,8 +178,8 @@ def _training(given: argparse.Namespace) -> TrainingOptions:
         raise Unsupported("--compress turns fp32 into what travels; leave --precision out")
     if given.plot is not None and given.plot.suffix not in (".png", ".svg", ".pdf"):
         raise Unsupported(f"--plot {given.plot}: its name ends with .png, .svg or .pdf")
-    if given.plot is not None and len(given.ranks) > 1:
-        raise Unsupported("--plot draws one run; name one rank count")
+    if given.plot is not None and find_spec("matplotlib") is None:
+        raise MissingLibrary("matplotlib")  # before anything is measured
     return training_options(given.problem, given.batch, given.rule, given.rate, given.compress)
 
 

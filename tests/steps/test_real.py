@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +129,30 @@ def test_compressed_training_learns() -> None:
         ends[code] = last / first
     assert ends["none"] < 0.9
     assert all(abs(end - ends["none"]) < 0.1 for end in ends.values()), ends
+
+
+def test_a_plot_is_written_and_needs_its_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: `--plot` draws the run; without the library it says so before anything is measured."""
+    pytest.importorskip("matplotlib")
+    words = ("--update", "ps", "-n", "3", "--plot", str(tmp_path / "a.svg"))
+    status, found, err = stepped(*SMALL, *words)
+    assert status == 0 and len(found) == 1 and "a.svg" in err
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
+    monkeypatch.setattr("bench.steps.options.find_spec", lambda name: None)
+    status, found, err = stepped(*SMALL, *words)
+    assert found == [] and "matplotlib is not installed" in err and status != 0
+
+
+def test_compressed_gradients_are_of_one_type(tmp_path: Path) -> None:
+    """Rule: tensors that have a type of their own are not taken for float32."""
+    model = tmp_path / "m.csv"
+    model.write_text("name,shape,dtype\na,4x4,fp32\nb,8,fp16\n")
+    words = ("--threads", "2", "--model", str(model), "--update", "one_shot", "-n", "2")
+    status, found, err = stepped(*words, "--compress", "int8")
+    assert status == 2 and found == [] and "m has tensors of other types" in err
+    assert stepped(*words)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import parse
 
@@ -20,7 +21,7 @@ def named(what: str, text: str, table: Mapping[str, Callable[..., T]]) -> T:
     """
     name, given = parse(text)
     if name not in table:
-        raise Unsupported(f"no {what} {name!r}; there are: {', '.join(table)}")
+        raise unknown(what, name, list(table))
     known = {
         p.name: p.default
         for p in inspect.signature(table[name]).parameters.values()
