@@ -11,6 +11,7 @@ from busbar.terminal import terminal
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.analysis.launches import LaunchedRow
 from reports.records.cores import SHARED, marked, oversubscription
+from reports.records.record import STEP
 from reports.records.rows import Expected, Row
 from reports.records.shown import (
     interval_text,
@@ -289,7 +290,9 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
     row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
     if row is None:
         return ""
-    ours = row.run.format.startswith("busbar") and row.collective
+    # bench.step has no --launches.
+    mine = row.collective if not row.collective.startswith(STEP) else ""
+    ours = row.run.format.startswith("busbar") and mine
     once = f"python -m bench.{row.collective} --ranks {row.ranks} --launches 5" if ours else ""
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (

@@ -22,6 +22,7 @@ from bench.steps.trace import TraceSpan, chrome
 from busbar.errors import Unsupported
 from collectives.execution.transport import Counted
 from reports.analysis.step_figures import figures
+from reports.cli import main as reports_main
 from reports.exports.formats import to_jsonl
 from reports.figures.step_bars import bars
 from reports.page.steps_part import steps_part
@@ -322,3 +323,19 @@ def test_auto_takes_what_tuning_found_for_each_bucket(tmp_path: Path) -> None:
         assert found.out is not None and found.out.wrong == 0
         # Ten tensors of 4 KiB go round a ring in 2 (P-1) messages a rank; 40 KiB to a server.
         assert found.step["messages"] == messages
+
+
+def test_steps_are_compared_by_commands_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rule: what compare advises for a step names no benchmark of the step's own name."""
+    head = ("step:m/exp:3", "ring/ddp", "mpi", 2, 8, 2, "float", "sum", -1, 0.0)
+    paths = []
+    for name, more in (("a", 0.0), ("b", 0.001)):
+        times = tuple(0.1 + more + 0.0001 * n for n in range(12))
+        one = Result(*head, Sample(times=times, iterations=12), step={"update": "ring"})
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_bytes(to_jsonl([one]))
+    reports_main(["compare", *map(str, paths)])
+    out = capsys.readouterr().out
+    assert "launch both several times" in " ".join(out.split()) and "bench.step:" not in out
