@@ -6,7 +6,9 @@ import pytest
 
 from topology.diagnostics.findings import check
 from topology.model.facts import Fact, Value
+from topology.model.published import published
 from topology.model.topology import Device, Kind, PairFact, Topology
+from topology.sources import sysfs
 
 Facts = dict[str, Value]
 
@@ -262,3 +264,45 @@ def test_a_hidden_tree_has_no_distances() -> None:
     far = tuple(PairFact(f"GPU{n}", "NIC0", Fact("level", "SYS", "x")) for n in (0, 1))
     found = _codes(Topology((*machine.devices, nic), (), (*machine.pairs, *far)))
     assert set(found) == {"hidden-tree"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gen", "nvlinks"),
+    [
+        ("Tesla V100-SXM2-16GB", 3, 6),
+        ("NVIDIA A100-SXM4-80GB", 4, 12),
+        ("NVIDIA A100 80GB PCIe", 4, 0),
+        ("NVIDIA H100 80GB HBM3", 5, 18),
+        ("NVIDIA H100 PCIe", 5, 0),
+        ("NVIDIA H100 NVL", 5, 0),
+        ("NVIDIA H200", 5, 18),
+        ("NVIDIA H200 NVL", 5, 0),
+        ("NVIDIA H800", 5, 8),
+        ("NVIDIA GB200", 5, 18),
+        ("NVIDIA L40S", 4, 0),
+        ("NVIDIA GeForce RTX 3080", 4, 0),
+        ("GeForce GTX 1070 Ti", 3, 0),
+    ],
+)
+def test_published_rates_go_by_the_drivers_name(name: str, gen: int, nvlinks: int) -> None:
+    """Rule: boards of SXM have links to miss, cards with an optional bridge have none."""
+    found = published(name)
+    assert found is not None and (found.pcie_gen, found.nvlinks) == (gen, nvlinks)
+    assert published("AMD Instinct MI300X") is None and published(None) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"), [("", True), ("/proc/cpuinfo/hypervisor:yes\n", False)]
+)
+def test_nobody_is_told_to_reseat_a_card_in_a_guest(line: str, expected: bool) -> None:
+    """Rule: on a virtual machine lanes below a card's are its provider's choice, and no finding."""
+    card = "/sys/devices/pci0000:00/0000:00:05.0"
+    facts = {
+        "class": "0x030200",
+        "vendor": "0x10de",
+        "current_link_width": "8",
+        "max_link_width": "16",
+    }
+    text = "".join(f"{card}/{name}:{value}\n" for name, value in facts.items())
+    topology = sysfs.parse(text + "/proc/cpuinfo/model:143\n" + line)
+    assert ("pcie-width" in _codes(topology)) == expected

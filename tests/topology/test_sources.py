@@ -161,6 +161,7 @@ def test_hwloc_gives_cpus_caches_and_switches() -> None:
     ]
     assert topology.device("L3:0").get("size") == 32 * 2**20
     assert topology.get("vendor") == "AuthenticAMD"
+    assert topology.get("hypervisor") is True
     assert topology.device("GPU1").get("port_busid") == "0000:02:01.0"
 
 
@@ -224,7 +225,8 @@ def test_sysfs_reads_a_machine_below_any_root(
         "sys/devices/pci0000:00/0000:00:02.0/class": "0x020000",
         "sys/devices/pci0000:00/0000:00:02.0/virtio0/net/eth0/speed": "-1",
         "proc/cpuinfo": (
-            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC"
+            "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: EPYC\n"
+            "flags\t\t: fpu vme hypervisor lahf_lm"
         ),
     }.items():
         _write(tmp_path, path, value)
