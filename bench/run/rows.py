@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
 from bench.run.batches import Begin, Watcher
+from bench.run.case import Case
 from bench.run.corewait import CoreWait
 from bench.run.data import Inputs, Wrong
 from bench.run.measure import Timed, Timing, measure
@@ -26,32 +27,12 @@ from busbar.sizes import human
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, LibraryCall, Reach, Transport
+from collectives.execution.transport import Action, Array, LibraryCall, Transport
 from collectives.execution.world import World
-from collectives.schedule.layout import Elements, Layout
+from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
-from collectives.schedule.ops import Op
-from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective, Unit
+from collectives.schedule.spec import Unit
 from reports.records.record import Sample
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is run: ``schedule`` is None for the library's own collective and for work sharing.
-
-    ``reach``: see `bench.run.catalogue.Chosen`. ``nonblocking``: the library's in that form.
-    """
-
-    spec: Collective
-    schedule: Schedule | None
-    dtype: np.dtype[Any]
-    op: Op | None
-    elements: Elements
-    root: int
-    worksharing: bool = False
-    reach: Reach | None = None
-    nonblocking: bool = False
 
 
 class Bench:
@@ -97,7 +78,7 @@ class Bench:
         """Measure one placement. The second value names the first wrong element, if any."""
         if in_place and not case.spec.in_place:
             return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
-        layout = self._layout(case)
+        layout = case.layout(self._world.size)
         sizes = self._sizes(case, in_place)
         program = self._program(case, layout, in_place)
         refusal = self._refusal(case, program, sizes, in_place) or self._taken(sizes)
@@ -147,12 +128,6 @@ class Bench:
         self.core_waits = list(map(float, self._world.gather(waits)))
         return replace(sample, limit=limit), complaint
 
-    def _layout(self, case: Case) -> Layout:
-        if case.schedule is not None:
-            return Layout.of(case.schedule, case.spec, case.root)
-        parts = case.spec.parts(self._world.size)
-        return Layout(case.spec, self._world.size, parts, case.root)
-
     # -- memory
 
     def _sizes(self, case: Case, in_place: bool) -> Sizes:
@@ -191,7 +166,7 @@ class Bench:
             f"{lack.ranks} rank{'s' if lack.ranks > 1 else ''} x {human(lack.need / lack.ranks)} ="
             f" {human(lack.need)} {lack.name}, which has {human(lack.free)} to give; it"
             f" would fit with sizes up to"
-            f" {human(_fitting(case, self._world.size, lack.need, lack.free))}"
+            f" {human(case.fitting(self._world.size, lack.need, lack.free))}"
             + (fewer if lack.ranks > 1 else "")
         )
 
@@ -314,10 +289,3 @@ class Bench:
             " that every rank began in time: use --sync barrier",
         )
         return sample, complaint
-
-
-def _fitting(case: Case, nranks: int, need: int, free: int) -> int:
-    """The largest power of two of bytes that would fit, by proportion."""
-    size = case.spec.total(nranks) * int(np.max(case.elements)) * case.dtype.itemsize
-    bound = max(1, size * free // need)
-    return 1 << (int(bound).bit_length() - 1)

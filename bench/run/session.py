@@ -10,6 +10,7 @@ import numpy as np
 
 from bench.launch.line import Hotline
 from bench.options.arrival import ArrivalPattern
+from bench.run.case import Case
 from bench.run.catalogue import Auto, Chosen, Job, told_parameters
 from bench.run.corewait import noted
 from bench.run.entering import Entering
@@ -24,7 +25,7 @@ from bench.run.noise import not_quiet
 from bench.run.order import PlannedRow, all_work, order, planned
 from bench.run.paired import each
 from bench.run.roofline import Rooflines
-from bench.run.rows import Bench, Case
+from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 import bench.run.memory
 from bench.run.arena import beside, buffers
+from bench.run.case import Case
 from bench.run.measure import Timing
 from bench.run.memory import SHARE, Lack, MemoryGrowth, Need, Pool, Room, lack, pools
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
-from bench.run.rows import Bench, Case
+from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from busbar.errors import Unavailable
 from busbar.sizes import human

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.clock.reading import VARIABLE, skew
 from bench.cluster import cpu, text
 from bench.cluster.arguments import asked
 from bench.cluster.commands import making
@@ -123,6 +124,7 @@ def test_rates_are_read_as_they_are_written(bits: float) -> None:
         (text.down, ["", "5", "5@", "5@2", "5@2s+", "@2s", "5@2s+x"]),
         (text.latency, ["", "1", "0us", "11s", "1m"]),
         (text.loss, ["", "1", "0%", "100%", "-1%"]),
+        (text.clocks, ["", "3s", "3s:1", "x:1ppm", "3s:99999ppm", "3h:1ppm", "3s:-1ppm"]),
     ],
 )
 def test_what_is_no_value_is_refused_in_a_sentence(parse, wrong) -> None:  # type: ignore[no-untyped-def]
@@ -141,6 +143,17 @@ def test_values_of_options() -> None:
     assert text.down("5@2s+500ms") == (5, 2.0, 0.5)
     assert text.latency("50us") == pytest.approx(5e-5)
     assert text.loss("0.1%") == pytest.approx(1e-3)
+    assert text.clocks("3s:100ppm") == (3.0, 100.0)
+
+
+def test_hosts_clocks_are_off_by_what_was_asked_for() -> None:
+    """The first host's clock is true, the last one's off by the most, each by something else."""
+    names = [f"host{n}" for n in range(5)]
+    told = {VARIABLE: text.clocks("3s:100ppm").of(names, 50.0)}
+    found = [skew(told, name) for name in names]
+    assert found[0] == (0, 0, 50) and len(set(found)) == 5
+    assert found[-1] == pytest.approx((3.0, -1e-4, 50.0))
+    assert all(one is not None and abs(one.offset) <= 3 for one in found)
 
 
 @pytest.mark.parametrize(
