@@ -74,8 +74,11 @@ class Bench:
         #: By what share of itself a firing is made longer; None times actions as they are.
         self.slower: float | None = None
 
-    def sample(self, case: Case, in_place: bool, begin: Begin) -> tuple[Sample, str]:
-        """Measure one placement. The second value names the first wrong element, if any."""
+    def sample(self, case: Case, in_place: bool, begin: Begin | None = None) -> tuple[Sample, str]:
+        """Measure one placement. The second value names the first wrong element, if any.
+
+        ``begin``: see `bench.run.measure.measure`.
+        """
         if in_place and not case.spec.in_place:
             return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
         layout = case.layout(self._world.size)
