@@ -97,6 +97,7 @@ _COLUMNS = (
     _StepColumn("samples/s", 10, lambda r, f: f"{f.rate:.4g}"),
     _StepColumn("eff.", 7, lambda r, f: _or(f.efficiency, percent)),
     # Where the terminal is wide enough.
+    _StepColumn("exposed 95 %", 20, lambda r, f: _or(f.between_exposed, _ends)),
     _StepColumn("predicted", 10, lambda r, f: _or(r.step.get("predicted_s"), seconds)),
     _StepColumn("speed-up", 9, lambda r, f: _or(f.speedup, lambda x: f"{x:.2f}")),
     _StepColumn("messages", 9, lambda r, f: _or(r.step.get("messages"), str)),
@@ -119,6 +120,10 @@ def _columns() -> list[_StepColumn]:
 
 def _or(value: Any, text: Callable[[Any], str]) -> str:
     return "-" if value is None else text(value)
+
+
+def _ends(ends: tuple[float, float]) -> str:
+    return " .. ".join(map(_signed, ends))
 
 
 def _signed(value: float) -> str:

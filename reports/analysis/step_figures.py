@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from statistics import median
@@ -18,7 +19,8 @@ class StepFigures:
     """What is derived from a record of steps; seconds, None where a part was not measured.
 
     ``low``, ``high``: the 95 % interval of the median step, of a server's pace of the mean.
-    ``rate``: samples/s of all ranks. ``exposed``: T_step - T_compute alone. ``hidden``: the share
+    ``rate``: samples/s of all ranks. ``exposed``: T_step - T_compute alone, with the 95 %
+    interval of its median. ``hidden``: the share
     of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap costs
     more.
     ``speedup``: over one rank, that is samples/s over what one rank's compute alone allows;
@@ -31,6 +33,7 @@ class StepFigures:
     rate: float
     compute: float | None
     exposed: float | None
+    between_exposed: tuple[float, float] | None
     hidden: float | None
     speedup: float | None
     efficiency: float | None
@@ -49,12 +52,33 @@ def figures(result: Result) -> StepFigures | None:
     gradients = _number(step.get("gradients"), 1.0)
     rate = gradients * _number(step.get("batch"), 1.0) / middle
     compute, exchange = _middle(step.get("compute_s")), _middle(step.get("exchange_s"))
-    exposed = None if compute is None else middle - compute
-    hidden = None if exposed is None or not exchange else min(1.0, 1 - exposed / exchange)
-    alone = _number(step.get("one_rank_s"), 0.0)
-    speedup = gradients * alone / middle if alone > 0 and compute else None
+    between_exposed, exposed = _exposed(sample.times, _numbers(step.get("compute_s")))
+    hidden = speedup = None
+    if step.get("compute") != "none":  # nothing hides behind nothing, nor is one rank's any rate
+        alone = _number(step.get("one_rank_s"), 0.0)
+        if exposed is not None and exchange:
+            hidden = min(1.0, 1 - exposed / exchange)
+        if alone > 0 and compute:
+            speedup = gradients * alone / middle
     efficiency = None if speedup is None else speedup / result.ranks
-    return StepFigures(middle, low, high, rate, compute, exposed, hidden, speedup, efficiency)
+    return StepFigures(
+        middle, low, high, rate, compute, exposed, between_exposed, hidden, speedup, efficiency
+    )
+
+
+def _exposed(
+    steps: Sequence[float], compute: Sequence[float]
+) -> tuple[tuple[float, float] | None, float | None]:
+    """The interval of the exposed seconds, and their median.
+
+    Of as many steps as computes each is held against the compute of the same draw.
+    """
+    if not compute:
+        return None, None
+    if len(steps) != len(compute):
+        return None, median(steps) - median(compute)
+    gaps = [step - own for step, own in zip(steps, compute, strict=True)]
+    return interval(gaps), median(gaps)
 
 
 def _middle(times: object) -> float | None:

@@ -155,15 +155,23 @@ def test_figures_follow_from_the_record() -> None:
         "one_rank_s": 0.1,
     }
     sample = Sample(times=(0.12,) * 7)
-    result = Result(
-        "step:m", "ring/ddp", "mpi", 4, 8, 2, "float", "sum", -1, 1.0, sample, step=step
-    )
+    head = ("step:m", "ring/ddp", "mpi", 4, 8, 2, "float", "sum", -1, 0.0)
+    result = Result(*head, sample, step=step)
     found = figures(result)
     assert found is not None
     assert found.exposed == pytest.approx(0.02) and found.hidden == pytest.approx(0.75)
     assert found.rate == pytest.approx(4 * 8 / 0.12)
     assert found.speedup == pytest.approx(4 * 0.1 / 0.12)
     assert found.efficiency == pytest.approx(0.1 / 0.12)
+    # As many computes as steps are held against each other draw by draw.
+    drawn = {**step, "compute_s": [0.01 * n for n in range(1, 8)]}
+    longer = Sample(times=tuple(0.01 * n + 0.002 for n in range(1, 8)))
+    paired = figures(Result(*head, longer, step=drawn))
+    assert paired is not None and paired.between_exposed is not None
+    assert (paired.exposed, *paired.between_exposed) == pytest.approx((0.002,) * 3)
+    # Without compute there is nothing to hide behind, and no rank to be faster than.
+    none = figures(Result(*head, sample, step={**step, "compute": "none"}))
+    assert none is not None and none.hidden is none.speedup is none.efficiency is None
 
 
 def test_records_are_read_by_reports(tmp_path: Path) -> None:
