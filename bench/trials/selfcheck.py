@@ -41,7 +41,7 @@ from reports.statistics.inference import student_quantile
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
-_SHARES = (0.4, 0.45, 0.05, 0.1)
+_SHARES = (0.36, 0.5, 0.04, 0.1)
 _LOOP = Path(__file__).parents[2] / "benchmarks" / "allreduce_loop.c"
 
 
@@ -147,7 +147,7 @@ class _Check:
     def slowed(self) -> Iterator[CheckLine]:
         """One side slowed: five launches of either side, in random order."""
         found = {share: Counter[str]() for share in _SLOWED}
-        sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.1")
+        sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.06")
         shares = ",".join(map(str, _SLOWED))
         for transport in self._sets(self._form.slowed, 1):
             sides: dict[bool, list[Path]] = {False: [], True: []}
