@@ -261,3 +261,22 @@ def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
     ):
         found = _measure(rules, settling)
         assert not found.warm_up and found.fired == found.iterations
+
+
+def test_iterations_that_resemble_the_one_before_are_not_enough_so_soon() -> None:
+    """Rule: stopping on the interval's width allows for autocorrelation: where ten iterations in a
+    row are alike, a row needs several times as many to be precise.
+    """  # noqa: D205
+
+    def alike(many: int) -> Callable[[int], Iterator[float]]:
+        def durations(rank: int) -> Iterator[float]:
+            random = np.random.default_rng(1)
+            for _ in forever():
+                level = 1 + 0.1 * float(random.standard_normal())
+                yield from level * (1 + 0.001 * random.standard_normal(many))
+
+        return durations
+
+    soon, late = (_measure(Timing(budget=1e9), alike(many)) for many in (1, 10))
+    assert soon.stopped == late.stopped == "precise"
+    assert late.iterations > 3 * soon.iterations

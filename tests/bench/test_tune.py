@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.launch.child import Ended
 from bench.run.rules import Range, Tunable, doubts, dump, load, lookup
 from bench.run.rules import parse as parse_rules
+from bench.tuning.cli import main
 from bench.tuning.decide import decide, tied
 from bench.tuning.series import collect, of_files, tune
 from bench.tuning.table import table
@@ -26,6 +28,7 @@ from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
 from tests.conftest import Mpi, Run, on_threads
+from tests.reports.runs import allreduce
 
 
 def rounds(seed: int, middle: float, n: int = 3, each: int = 30) -> list[list[float]]:
@@ -323,3 +326,37 @@ class TestCommand:
         done = run(mpich.python, *_TUNE, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
         assert done.returncode == 2
         assert "without mpirun" in done.stderr
+
+
+def test_launches_are_what_choices_are_drawn_by() -> None:
+    """Rule: what one launch measured in several rounds is one sample as soon as there are several
+    launches; of one launch its rounds are the samples, as before.
+    """  # noqa: D205
+    made = []
+    for number in (1, 2):
+        place = {"launch": {"number": number, "of": 2, "seed": 4}}
+        times = [Sample(tuple(one), len(one)) for one in rounds(number, 1e-5, n=3, each=6)]
+        made += [allreduce("ring", 4, 1024, one, environment=place) for one in times]
+    for results, units in ((made, [18, 18]), (made[:3], [6, 6, 6])):
+        ((_, sizes),) = collect(own.rows(results), "out").items()
+        assert [len(one) for one in sizes[1024][Tunable("ring", "mpi")]] == units
+
+
+def test_every_run_has_its_turn_with_every_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: --launches 2 starts every run twice, in rounds; the second goes on with its records."""
+    told: list[list[str]] = []
+
+    def start(module: list[str], ranks: int, argv: list[str], **_: object) -> Ended:
+        told.append(argv)
+        Path(argv[argv.index("--out") + 1]).write_bytes(to_jsonl([]))
+        return Ended(0, "", 0)
+
+    monkeypatch.setattr("bench.tuning.launches.run_of_its_own", start)
+    argv = ["--transport", "mpi", "-A", "ring,tree", "--ranks", "2,4", "-b", "1K", "-e", "1K"]
+    main([*argv, "--launches", "2", "--seed", "3", "--out", str(tmp_path / "t.json")])
+    outs = [words[words.index("--out") + 1] for words in told]
+    assert len(outs) == 4 and set(outs[:2]) == set(outs[2:]) and len(set(outs)) == 2
+    assert [words[words.index("--launch") + 1] for words in told] == ["1/2:3"] * 2 + ["2/2:3"] * 2
+    assert ["--after" in words for words in told] == [False] * 2 + [True] * 2

@@ -14,6 +14,7 @@ from bench.clock.reading import VARIABLE, skew
 from bench.cluster import cpu, text
 from bench.cluster.arguments import asked
 from bench.cluster.commands import making
+from bench.cluster.launchers import launching
 from bench.cluster.network import Cable, Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
@@ -204,3 +205,10 @@ def test_only_ports_that_drop_nothing_have_a_long_timer() -> None:
 def test_a_cable_to_a_host_names_it() -> None:
     """Uplinks have no host."""
     assert Cable("host1", 1.0, 0, 1) in Network(2, 1.0).cables()
+
+
+def test_what_has_several_launches_starts_its_ranks_itself() -> None:
+    """Rule: with --launches the command is told the cluster's ranks, and starts them each time."""
+    words = ["python", "-m", "bench.allreduce", "--launches", "3"]
+    assert launching(words, 8) == [*words, "--ranks", "8"]
+    assert launching(["mpirun", "-n", "2", *words], 8) == ["mpirun", "-n", "2", *words]
