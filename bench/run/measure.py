@@ -14,6 +14,7 @@ from bench.run.batches import Barriers, Begin, Watcher
 from collectives.execution.transport import Action
 from collectives.execution.world import How, Json, World
 from reports.statistics.order import relative_width
+from reports.statistics.stability import ORDERED
 from reports.statistics.steady import steady
 
 # A median is good enough when its 95 % interval is this near, relative to it.
@@ -159,8 +160,8 @@ def _onwards(
         if not missing:
             return "iterations", 0
         return ("", missing) if fired < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
-    # The first few may agree by chance.
-    if len(times) > FEWEST and relative_width(times) < rules.precise:
+    # The first few may agree by chance, or because each resembles the one before.
+    if len(times) >= ORDERED and relative_width(times) < rules.precise:
         return "precise", 0
     if len(times) < FEWEST and fired >= _TRIES * FEWEST:
         return "lost", 0
