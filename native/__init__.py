@@ -9,7 +9,7 @@ from types import ModuleType
 __all__ = ["load", "why_not"]
 
 #: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
-_INTERFACE = 2
+_INTERFACE = 3
 
 
 @cache

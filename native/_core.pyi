@@ -1,6 +1,8 @@
 """What the extension (`native/src/module.cpp`) offers to Python; a test compares both.
 
-Addresses are integers. ``numbers`` describe a plan; `collectives.execution.shm.fast` writes them.
+Addresses are integers. Plans are described by tables: structured arrays of the rows declared here,
+which `collectives.execution.shm.fast` writes. Of what a row has several it says how many; they are
+the next rows of their own table.
 """
 
 from collections.abc import Sequence
@@ -14,6 +16,23 @@ SWEEPS: tuple[str, ...]
 INTERFACE: int
 LINE: int
 WORD: int
+
+#: A pass: whether it reduces, whether anyone waits for it, its elements, its stage, how many places
+#: it writes and reads, and how many passes it waits for.
+TASK: np.dtype[np.void]
+#: Where a pass reads or writes, and whose memory that is; ``fixed``: the same in every window,
+#: ``stream``: by non-temporal stores.
+PLACE: np.dtype[np.void]
+#: A peer's task that is waited for (-1: that it has begun), and that task's stage.
+WAIT: np.dtype[np.void]
+#: Elements of a window, how many windows, the highest stage, and who waits for everyone.
+ROUNDS: np.dtype[np.void]
+#: How many copies and letters a step of mailboxes has, in the order in which they are done.
+EXCHANGE: np.dtype[np.void]
+#: Inside a rank: ``target`` becomes ``source``, or gains it.
+COPY: np.dtype[np.void]
+#: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
+LETTER: np.dtype[np.void]
 
 class PeerFailure(Exception):
     """Another rank is lost; its arguments are the rank and the reason's number."""
@@ -45,20 +64,33 @@ def direct(
     lines: int,
     type: int,
     op: int,
-    numbers: NDArray[np.int64],
+    rounds: NDArray[np.void],
+    tasks: NDArray[np.void],
+    places: NDArray[np.void],
+    waits: NDArray[np.void],
     ntasks: Sequence[int],
-    window: int,
-    nwindows: int,
-    depth: int,
-    gates: bool,
-    enter_all: bool,
-    exit_all: bool,
     /,
 ) -> Plan: ...
 def worksharing(
-    watch: Watch, lines: int, type: int, op: int, numbers: NDArray[np.int64], /
+    watch: Watch,
+    lines: int,
+    type: int,
+    op: int,
+    tasks: NDArray[np.void],
+    places: NDArray[np.void],
+    ntasks: Sequence[int],
+    /,
 ) -> Plan: ...
-def eager(watch: Watch, lines: int, type: int, op: int, numbers: NDArray[np.int64], /) -> Plan: ...
+def eager(
+    watch: Watch,
+    lines: int,
+    type: int,
+    op: int,
+    steps: NDArray[np.void],
+    copies: NDArray[np.void],
+    letters: NDArray[np.void],
+    /,
+) -> Plan: ...
 def sweep(
     watch: Watch, lines: int, kind: int, source: int, target: int, nbytes: int, stream: bool, /
 ) -> Plan: ...

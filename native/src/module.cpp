@@ -1,5 +1,5 @@
-// The door for Python: maps memory, builds plans from flat arrays of numbers, fires them without
-// the interpreter's lock.
+// The door for Python: maps memory, builds plans from tables, fires them without the interpreter's
+// lock. A table is a NumPy structured array; its row is declared here and offered as a dtype.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -70,106 +70,148 @@ private:
     std::size_t nbytes_;
 };
 
-// Reads numbers one after the other and refuses to go past the end.
-class Numbers {
-public:
-    explicit Numbers(const py::array_t<std::int64_t>& a) : at_(a.data()), end_(at_ + a.size()) {}
-    std::int64_t next() {
-        if (at_ == end_) throw std::invalid_argument("the description of a plan ends too early");
-        return *at_++;
-    }
-    template <class T, class F>
-    std::vector<T> list(F one) {
-        std::vector<T> found;
-        for (std::int64_t n = next(); n > 0; --n) found.push_back(one());
-        return found;
-    }
-    std::byte* address() { return reinterpret_cast<std::byte*>(next()); }
-    std::size_t size() { return static_cast<std::size_t>(next()); }
-    int small() { return static_cast<int>(next()); }
-
-private:
-    const std::int64_t *at_, *end_;
+// Rows of tables. Addresses are numbers, and of whatever a row has several it says how many: they
+// are the next ones of their own table.
+struct TaskRow {
+    bool reduce, publish;
+    std::int64_t count, stage;
+    std::int32_t targets, sources, waits;
+};
+struct PlaceRow {
+    std::uint64_t at;
+    std::int32_t rank;
+    bool fixed, stream;
+};
+struct WaitRow {
+    std::int32_t peer;
+    std::int64_t task, stage;
+};
+struct RoundsRow {
+    std::int64_t window, nwindows, depth;
+    bool gates, enter_all, exit_all;
+};
+struct ExchangeRow {
+    std::int32_t before, sends, receives, after;
+};
+struct CopyRow {
+    std::uint64_t target, source;
+    std::int64_t count;
+    bool reduce;
+};
+struct LetterRow {
+    std::int32_t peer;
+    std::uint64_t mailbox;
+    std::int64_t stride;
+    std::uint64_t span, other;
+    std::int64_t count;
 };
 
-Wait read_wait(Numbers& n) {
-    const int peer = n.small();
-    const std::int64_t task = n.next();
-    return {peer, task, n.next()};
-}
+// Reads a table's rows one after the other and refuses to go past the end.
+template <class Row>
+class Rows {
+public:
+    Rows() = default;
+    // Nothing is converted: what is no array of such rows is refused.
+    explicit Rows(const py::object& table) {
+        using Table = py::array_t<Row, py::array::c_style>;
+        if (!py::isinstance<Table>(table)) throw py::type_error("a table of a plan has other rows");
+        const auto rows = py::reinterpret_borrow<Table>(table);
+        at_ = rows.data();
+        end_ = at_ + rows.size();
+    }
+    const Row& next() {
+        if (at_ == end_) throw std::invalid_argument("a table of a plan ends too early");
+        return *at_++;
+    }
+    std::int64_t left() const { return end_ - at_; }
+    template <class T, class F>
+    std::vector<T> list(std::int64_t n, F one) {
+        std::vector<T> found;
+        for (; n > 0; --n) found.push_back(one(next()));
+        return found;
+    }
 
-Place read_place(Numbers& n) {
-    std::byte* at = n.address();
-    const int rank = n.small();
-    const std::int64_t flags = n.next();
-    return {at, (flags & 1) != 0, (flags & 2) != 0, rank};
-}
+private:
+    const Row *at_ = nullptr, *end_ = nullptr;
+};
 
-Task read_task(Numbers& n) {
+std::byte* address(std::uint64_t at) { return reinterpret_cast<std::byte*>(at); }
+
+Wait wait_of(const WaitRow& r) { return {r.peer, r.task, r.stage}; }
+
+Place place_of(const PlaceRow& r) { return {address(r.at), r.fixed, r.stream, r.rank}; }
+
+Task task_of(const TaskRow& r, Rows<PlaceRow>& places, Rows<WaitRow>& waits) {
     Task t{};
-    t.reduce = n.next() != 0;
-    t.publish = n.next() != 0;
-    t.count = n.size();
-    t.targets = n.list<Place>([&] { return read_place(n); });
-    t.sources = n.list<Place>([&] { return read_place(n); });
-    t.waits = n.list<Wait>([&] { return read_wait(n); });
-    t.stage = n.next();
+    t.reduce = r.reduce;
+    t.publish = r.publish;
+    t.count = static_cast<std::size_t>(r.count);
+    t.targets = places.list<Place>(r.targets, place_of);
+    t.sources = places.list<Place>(r.sources, place_of);
+    t.waits = waits.list<Wait>(r.waits, wait_of);
+    t.stage = r.stage;
     return t;
 }
 
-Copy read_copy(Numbers& n) {
-    std::byte *target = n.address(), *source = n.address();
-    const std::size_t count = n.size();
-    return {target, source, count, n.next() != 0};
+Copy copy_of(const CopyRow& r) {
+    return {address(r.target), address(r.source), static_cast<std::size_t>(r.count), r.reduce};
 }
 
-Letter read_letter(Numbers& n) {
-    const int peer = n.small();
-    std::byte* mailbox = n.address();
-    const std::size_t stride = n.size();
-    std::byte *span = n.address(), *other = n.address();
-    return {peer, mailbox, stride, span, other, n.size()};
-}
-
-Exchange read_exchange(Numbers& n) {
-    Exchange e;
-    e.before = n.list<Copy>([&] { return read_copy(n); });
-    e.sends = n.list<Letter>([&] { return read_letter(n); });
-    e.receives = n.list<Letter>([&] { return read_letter(n); });
-    e.after = n.list<Copy>([&] { return read_copy(n); });
-    return e;
+Letter letter_of(const LetterRow& r) {
+    return {r.peer, address(r.mailbox), static_cast<std::size_t>(r.stride), address(r.span),
+            address(r.other), static_cast<std::size_t>(r.count)};
 }
 
 Line* lines_at(std::uintptr_t address) { return reinterpret_cast<Line*>(address); }
 
 std::unique_ptr<Plan> direct(
-    Watch& watch, std::uintptr_t lines, int type, int op, const py::array_t<std::int64_t>& numbers,
-    std::vector<std::int64_t> ntasks, std::size_t window, std::int64_t nwindows, std::int64_t depth,
-    bool gates, bool enter_all, bool exit_all) {
-    Numbers n(numbers);
-    auto tasks = n.list<Task>([&] { return read_task(n); });
-    auto exits = n.list<Wait>([&] { return read_wait(n); });
+    Watch& watch, std::uintptr_t lines, int type, int op, const py::object& rounds,
+    const py::object& tasks, const py::object& places, const py::object& waits,
+    std::vector<std::int64_t> ntasks) {
+    const RoundsRow how = Rows<RoundsRow>(rounds).next();
+    Rows<TaskRow> rows(tasks);
+    Rows<PlaceRow> at(places);
+    Rows<WaitRow> all(waits);
+    auto mine = rows.list<Task>(
+        rows.left(), [&](const TaskRow& r) { return task_of(r, at, all); });
+    // What no task waits for is waited for at the end.
+    auto exits = all.list<Wait>(all.left(), wait_of);
     return std::make_unique<Direct>(
-        watch, lines_at(lines), Type(type), Op(op), std::move(tasks), std::move(exits),
-        std::move(ntasks), window, nwindows, depth, gates, enter_all, exit_all);
+        watch, lines_at(lines), Type(type), Op(op), std::move(mine), std::move(exits),
+        std::move(ntasks), static_cast<std::size_t>(how.window), how.nwindows, how.depth, how.gates,
+        how.enter_all, how.exit_all);
 }
 
 std::unique_ptr<Plan> worksharing(
-    Watch& watch, std::uintptr_t lines, int type, int op,
-    const py::array_t<std::int64_t>& numbers) {
-    Numbers n(numbers);
-    auto parts = n.list<Part>([&] { return n.list<Task>([&] { return read_task(n); }); });
-    if (static_cast<int>(parts.size()) != watch.size())
+    Watch& watch, std::uintptr_t lines, int type, int op, const py::object& tasks,
+    const py::object& places, const std::vector<std::int64_t>& ntasks) {
+    if (static_cast<int>(ntasks.size()) != watch.size())
         throw std::invalid_argument("work sharing needs as many parts as ranks");
+    Rows<TaskRow> rows(tasks);
+    Rows<PlaceRow> at(places);
+    Rows<WaitRow> none;
+    std::vector<Part> parts;
+    for (const std::int64_t n : ntasks)
+        parts.push_back(
+            rows.list<Task>(n, [&](const TaskRow& r) { return task_of(r, at, none); }));
     return std::make_unique<WorkSharing>(watch, lines_at(lines), Type(type), Op(op), std::move(parts));
 }
 
 std::unique_ptr<Plan> eager(
-    Watch& watch, std::uintptr_t lines, int type, int op,
-    const py::array_t<std::int64_t>& numbers) {
-    Numbers n(numbers);
-    auto steps = n.list<Exchange>([&] { return read_exchange(n); });
-    return std::make_unique<Eager>(watch, lines_at(lines), Type(type), Op(op), std::move(steps));
+    Watch& watch, std::uintptr_t lines, int type, int op, const py::object& steps,
+    const py::object& copies, const py::object& letters) {
+    Rows<CopyRow> local(copies);
+    Rows<LetterRow> mail(letters);
+    Rows<ExchangeRow> rows(steps);
+    auto found = rows.list<Exchange>(rows.left(), [&](const ExchangeRow& r) {
+        Exchange e;
+        e.before = local.list<Copy>(r.before, copy_of);
+        e.sends = mail.list<Letter>(r.sends, letter_of);
+        e.receives = mail.list<Letter>(r.receives, letter_of);
+        e.after = local.list<Copy>(r.after, copy_of);
+        return e;
+    });
+    return std::make_unique<Eager>(watch, lines_at(lines), Type(type), Op(op), std::move(found));
 }
 
 std::unique_ptr<Plan> sweep(
@@ -233,6 +275,21 @@ PYBIND11_MODULE(_core, m) {
             py::arg("rank"), py::arg("life"), py::arg("pids"), py::arg("crowded"),
             py::arg("deadline"));
 
+    PYBIND11_NUMPY_DTYPE(TaskRow, reduce, publish, count, stage, targets, sources, waits);
+    PYBIND11_NUMPY_DTYPE(PlaceRow, at, rank, fixed, stream);
+    PYBIND11_NUMPY_DTYPE(WaitRow, peer, task, stage);
+    PYBIND11_NUMPY_DTYPE(RoundsRow, window, nwindows, depth, gates, enter_all, exit_all);
+    PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
+    PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
+    PYBIND11_NUMPY_DTYPE(LetterRow, peer, mailbox, stride, span, other, count);
+    m.attr("TASK") = py::dtype::of<TaskRow>();
+    m.attr("PLACE") = py::dtype::of<PlaceRow>();
+    m.attr("WAIT") = py::dtype::of<WaitRow>();
+    m.attr("ROUNDS") = py::dtype::of<RoundsRow>();
+    m.attr("EXCHANGE") = py::dtype::of<ExchangeRow>();
+    m.attr("COPY") = py::dtype::of<CopyRow>();
+    m.attr("LETTER") = py::dtype::of<LetterRow>();
+
     const auto released = py::call_guard<py::gil_scoped_release>();
     py::class_<Plan>(m, "Plan")
         .def("fire", &Plan::fire, released)
@@ -253,7 +310,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 2;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 3;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

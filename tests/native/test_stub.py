@@ -1,11 +1,13 @@
-"""The extension's stub says what the extension offers."""
+"""The extension's stub says what the extension offers, and its tables are its own."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import native
@@ -45,3 +47,32 @@ def test_the_stub_is_what_is_there() -> None:
                     real = getattr(getattr(core, node.name), method.name).__doc__
                     assert _real(real) == len(_parameters(method)), (node.name, method.name)
     assert named == {name for name in vars(core) if not name.startswith("__")}
+
+
+@pytest.fixture
+def watch() -> object:
+    """A world of one rank, which nobody watches."""
+    life = np.zeros(2 * core.LINE, np.uint8)
+    return core.Watch(0, _line(life), [os.getpid()], False, 1.0), life
+
+
+def _line(memory: np.ndarray) -> int:
+    """Where the first whole line of some memory begins."""
+    return -(-memory.ctypes.data // core.LINE) * core.LINE
+
+
+def test_tables_that_end_early_or_have_other_rows_are_refused(watch: tuple[object, object]) -> None:
+    """Rule: C++ reads no row that is not there, and converts no array into rows."""
+    lines = np.zeros((core.plan_lines(1) + 1) * core.LINE, np.uint8)
+    task = np.array([(False, False, 1, 0, 1, 1, 0)], core.TASK)
+    place = (lines.ctypes.data, 0, False, False)
+    two = np.array([place, place], core.PLACE)
+    how = (watch[0], _line(lines), 0, 0)
+    core.worksharing(*how, task, two, [1])
+    with pytest.raises(ValueError, match="ends too early"):
+        core.worksharing(*how, task, two[:1], [1])
+    with pytest.raises(ValueError, match="ends too early"):
+        core.worksharing(*how, task, two, [2])
+    for other in (np.zeros(8, np.int64), two, task.tolist()):
+        with pytest.raises(TypeError):
+            core.worksharing(*how, other, two, [1])

@@ -1,4 +1,4 @@
-"""Plans for the native executor, as the flat numbers it reads (`native/src/module.cpp`).
+"""Plans for the native executor, as the tables it reads (their rows: `native/_core.pyi`).
 
 Decides how a plan is carried out: small messages through mailboxes beside their flags, others
 where they lie; and in which windows. The extension is loaded where a plan is made, not earlier.
@@ -15,7 +15,7 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
-from collectives.execution.shm.tasks import Place, PlacedCopy, PlacedStep, SegmentSpan
+from collectives.execution.shm.tasks import Place, PlacedStep, SegmentSpan
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
 
@@ -137,24 +137,29 @@ def direct(
     everyone = nranks > 2
     enter = [everyone and _enters_all(works, nranks) for works in found.works]
     leave = [everyone and len(exits) == nranks - 1 for exits in found.exits]
-    numbers = [len(mine)]
+    tasks = _Tasks(address, past)
     for i, work in enumerate(mine):
         waits = [w for w in work.waits if not (enter[to.rank] and i == 0 and w[1] == ENTRY)]
-        numbers += _task(work, _waits(found, waits), address, past(work))
-    numbers += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
-    plan = _core.direct(
-        watch,
-        lines,
-        type_number(to.dtype),
-        op_number(op),
-        np.array(numbers, np.int64),
-        [len(works) for works in found.works],
+        tasks.add(work, _waits(found, waits))
+    tasks.waits += _waits(found, [] if leave[to.rank] else found.exits[to.rank])
+    rounds = (
         covered,
         -(-size // covered),
         found.depth,
         any(enter) or any(leave),
         enter[to.rank],
         leave[to.rank],
+    )
+    plan = _core.direct(
+        watch,
+        lines,
+        type_number(to.dtype),
+        op_number(op),
+        np.array([rounds], _core.ROUNDS),
+        np.array(tasks.rows, _core.TASK),
+        np.array(tasks.places, _core.PLACE),
+        np.array(tasks.waits, _core.WAIT),
+        [len(works) for works in found.works],
     )
     return plan, stage
 
@@ -164,24 +169,34 @@ def _enters_all(works: Sequence[Work], nranks: int) -> bool:
     return bool(works) and sum(task == ENTRY for _, task in works[0].waits) == nranks - 1
 
 
-def _waits(found: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[int]:
-    numbers = [len(waits)]
-    for peer, task in waits:
-        numbers += [peer, task, 0 if task == ENTRY else found.works[peer][task].stage]
-    return numbers
+def _waits(found: DependenceGraph, waits: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Rows of the table of waits."""
+    return [
+        (peer, task, 0 if task == ENTRY else found.works[peer][task].stage) for peer, task in waits
+    ]
 
 
-def _task(
-    work: Work, waits: list[int], address: Callable[[Place], int], past: set[Place]
-) -> list[int]:
-    """A pass as numbers; ``past``: targets that are written with non-temporal stores."""
-    numbers = [len(work.sources) > 1, work.published, work.size]
-    for places in (work.targets, work.sources):
-        numbers.append(len(places))
-        for p in places:
-            stored = places is work.targets and p in past
-            numbers += [address(p), p.rank, 1 if p.segment == STAGE else 2 * stored]
-    return [*numbers, *waits, work.stage]
+class _Tasks:
+    """Passes as rows of three tables; ``past``: targets that are written non-temporally."""
+
+    def __init__(self, address: Callable[[Place], int], past: Callable[[Work], set[Place]]) -> None:
+        self._address, self._past = address, past
+        self.rows: list[tuple[bool, bool, int, int, int, int, int]] = []
+        self.places: list[tuple[int, int, bool, bool]] = []
+        self.waits: list[tuple[int, int, int]] = []
+
+    def add(self, work: Work, waits: Sequence[tuple[int, int, int]]) -> None:
+        """A pass, with the rows of what it waits for."""
+        past = self._past(work)
+        counts = len(work.targets), len(work.sources), len(waits)
+        reduce = len(work.sources) > 1
+        self.rows.append((reduce, work.published, work.size, work.stage, *counts))
+        for places, written in ((work.targets, True), (work.sources, False)):
+            for p in places:
+                stage = p.segment == STAGE
+                stream = written and not stage and p in past
+                self.places.append((self._address(p), p.rank, stage, stream))
+        self.waits += waits
 
 
 def worksharing(
@@ -195,13 +210,19 @@ def worksharing(
     """A plan of parts, one a rank by number, that whoever has a core takes; see `direct`."""
     from native import _core
 
-    numbers = [len(found.works)]
+    tasks = _Tasks(to.address, past)
     for part in found.works:
-        numbers.append(len(part))
         for work in part:
-            numbers += _task(work, [0], to.address, past(work))
-    described = np.array(numbers, np.int64)
-    return _core.worksharing(watch, lines, type_number(to.dtype), op_number(op), described)
+            tasks.add(work, [])
+    return _core.worksharing(
+        watch,
+        lines,
+        type_number(to.dtype),
+        op_number(op),
+        np.array(tasks.rows, _core.TASK),
+        np.array(tasks.places, _core.PLACE),
+        [len(part) for part in found.works],
+    )
 
 
 # -- through mailboxes
@@ -254,23 +275,26 @@ def eager(
     def at(span: SegmentSpan) -> int:
         return to.address(Place(to.rank, span.segment, span.start))
 
-    def letter(pair: tuple[int, int], span: SegmentSpan, other: SegmentSpan | None) -> list[int]:
+    def letter(
+        pair: tuple[int, int], span: SegmentSpan, other: SegmentSpan | None
+    ) -> tuple[int, int, int, int, int, int]:
         peer = pair[1] if pair[0] == to.rank else pair[0]
         box = mail + next(boxes[pair])
         joined = 0 if other is None else at(other)
-        return [peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size]
+        return peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size
 
-    def local(moves: Sequence[PlacedCopy]) -> list[int]:
-        return [len(moves), *(n for a, b, add in moves for n in (at(a), at(b), a.size, int(add)))]
-
-    steps = programs[to.rank]
-    numbers = [len(steps)]
-    for step in steps:
-        sends = [letter((to.rank, p), span, None) for p, span in step.sends]
-        receives = [letter((p, to.rank), span, other) for p, span, other, _ in step.receives]
-        numbers += local(step.before)
-        for letters in (sends, receives):
-            numbers += [len(letters), *(n for one in letters for n in one)]
-        numbers += local(step.after)
-    described = np.array(numbers, np.int64)
-    return _core.eager(watch, lines, type_number(to.dtype), op_number(op), described)
+    rows, copies, letters = [], [], []
+    for step in programs[to.rank]:
+        letters += [letter((to.rank, p), span, None) for p, span in step.sends]
+        letters += [letter((p, to.rank), span, other) for p, span, other, _ in step.receives]
+        copies += [(at(a), at(b), a.size, add) for a, b, add in (*step.before, *step.after)]
+        rows.append((len(step.before), len(step.sends), len(step.receives), len(step.after)))
+    return _core.eager(
+        watch,
+        lines,
+        type_number(to.dtype),
+        op_number(op),
+        np.array(rows, _core.EXCHANGE),
+        np.array(copies, _core.COPY),
+        np.array(letters, _core.LETTER),
+    )
