@@ -68,10 +68,10 @@ class PairTimer:
     def _timed(
         self, quantity: str, pairs: Sequence[Pair], nbytes: int, repetitions: int
     ) -> tuple[list[float], int]:
-        """This rank's seconds of each firing, and how many of what is asked for a firing holds."""
+        """This rank's seconds of each iteration, and how many exchanges an iteration holds."""
         world = self._world
         how = PATTERNS[quantity]
-        # One firing of data that stays as it is holds one exchange, as firings repeat them anyway.
+        # An iteration of data that stays as it is holds one exchange: iterations repeat it anyway.
         trips = TRIPS if how.chained and quantity != "first" else 1
         schedule, spec = exchange(how, pairs, world.size, trips)
         dtype, operation = (np.float32, op("sum")) if spec.reduces else (np.uint8, None)
@@ -87,10 +87,10 @@ class PairTimer:
             operation,
             nbytes // np.dtype(dtype).itemsize,
         ) as plan:
-            return self._fired(plan, repetitions, quantity == "first"), trips
+            return self._runs(plan, repetitions, quantity == "first"), trips
 
-    def _fired(self, plan: Plan, repetitions: int, together: bool) -> list[float]:
-        """Seconds of each firing, timed by the transport where it can.
+    def _runs(self, plan: Plan, repetitions: int, together: bool) -> list[float]:
+        """Seconds of each iteration, timed by the transport where it can.
 
         Here, pairs keep step by what they send; only ``together`` stands behind a barrier. A rank
         leaves MPI's barrier microseconds after another, which a small message does not last.

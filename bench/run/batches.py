@@ -57,9 +57,9 @@ class Begin(Protocol):
         ...
 
     def batch(self, plan: Action, n: int, before: int, watcher: Watcher, once: float) -> Batch:
-        """Fire n times, after ``before`` firings. All ranks call this together.
+        """Run n times, after ``before`` iterations. All ranks call this together.
 
-        ``once``: what a firing took this rank when it warmed up.
+        ``once``: what an iteration took this rank when it warmed up.
         """
         ...
 
@@ -68,11 +68,11 @@ class Begin(Protocol):
         ...
 
 
-def _fired(
+def _runs(
     plan: Action, n: int, before: int, watcher: Watcher, read: Callable[[], float],
     ready: Callable[[int], object],
 ) -> tuple[Floats, Floats]:  # fmt: skip
-    """When each of n firings began and ended, each begun when ``ready`` of its number returns."""
+    """When each of n iterations began and ended, begun when ``ready`` of its number returns."""
     begins, ends = np.empty(n), np.empty(n)
     for i in range(n):
         watcher.arrived(before + i)
@@ -104,7 +104,7 @@ class Barriers:
             return self._combined(np.asarray(own), None)
         if spans is None:
             world = self._world
-            begins, ends = _fired(plan, n, before, watcher, self._clock, lambda i: world.barrier())
+            begins, ends = _runs(plan, n, before, watcher, self._clock, lambda i: world.barrier())
         else:
             begins, ends = (np.asarray(one) for one in spans)
         return self._combined(ends - begins, (begins, ends) if self._shared else None)
@@ -149,7 +149,7 @@ class TimeWindows:
         watcher.arrived(before)
         spans: Sequence[Sequence[float] | Floats] | None = plan.spans(n, local)
         if spans is None:
-            spans = _fired(plan, n, before, watcher, clock.read, lambda i: self._until(local[i]))
+            spans = _runs(plan, n, before, watcher, clock.read, lambda i: self._until(local[i]))
         begins, ends = (clock.common(np.asarray(one)) for one in spans)
         late = begins - starts > max(_LATE_S, _LATE * self._usual)
         return self._judged(begins, ends, late, window)

@@ -29,8 +29,8 @@ NOTHING_MISSING: Mapping[str, str] = MappingProxyType({})
 class Chosen:
     """An algorithm for so many ranks, with a schedule a root; `prove` says whether it may run.
 
-    ``holds``: how many of what a row times one firing carries out. ``reach``: how ranks reach into
-    each other's memory, where no messages are sent.
+    ``holds``: how many of what a row times one iteration carries out. ``reach``: how ranks reach
+    into each other's memory, where no messages are sent.
 
     Raises Unsupported where the algorithm cannot serve the ranks.
     """

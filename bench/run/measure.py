@@ -48,7 +48,7 @@ class Timed:
     """Seconds of each iteration, combined over ranks, and what ended the row.
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
-    ``fired``: how often the plan was fired in all, warm-ups and lost iterations among them.
+    ``fired``: how often the plan was run in all, warm-ups and lost iterations among them.
     ``across``, ``also``, ``sync`` and ``warm_up``: see `reports.records.record.Sample`.
     """
 

@@ -12,7 +12,7 @@ from bench.run.memory import Need, Pool, lack
 from bench.run.work import rows
 from collectives.schedule.dtypes import dtype
 
-# Beside its --budget: stores that are tried, the memory's limit, the plan, a firing for the proof.
+# Beside its --budget: stores that are tried, the memory's limit, the plan, an iteration to check.
 SETUP_S = 2.0
 # For what grows with the buffers of all ranks: their pages, their filling, six slow iterations. 16
 # ranks on two cores need most of it.

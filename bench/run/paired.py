@@ -1,7 +1,7 @@
 """Pairs of ranks as jobs of a session: a table for each test and each way in which bytes travel.
 
 What is timed is what OSU times (docs/pt2pt.md): one way of a ping-pong; a window of messages and
-its answer; windows both ways at once. A firing holds several, and a row's time is that of one.
+its answer; windows both ways at once. An iteration holds several, and a row's time is that of one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reports.records.record import Sample
 __all__ = ["each", "pair_jobs", "todo"]
 
 # OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
-# trips of one firing, which is fired often.
+# trips of one iteration, which is run often.
 _SMALL_BYTES, _TRIPS, _LARGE_TRIPS = 8192, 100, 10
 _TITLES: Mapping[str, str] = {
     "latency": "one way between two ranks",
@@ -151,9 +151,9 @@ class _Exchange(Chosen):
 
 
 def each(sample: Sample, holds: int) -> Sample:
-    """A sample whose times are those of one of what a firing holds.
+    """A sample whose times are those of one of what an iteration holds.
 
-    What was counted is of whole firings, and left out then.
+    What was counted is of whole iterations, and left out then.
     """
     if holds == 1:
         return sample

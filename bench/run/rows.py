@@ -71,7 +71,7 @@ class Bench:
         self.noise: dict[str, Any] = {}
         #: Of the last sample, what computing hid of a collective that was begun before.
         self.overlap: Overlap | None = None
-        #: By what share of itself a firing is made longer; None times actions as they are.
+        #: By what share of itself an iteration is made longer; None times actions as they are.
         self.slower: float | None = None
 
     def sample(self, case: Case, in_place: bool, begin: Begin | None = None) -> tuple[Sample, str]:
@@ -248,7 +248,7 @@ class Bench:
         target: Array,
         in_place: bool,
     ) -> Wrong | None:
-        """Fire once more, from fresh inputs into a poisoned result, and compare every element."""
+        """Run once more, from fresh inputs into a poisoned result, and compare every element."""
         if not in_place:
             target.view(np.uint8)[:] = 0xA5
         inputs.fill(self._world.rank, source)

@@ -188,12 +188,12 @@ class Gauges:
             world.barrier()
 
     def begin(self) -> None:
-        """The firings of a row and placement come."""
+        """The iterations of a row and placement come."""
         if self._mine is not None:
             self._mine.begin()
 
     def more(self, timed: Timed) -> int:
-        """How many firings more it takes until energy can be told; the same on all ranks."""
+        """How many iterations more it takes until energy can be told; the same on all ranks."""
         if not (self._energy and self.active and timed.times):
             return 0
         each = max(median(timed.times), 1e-7)

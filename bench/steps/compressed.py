@@ -42,7 +42,7 @@ _MOVES = {
 
 
 class Spent(NamedTuple):
-    """Seconds of one rank, all firings together."""
+    """Seconds of one rank, all iterations together."""
 
     encode: float = 0.0
     exchange: float = 0.0
@@ -172,7 +172,7 @@ class CompressedMean(Encoded):
 
     @property
     def messages(self) -> int:
-        """Messages that this rank sends with a firing."""
+        """Messages that this rank sends with an iteration."""
         return sum(len(step.sends) for plan in self._plans for step in plan.program.steps)
 
     @property

@@ -25,7 +25,7 @@ _THREADED = ("serialized", "multiple")
 
 
 class TrainingStep(Action):
-    """Fire with ``step()``.
+    """Run with ``step()``.
 
     Of ``exchanges`` the first takes every bucket as soon as it is ready, the others take all of
     them at the end. ``messages``: sent by this rank so far; ``buckets``: exchanged so far. Raises

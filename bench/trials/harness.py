@@ -22,7 +22,7 @@ class _Nothing(Counted):
         super().__init__(0, 0)
 
     def __call__(self) -> None:
-        """Fire once."""
+        """Run once."""
 
     def close(self) -> None:
         """Nothing is held."""

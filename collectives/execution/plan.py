@@ -25,7 +25,7 @@ def memory(program: Program, transport: Transport, itemsize: int, in_place: bool
 
 
 class Plan(Action):
-    """Fire with ``plan()``; a context manager that frees what it took.
+    """Run with ``plan()``; a context manager that frees what it took.
 
     ``source`` and ``target`` are the caller's ``in`` and ``out`` (in place the same memory); the
     plan takes scratch itself. ``op`` is None for collectives that do not reduce. ``program``: the

@@ -65,7 +65,7 @@ class OneSided(Counted):
 
     def __call__(self) -> None:
         """Reach into the memory of others, so many times in a row."""
-        self._fired += 1
+        self._runs += 1
         calls = self._calls
         for _ in range(self._times):
             for call in calls:

@@ -28,7 +28,7 @@ from collectives.schedule.spec import Collective
 Array = NDArray[Any]
 Buffers = Mapping[Buffer, Array]
 Spans = tuple[list[float], list[float]]
-"""When firings began, and when they ended, in seconds of one clock."""
+"""When iterations began, and when they ended, in seconds of one clock."""
 _NOTHING: Mapping[str, Json] = MappingProxyType({})
 
 
@@ -59,7 +59,7 @@ class Reach:
 
 
 class Action(ABC):
-    """Something prepared that fires again and again, and counts what it moves."""
+    """Something prepared that runs again and again, and counts what it moves."""
 
     divides: bool = False
     """Whether it carries an average's division out itself, on a GPU say."""
@@ -79,23 +79,23 @@ class Action(ABC):
         """Bytes that this rank has received so far."""
 
     def times(self, n: int, loop: bool) -> list[float] | None:
-        """Fire n times timed by the transport itself, so that Python takes no part.
+        """Run n times timed by the transport itself, so that Python takes no part.
 
-        Seconds of each firing, begun together; of all of them as one number when ``loop``. None
+        Seconds of each iteration, begun together; of all of them as one number when ``loop``. None
         where the transport cannot.
         """
         return None
 
     def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
-        """Fire n times timed by the transport itself, by ``time.perf_counter``.
+        """Run n times timed by the transport itself, by ``time.perf_counter``.
 
-        When each firing began and when it ended: begun together, or with ``starts``, n of them,
+        When each iteration began and when it ended: begun together, or with ``starts``, n of them,
         each as its time comes. None where the transport cannot.
         """
         return None
 
     def over(self, work: Callable[[], None]) -> None:
-        """Begin the operation, do the work, and wait for its end: one firing.
+        """Begin the operation, do the work, and wait for its end: one iteration.
 
         Raises Unsupported where it cannot be begun without being ended.
         """
@@ -103,27 +103,27 @@ class Action(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what was taken; firing is over."""
+        """Free what was taken; it runs no more."""
 
 
 class Counted(Action):
-    """An action that sends and receives the same with every firing: so many bytes, times firings.
+    """An action that sends and receives the same bytes in every iteration.
 
-    Whoever fires adds to ``_fired``.
+    Whoever runs it adds to ``_runs``.
     """
 
     def __init__(self, sent: int, received: int) -> None:
-        self._fired, self._per_firing = 0, (sent, received)
+        self._runs, self._per_iteration = 0, (sent, received)
 
     @property
     def sent(self) -> int:
         """See `Action.sent`."""
-        return self._fired * self._per_firing[0]
+        return self._runs * self._per_iteration[0]
 
     @property
     def received(self) -> int:
         """See `Action.received`."""
-        return self._fired * self._per_firing[1]
+        return self._runs * self._per_iteration[1]
 
 
 class Transport(ABC):
@@ -176,7 +176,7 @@ class Transport(ABC):
 
     @abstractmethod
     def prepare(self, program: Program, buffers: Buffers, op: Op | None) -> Action:
-        """One rank's program bound to its buffers; built once, fired often."""
+        """One rank's program bound to its buffers; built once, run often."""
 
     @abstractmethod
     def library(self, call: LibraryCall) -> Action:
@@ -197,7 +197,7 @@ class Transport(ABC):
         """A program of one step of plain messages, carried out by one end of each.
 
         The sender writes into the receiver's memory (put), or the receiver reads the sender's
-        (get), ``how.times`` times a firing; the other end takes no part. All ranks call this
+        (get), ``how.times`` times an iteration; the other end takes no part. All ranks call this
         together. Raises Unsupported where no rank reaches another's memory.
         """
         raise Unsupported(

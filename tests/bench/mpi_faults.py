@@ -11,14 +11,14 @@ from collectives.execution.mpi import transport as mpi
 
 
 def spoil(how: str) -> None:
-    """Make the last rank raise, wait for ever, or yield a wrong element, at its 5th firing."""
+    """Make the last rank raise, wait for ever, or yield a wrong element, at its 5th iteration."""
     real = mpi._Calls.__call__
 
     def spoiled(self: Any) -> None:
         real(self)
-        if self._fired == 5 and how == "raise":
+        if self._runs == 5 and how == "raise":
             raise ValueError("boom")
-        if self._fired == 5 and how == "wait":
+        if self._runs == 5 and how == "wait":
             threading.Event().wait()
 
     mpi._Calls.__call__ = spoiled  # type: ignore[method-assign]

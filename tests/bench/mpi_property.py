@@ -41,7 +41,7 @@ def one(world: MpiWorld, random: np.random.Generator) -> bool:
         schedule, collective, transport, world.rank, source, target, op(operation), elements,
         in_place=in_place,
     ) as plan, np.errstate(all="ignore"):  # fmt: skip
-        for _ in range(2):  # a plan fires again and again
+        for _ in range(2):  # a plan runs again and again
             target.view(np.uint8)[:] = 0xA5
             inputs.fill(world.rank, source)
             plan()

@@ -278,7 +278,7 @@ def test_what_the_library_chose_is_shown_and_kept(
 
 
 def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
-    """Rule: --graph compare shows, and records, what eager firings and replays take."""
+    """Rule: --graph compare shows, and records, what eager iterations and replays take."""
     here(gpus=2)
     file = tmp_path / "run.jsonl"
     run = ("allreduce", "--threads", "2", "--graph", "compare", *SMALL, "--out", str(file))

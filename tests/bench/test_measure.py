@@ -29,7 +29,7 @@ class _Clock:
         self.now += next(self.durations)
 
 
-class Firing(Counted):
+class Iteration(Counted):
     """An action that passes time."""
 
     def __init__(self, fire: Callable[[], None]) -> None:
@@ -37,7 +37,7 @@ class Firing(Counted):
         self._fire = fire
 
     def __call__(self) -> None:
-        """Fire once."""
+        """Run once."""
         self._fire()
 
     def close(self) -> None:
@@ -60,7 +60,9 @@ def _measure(
     def body(world: InprocWorld) -> Timed:
         clock = _Clock(durations(world.rank))
         until = clock() + seconds if world.rank == 0 else 0.0
-        return measure(Firing(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock())
+        return measure(
+            Iteration(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock()
+        )
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
@@ -112,7 +114,7 @@ def test_never_fewer_than_an_interval_needs() -> None:
     st.sampled_from(["each", "loop"]),
 )
 def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timing: str) -> None:
-    """Rule: warm-up, iterations and one firing for the proof keep within what a row may take.
+    """Rule: warm-up, iterations and one iteration for the proof keep within what a row may take.
 
     As far as one iteration at the least allows, and one more to learn what it takes where there is
     no warm-up. Where there is time for six, there are six.
@@ -193,7 +195,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 
 
 def test_every_iteration_starts_behind_a_barrier_and_is_told() -> None:
-    """Rule: barrier, firing, barrier, firing …, each announced; warm-ups are iteration -1."""
+    """Rule: barrier, iteration, barrier, iteration …, each announced; warm-ups are iteration -1."""
     timed, events = _events(Timing(warmup=2, iterations=3))
     assert events[:4] == [-1, "fired", -1, "fired"]
     timed_part = [e for e in events[4:] if e != 0]
@@ -203,7 +205,7 @@ def test_every_iteration_starts_behind_a_barrier_and_is_told() -> None:
 
 
 def test_a_loop_has_one_barrier() -> None:
-    """Rule: --timing loop fires back to back behind one barrier."""
+    """Rule: --timing loop runs back to back behind one barrier."""
     timed, events = _events(Timing(warmup=1, iterations=4, timing="loop"))
     at = events.index(0)
     assert events[at + 1 : at + 6] == ["barrier", *["fired"] * 4] and timed.fired == 1 + 4
@@ -213,7 +215,7 @@ def test_a_loop_has_one_barrier() -> None:
 
 @pytest.mark.parametrize(("how", "seconds"), [("each", 1.0), ("loop", 2.0)])
 def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) -> None:
-    """Rule: a transport's own times are taken as they are, a loop's as the whole of its firings."""
+    """Rule: a transport's own times are taken as they are, a loop's as the sum of iterations."""
     timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
     assert ("times", 7, how == "loop") in events and "fired" not in events
     assert set(timed.times) == {seconds}

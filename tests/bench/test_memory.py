@@ -223,7 +223,7 @@ class _OnNode(InprocTransport):
 
 
 class _Library(Plan):
-    """A ring that takes a vector for the while of every firing, as MPI_Allreduce does."""
+    """A ring that takes a vector for the while of every iteration, as MPI_Allreduce does."""
 
     def __init__(self, transport: Any, world: InprocWorld, node: _Node, call: LibraryCall) -> None:
         ring, own = build(call.spec.name, "ring", world.size), call.buffers

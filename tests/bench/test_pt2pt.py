@@ -50,7 +50,7 @@ def test_threads_have_messages_and_no_reach() -> None:
 def test_any_pairing_is_proven_and_moves_what_it_times(
     nranks: int, data: st.DataObject, window: int, way: str
 ) -> None:
-    """Rule: each message arrives in a place of its own, and a firing moves as many as it holds."""
+    """Rule: each message arrives in a place of its own; an iteration moves as many as it holds."""
     count = data.draw(st.none() | st.integers(1, nranks // 2))
     options = parse(["-A", way, "-b", "16", "-e", "16"], "pt2pt")
     for job in pair_jobs(options, Pairing(TESTS, window, count), nranks):
@@ -80,7 +80,7 @@ def test_more_pairs_than_ranks_are_refused() -> None:
 
 
 def test_a_row_times_one_of_what_a_firing_holds() -> None:
-    """Rule: times, also every rank's own, are those of one message; counts are of firings."""
+    """Rule: times, also every rank's own, are those of one message; counts are of iterations."""
     whole = Sample(times=(64e-6, 128e-6), per_rank=((64e-6, 128e-6),), sent=64, wrong=0)
     one = each(whole, 64)
     assert one.times == (1e-6, 2e-6) == one.per_rank[0]

@@ -190,7 +190,7 @@ def test_a_gpu_that_cannot_be_watched_is_said() -> None:
 
 @given(st.floats(1e-6, 10.0), st.integers(1, 100))
 def test_with_energy_a_row_goes_on_for_two_seconds(seconds: float, iterations: int) -> None:
-    """Rule: --energy adds what is missing to 2 s of firing; without it nothing is added."""
+    """Rule: --energy adds what is missing to 2 s of iteration; without it nothing is added."""
     timed = Timed((seconds,) * iterations, iterations, "precise")
 
     def body(gauges: Gauges) -> int:

@@ -33,7 +33,7 @@ class _Taking(Counted):
         return self.now
 
     def __call__(self) -> None:
-        self._fired += 1
+        self._runs += 1
         self.now += 99.0
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class _Taking(Counted):
 
 @pytest.mark.parametrize(("share", "ticks"), [(0.0, 101), (0.05, 106), (0.5, 151)])
 def test_a_slowed_plan_takes_its_share_longer(share: float, ticks: int) -> None:
-    """Rule: a firing of 100 ticks takes 100 (1 + share), as soon as the clock shows it; what is
+    """Rule: an iteration of 100 ticks takes 100 (1 + share), as soon as the clock shows it; what is
     moved, and that it is closed, are the plan's own.
     """  # noqa: D205
     taking = _Taking()

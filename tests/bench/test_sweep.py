@@ -317,7 +317,7 @@ def test_imports_stay_light() -> None:
 
 
 def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: what a row needs and what it fires come from one program, lowered once a placement."""
+    """Rule: what a row needs and what it runs come from one program, lowered once a placement."""
     lowered = []
 
     def counted(*args: Any, **more: Any) -> Program:

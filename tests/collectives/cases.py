@@ -193,10 +193,10 @@ class Judged(NamedTuple):
     wanted: list[NDArray[Any]]
     moved: NDArray[np.int64] | None
 
-    def counts(self, rank: int, firings: int) -> list[int]:
-        """Bytes that a rank sends and receives in so many firings of the schedule."""
+    def counts(self, rank: int, iterations: int) -> list[int]:
+        """Bytes that a rank sends and receives in so many iterations of the schedule."""
         assert self.moved is not None
-        return (firings * self.moved[:, rank]).tolist()
+        return (iterations * self.moved[:, rank]).tolist()
 
 
 def judge(case: Case, nranks: int) -> Judged:

@@ -42,7 +42,7 @@ def plan(transport: IpcTransport, name: str) -> tuple[Plan, tuple]:
 
 
 def right(transport: IpcTransport) -> None:
-    """Every all-reduce, fired three times, in memory that is mapped anew for each."""
+    """Every all-reduce, run three times, in memory that is mapped anew for each."""
     world, checked = transport.world, 0
     for name in algorithms("allreduce"):
         try:
@@ -64,7 +64,7 @@ def right(transport: IpcTransport) -> None:
 
 
 def die(transport: IpcTransport) -> None:
-    """The last rank is killed between two firings; the others say who was lost."""
+    """The last rank is killed between two iterations; the others say who was lost."""
     world = transport.world
     bound, (source, _) = plan(transport, "ring")
     source[:] = np.ones(ELEMENTS, np.int32)

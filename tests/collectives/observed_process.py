@@ -82,7 +82,7 @@ def watch() -> None:
 
 
 def touched(world: MpiWorld, action: Action) -> set[int]:
-    """The ranks whose buffers this process touches in a firing, as the kernel saw it."""
+    """The ranks whose buffers this process touches in an iteration, as the kernel saw it."""
     assert isinstance(action, Bound)
     starts = {
         int(segment.ctypes.data): rank

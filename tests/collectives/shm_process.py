@@ -27,7 +27,7 @@ from collectives.schedule.ops import op
 
 
 def right(world: World, transport: ShmTransport) -> None:
-    """Every all-reduce, small and large, both placements, three firings each."""
+    """Every all-reduce, small and large, both placements, three iterations each."""
     checked = 0
     for name in algorithms("allreduce"):
         try:

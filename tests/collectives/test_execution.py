@@ -31,7 +31,7 @@ DTYPES = ("int32", "float", "uint8", "bfloat16")
 
 
 def _carry_out(world: InprocWorld, judged: Judged) -> None:
-    """One rank's part of a case: fired, again among few ranks, and compared each time."""
+    """One rank's part of a case: run, again among few ranks, and compared each time."""
     case, layout, kind = judged.case, judged.layout, dtype(judged.case.dtype)
     given, wanted = judged.given[world.rank], judged.wanted[world.rank]
     operation = op(case.op) if case.what.reduces else None

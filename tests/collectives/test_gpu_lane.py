@@ -147,7 +147,7 @@ class _Meeting:
 
 
 def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Machine, list[Any]]:
-    """Three firings on two ranks, whose second one opens its gate after the first has gone on."""
+    """Three iterations on two ranks; the second opens its gate after the first has gone on."""
     machine, begins = Machine(1), list[Any]()
     meeting = _Meeting(machine, 2)
     gone = threading.Event()
@@ -218,7 +218,7 @@ def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
 
 
 def test_connecting_says_nothing_of_how_long_firings_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule: many firings hang when they take long for the second one, not for the first."""
+    """Rule: many iterations hang when they take long for the second one, not for the first."""
     clock = iter([0.0, 50.0, 50.001])
     monkeypatch.setattr(actions, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     waited = list[float]()
@@ -238,13 +238,13 @@ def test_connecting_says_nothing_of_how_long_firings_take(monkeypatch: pytest.Mo
 
 
 def test_nobody_captures_while_another_rank_has_still_to_launch() -> None:
-    """Rule: a rank whose first firing is over waits for the others' before it makes a graph."""
+    """Rule: a rank whose first iteration is over waits for the others' before it makes a graph."""
     machine = Machine(1)
     meeting, fired = _Meeting(machine, 2), threading.Event()
 
     def body(world: InprocWorld) -> None:
         lane = _lane(world, machine)
-        # Rank 0 needs nobody; rank 1's first firing waits for a third stream, fed late.
+        # Rank 0 needs nobody; rank 1's first iteration waits for a third stream, fed late.
         other = lane.device.stream()
         calls = [] if world.rank == 0 else meeting.calls(lane)
         action = StreamAction(lane, [calls], (0, 0), meet=[], graph=True)

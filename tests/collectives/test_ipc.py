@@ -57,7 +57,7 @@ def play(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> N
 
 
 def share(world: InprocWorld, transport: IpcTransport, judged: list[Judged]) -> None:
-    """One rank's part of every case by work sharing, fired twice and compared each time."""
+    """One rank's part of every case by work sharing, run twice and compared each time."""
     rank = world.rank
     for one in judged:
         case, kind = one.case, dtype(one.case.dtype)
@@ -151,7 +151,7 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_after_the_deadline() -> None:
-    """Rule: a spinning launch ends by itself, says for whom it waited, and fires no more."""
+    """Rule: a spinning launch ends by itself, says for whom it waited, and runs no more."""
     over = threading.Barrier(3)
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:

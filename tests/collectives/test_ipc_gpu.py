@@ -85,7 +85,7 @@ def test_a_rank_that_has_left_is_named(cupy: Any, right: ModuleType) -> None:
 
 @pytest.mark.parametrize("loop", [False, True])
 def test_times_are_a_gpus(cupy: Any, right: ModuleType, loop: bool) -> None:
-    """Rule: events behind a gate time every firing, none of them nothing."""
+    """Rule: events behind a gate time every iteration, none of them nothing."""
 
     def body(world: InprocWorld, transport: IpcTransport) -> None:
         found = _bound(right, transport).times(300, loop)

@@ -159,7 +159,7 @@ def test_lines_are_where_the_last_firing_left_them(
     def elements(place: tuple[int, int, int], size: int) -> list[tuple[int, int, int]]:
         return [(*place[:2], place[2] + i) for i in range(size)]
 
-    for firing in range(4):
+    for iteration in range(4):
         for rank, number, work in in_order(found):
             core, far = cores[rank], []
             for place in (p for p in work.sources if p.segment != STAGE):
@@ -175,7 +175,7 @@ def test_lines_are_where_the_last_firing_left_them(
                 for one in held:
                     one.clear()
                     one.add(core)
-            if firing == 3 and found.aligned:
+            if iteration == 3 and found.aligned:
                 staged = sum(p.segment == STAGE for p in (*work.sources, *work.targets))
                 mine = [touch.other >= 0 for touch in told.of[rank, number]]
                 assert sorted(mine) == sorted([*(f == {True} for f in far), *[False] * staged])

@@ -54,7 +54,7 @@ def each_rank(
 
 
 def _carry_out(transport: NcclTransport, judged: Judged) -> None:
-    """One rank's part of a case: fired eagerly, fired as a graph, and timed."""
+    """One rank's part of a case: run eagerly, as a graph, and timed."""
     case, rank = judged.case, transport.world.rank
     given, wanted = judged.given[rank], judged.wanted[rank]
     operation = op(case.op) if case.what.reduces else None

@@ -53,7 +53,7 @@ def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTr
 
 
 def _play(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
-    """One rank's part of every case, fired twice and compared each time."""
+    """One rank's part of every case, run twice and compared each time."""
     transport, rank = _transport(world, executor, deadline=120), world.rank
     for judged in everything:
         case = judged.case
@@ -95,7 +95,7 @@ def small_and_large(nranks: int) -> Iterator[Case]:
 
 
 def _share(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
-    """One rank's part of every case without its schedule, fired twice and compared each time."""
+    """One rank's part of every case without its schedule, run twice and compared each time."""
     transport, rank = _transport(world, executor, deadline=120), world.rank
     for judged in everything:
         case = judged.case
@@ -177,7 +177,7 @@ def test_a_rank_that_has_left_ends_the_wait_of_the_others(executor: str, element
 
 @pytest.mark.parametrize("loop", [False, True])
 def test_timing_fires_and_counts(executor: str, loop: bool) -> None:
-    """Rule: times() fires n times, gives a time each (or one), and counts what was moved."""
+    """Rule: times() runs n times, gives a time each (or one), and counts what was moved."""
 
     def body(world: InprocWorld, transport: ShmTransport) -> None:
         plan = _plan(world, transport, 5000)

@@ -48,7 +48,7 @@ def one_pass(
     blocks: int,
     threads: int,
 ) -> None:
-    """A plan of one rank and one pass, fired."""
+    """A plan of one rank and one pass, run once."""
     every = [*targets, *sources]
     places = [Place(0, i, 0) for i in range(len(every))]
     cut = len(targets)
@@ -68,7 +68,7 @@ def one_pass(
         ctypes.c_uint64(words.ctypes.data), ctypes.c_uint64(len(words)),
     )  # fmt: skip
     assert not host.any()
-    assert (control[blocks:] == 1).all()  # every block has counted the firing
+    assert (control[blocks:] == 1).all()  # every block has counted the iteration
 
 
 def expected(ufunc: np.ufunc, rows: list[NDArray[Any]]) -> NDArray[Any]:

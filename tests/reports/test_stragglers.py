@@ -19,7 +19,7 @@ from collectives.schedule.ops import op
 from reports.analysis.quality import checklist
 from reports.analysis.stragglers import Findings, culprits
 from reports.records.rows import Row, Run
-from tests.bench.test_measure import Firing
+from tests.bench.test_measure import Iteration
 from tests.reports.slowness import ALL_WAIT, HOP, MIXED, PerRank, played
 
 
@@ -175,11 +175,11 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
         timed = _TimedWorld(world, now, delay.get("late", 0.0))
         plan = Plan(schedule, what, InprocTransport(timed), rank, source, target, added, elements)
 
-        def fires() -> None:
+        def runs() -> None:
             now[rank] += delay.get("slow", 0.0)
             plan()
 
-        return measure(Firing(fires), timed, lambda: now[rank], rules, _Quiet())
+        return measure(Iteration(runs), timed, lambda: now[rank], rules, _Quiet())
 
     rules = Timing(iterations=12, per_rank=True)
     return run(4, body, deadline=60)[0].per_rank

@@ -81,7 +81,7 @@ def test_a_wrong_exchange_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Nothing(Counted):
         def __call__(self) -> None:
-            self._fired += 1
+            self._runs += 1
 
         def close(self) -> None:
             pass

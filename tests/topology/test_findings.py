@@ -111,7 +111,7 @@ CASES: list[tuple[str, tuple[Facts, Facts], dict[str, tuple[str, ...]]]] = [
 def test_a_fact_and_its_finding(
     gpus: tuple[Facts, Facts], expected: dict[str, tuple[str, ...]]
 ) -> None:
-    """Rule: each rule fires on its fact alone, names the devices, and does not fire otherwise."""
+    """Rule: each rule runs on its fact alone, names the devices, and does not fire otherwise."""
     assert _codes(_machine(*gpus)) == expected
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong between firing and check is seen: flipped bits, and right values in wrong places.
+"""What goes wrong before the check is seen: flipped bits, and right values in wrong places.
 
 ``python -m tests.torture.corruption --seconds 60 --seed 1 --keep DIR``. A right result of a random
 collective, type, operation and rank count is damaged in one of the ways of `DAMAGE`, and checked.

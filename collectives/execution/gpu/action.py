@@ -1,8 +1,8 @@
-"""Something enqueued on a stream that fires again and again, timed by events behind a gate.
+"""Something enqueued on a stream that runs again and again, timed by events behind a gate.
 
 Before the clock the operation is bound once for each of several sets of buffers, which take turns
-so that no firing finds its operands in the cache, as nccl-tests shifts its buffers. A captured
-graph replays all of a firing with one launch.
+so that no iteration finds its operands in the cache, as nccl-tests shifts its buffers. A captured
+graph replays all of an iteration with one launch.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def _blocks(buffers: DeviceBuffers) -> list[list[tuple[Buffer, DeviceArray]]]:
 class StreamAction(Counted):
     """See `collectives.execution.transport.Action` for the methods.
 
-    ``bound``: for each set of buffers the calls that enqueue one firing; the first set is the
-    caller's. ``bytes_``: sent and received by a firing. ``meet``: calls that make the ranks'
-    streams meet, before each timed firing. ``graph``: replay captured graphs from the second
-    firing on; ``held`` is kept alive; ``connected`` is called with it after the first firing,
+    ``bound``: for each set of buffers the calls that enqueue one iteration; the first set is the
+    caller's. ``bytes_``: sent and received by an iteration. ``meet``: calls that make the ranks'
+    streams meet, before each timed iteration. ``graph``: replay captured graphs from the second
+    iteration on; ``held`` is kept alive; ``connected`` is called with it after the first iteration,
     ``refused`` with the reason where a graph was wanted and cannot be had.
     """
 
@@ -100,26 +100,26 @@ class StreamAction(Counted):
         self._connected, self._refused = connected, refused
         self._graphs: list[CudaGraph] | None = None
         self._launches = 0
-        self._each = 0.0  # seconds that a firing takes, so that many are not thought to hang
+        self._each = 0.0  # seconds that an iteration takes, so that many are not thought to hang
 
     def __call__(self) -> None:
-        """Fire once, and wait. The first firing is never a replay: libraries connect in it."""
-        if self._fired:
+        """Run once, and wait. The first iteration is never a replay: libraries connect in it."""
+        if self._runs:
             self._ready()
         start = time.perf_counter()
         self._lane.enqueue(self._firing(0))
         self._lane.wait()
-        if self._fired:  # what connecting took says nothing of later firings
+        if self._runs:  # what connecting took says nothing of later iterations
             self._each = time.perf_counter() - start
-        self._fired += 1
-        if self._fired == 1:
+        self._runs += 1
+        if self._runs == 1:
             self._connected(self)
 
     def _ready(self) -> None:
-        """Capture the graphs, once; every rank comes here at the same firing.
+        """Capture the graphs, once; every rank comes here at the same iteration.
 
-        Whether a firing is replayed is the same on all ranks, as NCCL's documentation asks: where
-        one cannot capture none does.
+        Whether an iteration is replayed is the same on all ranks, as NCCL's documentation asks:
+        where one cannot capture none does.
         """
         if self._launches:
             return
@@ -137,12 +137,12 @@ class StreamAction(Counted):
             self._graphs = graphs
         if problems:
             self._refused(problems[0])
-        # All ranks enqueue as many firings at a time as the one with most to launch can; a graph
+        # All ranks enqueue as many iterations at a time as the one with most to launch can; a graph
         # holds as much of the queue as what it was captured from.
         self._launches = max(1, *(most for _, most in everyone))
 
     def _firing(self, i: int) -> list[Call]:
-        """The calls that enqueue firing number i."""
+        """The calls that enqueue iteration number i."""
         turn = i % len(self._bound)
         if self._graphs is None:
             return self._bound[turn]
@@ -152,16 +152,16 @@ class StreamAction(Counted):
     def _begun(self) -> None:
         """Connections, modules, memory and graphs come before a closed gate, or wait for it.
 
-        And how long to wait for many firings is known by one that did not connect.
+        And how long to wait for many iterations is known by one that did not connect.
         """
-        while self._fired < 2:
+        while self._runs < 2:
             self()
 
     def times(self, n: int, loop: bool) -> list[float]:
-        """Fire n times; seconds of each by events, or of all of them as one number when ``loop``.
+        """Run n times; seconds of each by events, or of all of them as one number when ``loop``.
 
-        Each firing begins when all ranks' streams have met; all are enqueued before the first may
-        begin. With ``loop`` they go back to back.
+        Each iteration begins when all ranks' streams have met; all are enqueued before the first
+        may begin. With ``loop`` they go back to back.
         """
         self._begun()
         if not loop:
@@ -172,22 +172,22 @@ class StreamAction(Counted):
             return found
         return [self._back_to_back(n)]
 
-    def _batch(self, firings: range) -> list[float]:
+    def _batch(self, iterations: range) -> list[float]:
         lane = self._lane
         lane.close_gate()
         events = []
-        for i in firings:
+        for i in iterations:
             lane.enqueue(self._meet)
             begin = lane.event()
             lane.enqueue(self._firing(i))
             events.append((begin, lane.event()))
-        self._go(len(firings))
+        self._go(len(iterations))
         return [lane.device.elapsed(begin, end) for begin, end in events]
 
     def _back_to_back(self, n: int) -> float:
-        """Seconds from the first firing's start to the last one's end.
+        """Seconds from the first iteration's start to the last one's end.
 
-        Only the first firings are enqueued behind the gate: a stream holds so many and no more.
+        Only the first iterations are enqueued behind the gate: a stream holds so many and no more.
         """
         lane = self._lane
         held = min(n, max(1, _LAUNCHES // (self._launches + 1)))
@@ -206,7 +206,7 @@ class StreamAction(Counted):
             lane.enqueue(self._firing(i))
         end = lane.event()
         lane.wait(n * self._each)
-        self._fired += n
+        self._runs += n
         return lane.device.elapsed(begin, end)
 
     def _go(self, n: int) -> None:
@@ -214,10 +214,10 @@ class StreamAction(Counted):
         self._lane.world.barrier()
         self._lane.open_gate()
         self._lane.wait(n * self._each)
-        self._fired += n
+        self._runs += n
 
     def overhead(self, n: int = 20) -> dict[str, float]:
-        """Seconds a firing, enqueued while it runs: ``eager``, and ``graph`` where one is captured.
+        """Seconds an iteration, enqueued while it runs: ``eager``, and ``graph`` if captured.
 
         What a program pays that has no gate: this is where a graph shows. Ranks that are threads
         enqueue in turns, for they have one interpreter: ``eager`` grows with their number.
@@ -241,7 +241,7 @@ class StreamAction(Counted):
             lane.enqueue(self._firing(i))
         end = lane.event()
         lane.wait(n * self._each)
-        self._fired += n
+        self._runs += n
         return lane.device.elapsed(begin, end) / n
 
     def close(self) -> None:

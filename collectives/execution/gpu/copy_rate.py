@@ -23,7 +23,7 @@ def roofline(lane: Lane, meet: list[Call], source: Array, target: Array, n: int)
 
     A copy reads and writes each byte once, and a memory gives reads and writes alike, so that what
     is only read or only written takes half as long. ``target`` loses its content. All ranks call
-    this together, with none firing.
+    this together, while no plan runs.
     """
     shorter = lane.world.gather(min(source.nbytes, target.nbytes))
     nbytes = max(1, *map(int, shorter))

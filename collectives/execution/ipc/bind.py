@@ -61,7 +61,7 @@ class Peers(Protocol):
 
 
 class PeerBinding:
-    """``calls`` enqueue one firing, on the current stream; ``kept`` is what must live meanwhile."""
+    """``calls`` enqueue an iteration on the current stream; ``kept``: what must live meanwhile."""
 
     def __init__(self, transport: Peers, dtype: np.dtype[Any]) -> None:
         self._transport, self._dtype = transport, dtype
@@ -121,7 +121,7 @@ class PeerBinding:
         if op is not None and op.mean and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
-        # What was allocated and loaded for it may have waited for the device: nobody fires before.
+        # What it allocated and loaded may have waited for the device: nobody runs a plan before.
         world.barrier()
         return bound
 
@@ -169,7 +169,7 @@ class PeerBinding:
         return found
 
     def _build(self, found: DependenceGraph, op: Op | None) -> list[Call]:
-        """The calls that enqueue one firing."""
+        """The calls that enqueue one iteration."""
         transport, size = self._transport, self._dtype.itemsize
         world, rank = transport.world, transport.world.rank
         nteams = teams(found, size, transport.most_teams)

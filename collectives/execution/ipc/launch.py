@@ -1,4 +1,4 @@
-"""What one firing over peer memory enqueues, and who watches the other ranks meanwhile."""
+"""What one iteration over peer memory enqueues, and who watches the other ranks meanwhile."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def teams(found: DependenceGraph, itemsize: int, most: int) -> int:
 
 
 def control_bytes(nranks: int, nteams: int) -> int:
-    """Bytes of a plan's words on a rank: signals to it, and its teams' firings."""
+    """Bytes of a plan's words on a rank: signals to it, and its teams' iterations."""
     return WORD * (nranks * nteams + nteams)
 
 
@@ -139,7 +139,7 @@ def table(
 
 
 def _mark(task: int) -> int:
-    """What a rank's word shows within a firing once it has done a task; 1 for having entered."""
+    """What a rank's word shows in an iteration once it has done a task; 1 for having entered."""
     return 2 + task
 
 

@@ -49,8 +49,8 @@ MOST_RANKS = 64
 class IpcTransport(Transport):
     """See `Transport` for the methods; `prepare` is called by all ranks together.
 
-    ``graph``: fire captured graphs. ``deadline``: seconds that a rank waits for another before it
-    gives up. Memory is allocated while no rank fires.
+    ``graph``: launch captured graphs. ``deadline``: seconds that a rank waits for another before it
+    gives up. Memory is allocated while no rank runs a plan.
     Threads that share a GPU need queues of their own (CUDA_DEVICE_MAX_CONNECTIONS): a launch must
     not stand behind the one that waits for it. Raises Unsupported when the ranks are on
     several nodes, Unavailable when a rank cannot map another's memory.
@@ -88,7 +88,7 @@ class IpcTransport(Transport):
             "cold": False,
         }
         self.remarks = [
-            "ipc: every firing is on the same buffers; what fits the L2 cache is measured there"
+            "ipc: every iteration is on the same buffers; what fits the L2 cache is measured there"
         ]
         self.memory = PeerMemory(device)
         self._kernels: dict[tuple[str, str], PassKernels] = {}
@@ -151,7 +151,7 @@ class IpcTransport(Transport):
         return self.memory.allocate(nbytes)
 
     def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
         self.memory.unmap()
         self.world.barrier()  # what other ranks mapped they have given back
         self.memory.forget()

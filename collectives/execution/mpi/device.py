@@ -97,7 +97,7 @@ class MpiDeviceTransport(Transport):
         return f"GPU {self.device.bus_id}", self.device.memory()[0]
 
     def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
         self.device.sweep()
 
     def prepare(self, program: Program, buffers: Any, op: Op | None) -> _DeviceAction:
@@ -228,7 +228,7 @@ class _DeviceAction(Counted):
         self._lane, self._calls, self._requests, self._held = lane, calls, requests, held
 
     def __call__(self) -> None:
-        self._fired += 1
+        self._runs += 1
         self._lane.enqueue(self._calls)
         self._lane.wait()
 

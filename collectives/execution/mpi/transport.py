@@ -97,7 +97,7 @@ class _Calls(Counted):
         self._calls, self._requests = calls, requests
 
     def __call__(self) -> None:
-        self._fired += 1
+        self._runs += 1
         for call in self._calls:
             call()
 
@@ -120,7 +120,7 @@ class _Begun(Counted):
 
     def over(self, work: Call) -> None:
         """See `Action.over`."""
-        self._fired += 1
+        self._runs += 1
         for call in self._before:
             call()
         request = self._begin()

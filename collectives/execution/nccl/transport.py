@@ -41,9 +41,9 @@ class NcclTransport(Transport):
     """See `Transport` for the methods; all ranks call `prepare` and `library` together.
 
     Made by the thread that uses it. ``graph``: replay plans from captured graphs. ``cold``: let
-    sets of buffers take turns, so that no firing finds its operands in the L2 cache. ``compare``:
-    measure also what graph and eager firings take without a gate. ``log``: where NCCL says
-    what it chose. Raises Unavailable when a communicator cannot be made.
+    sets of buffers take turns, so that no iteration finds its operands in the L2 cache.
+    ``compare``: measure also what graph and eager iterations take without a gate. ``log``: where
+    NCCL says what it chose. Raises Unavailable when a communicator cannot be made.
     """
 
     name = "nccl"
@@ -88,7 +88,7 @@ class NcclTransport(Transport):
         self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
         self._word = device.allocate(_MEET_BYTES)
         self._word[:] = 0
-        # Whoever still loads or allocates may wait for the device: all have before any rank fires.
+        # Whoever still loads or allocates may wait for the device: all have before a plan runs.
         world.barrier()
         # The first meeting connects the ranks; later ones may stand behind a closed gate.
         self.lane.enqueue(self.meet)
@@ -188,7 +188,7 @@ class NcclTransport(Transport):
             refused=self._refused,
         )
         self._actions.add(action)
-        # What was allocated and loaded for it may have waited for the device: nobody fires before.
+        # What it allocated and loaded may have waited for the device: nobody runs a plan before.
         self.world.barrier()
         return action
 
@@ -205,7 +205,7 @@ class NcclTransport(Transport):
         self.said["eager"] = why
 
     def trim(self) -> None:
-        """Free what no rank holds any more. All ranks call this together, with none firing."""
+        """Free what no rank holds any more. All ranks call this together, while no plan runs."""
         self.device.sweep()
 
     # -- groups

@@ -184,7 +184,7 @@ class Bound(Action):
         self.transport.guarded(self._built.plan.fire)
 
     def times(self, n: int, loop: bool) -> list[float] | None:
-        """Fire n times; seconds of each (begun together), or of the loop as one number.
+        """Run n times; seconds of each (begun together), or of the loop as one number.
 
         In the native executor the interpreter takes no part in what is timed.
         """

@@ -2,9 +2,9 @@
 
 Tasks in their order would be right. Two that touch the same elements, one of them writing, keep
 that order; all others may run at once. Every rank does its own tasks in order, so a rank waits
-for the *number* of tasks that another has done. Entering and leaving a firing are part of the
+for the *number* of tasks that another has done. Entering and leaving an iteration are part of the
 same reckoning: a rank's memory may be touched once it has entered, and it leaves when nobody
-touches its memory any more. There is no barrier, and firings may follow each other directly.
+touches its memory any more. There is no barrier, and iterations may follow each other directly.
 
 Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who
 loads it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put).
@@ -24,7 +24,7 @@ from collectives.execution.shm.tasks import Place, Task
 STAGE = -1
 """The segment number of a rank's private staging; a place's start is its slot then."""
 ENTRY = -1
-"""The task number that stands for a rank having entered the firing."""
+"""The task number that stands for a rank having entered the iteration."""
 
 _MOST_PIECES = 100_000
 
@@ -34,7 +34,7 @@ class Work:
     """A pass of ``rank`` over ``size`` elements, and for whom it waits: [peer, task number].
 
     ``published``: somebody waits for it. ``cold``: targets that nothing else reads or writes
-    in a firing, so that they need no place in a cache. ``stage``: above that of every pass of
+    in an iteration, so that they need no place in a cache. ``stage``: above that of every pass of
     another rank that it waits for; stage s of window w is done in round w + s.
     """
 
@@ -250,7 +250,7 @@ class _Order:
 
 
 def mark_cold(works: Sequence[Work]) -> None:
-    """Targets that only this pass touches in a firing: nobody has or needs them in a cache."""
+    """Targets that only this pass touches in an iteration: nobody has or needs them in a cache."""
     touched = Counter(p for work in works for p in {*work.sources, *work.targets})
     for work in works:
         private = {t for t in work.targets if t.segment != STAGE and t not in work.sources}

@@ -28,7 +28,7 @@ TYPES = (
 )  # fmt: skip
 _OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximum: 3}
 
-#: The most that a rank may send in a firing that goes through mailboxes.
+#: The most that a rank may send in an iteration that goes through mailboxes.
 EAGER_BYTES = 8192
 # Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
 # every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).

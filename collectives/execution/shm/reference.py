@@ -58,7 +58,7 @@ class Lives:
 
 
 class Reference:
-    """Fires one rank's work window by window, as the native executor does.
+    """Runs one rank's work window by window, as the native executor does.
 
     ``find(place)`` gives the elements from a place on; ``words`` is the progress of every rank, and
     ``counts`` what the plan's ranks count.
@@ -85,13 +85,13 @@ class Reference:
         self._nwindows = max(1, -(-max(sizes, default=0) // window))
         self._stage = np.empty((flow.slots[rank], window), dtype)
         self._itemsize = dtype.itemsize
-        self._fired = 0
+        self._runs = 0
         self._barrier = barrier
         self._loads, self._stores = counts.loads[rank], counts.stores[rank]
 
     def _mark(self, rank: int, window: int, task: int) -> int:
         tasks = len(self._flow.works[rank])
-        return self._fired * (1 + tasks * self._nwindows) + 2 + window * tasks + task
+        return self._runs * (1 + tasks * self._nwindows) + 2 + window * tasks + task
 
     def _wait(self, peer: int, window: int, task: int) -> None:
         mark = self._mark(peer, 0 if task == ENTRY else window, task)
@@ -120,10 +120,10 @@ class Reference:
                     self._words[me] = self._mark(me, window, number)
         for peer, task in self._flow.exits[me]:
             self._wait(peer, self._nwindows - 1, task)
-        self._fired += 1
+        self._runs += 1
 
     def spans(self, n: int, starts: Sequence[float]) -> Spans:
-        """When each of n firings began and ended; see `Action.spans`."""
+        """When each of n iterations began and ended; see `Action.spans`."""
         begins, ends = [], []
         for i in range(n):
             if starts:
@@ -137,11 +137,11 @@ class Reference:
         return begins, ends
 
     def each(self, n: int) -> list[float]:
-        """Seconds of each of n firings, every one begun together."""
+        """Seconds of each of n iterations, every one begun together."""
         return [end - begin for begin, end in zip(*self.spans(n, ()), strict=True)]
 
     def loop(self, n: int) -> float:
-        """Seconds of n firings one after the other."""
+        """Seconds of n iterations one after the other."""
         self._barrier()
         start = time.perf_counter()
         for _ in range(n):

@@ -19,7 +19,7 @@ from collectives.execution.transport import Array
 from collectives.execution.world import World
 
 T = TypeVar("T")
-# What a firing moves for every core: with less, non-temporal stores are not tried; more than
+# What an iteration moves for every core: with less, non-temporal stores are not tried; more than
 # this is not carried out to try them.
 LEAST_BYTES_PER_CORE = 1 << 20
 # Less would fit third-level caches of hundreds of MiB, where ordinary stores look better than they
@@ -53,7 +53,7 @@ class Maker(Generic[T]):
 
     ``able(work)``: targets of a pass by which nothing is lost when they are stored non-temporally.
     ``find(place)``: this rank's memory from there on. ``build(flow, past)``: the plan, and
-    ``timed(plan, n)`` its seconds of n firings.
+    ``timed(plan, n)`` its seconds of n iterations.
     """
 
     able: Callable[[Work], set[Place]]
@@ -118,7 +118,7 @@ def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list
 
 
 def _key(found: DependenceGraph, itemsize: int) -> Hashable:
-    """What a firing moves where, whatever memory it is in."""
+    """What an iteration moves where, whatever memory it is in."""
 
     def where(places: list[Place]) -> Hashable:
         return tuple((place.rank, place.start) for place in places)
@@ -128,7 +128,7 @@ def _key(found: DependenceGraph, itemsize: int) -> Hashable:
 
 
 def _firings(nbytes: float) -> int:
-    """How many firings tell what one takes in the long run.
+    """How many iterations tell what one takes in the long run.
 
     Small memory comes into a third-level cache bit by bit, in 20 and more passes.
     """

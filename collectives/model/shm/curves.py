@@ -1,7 +1,7 @@
 """Which measurements say what shared memory's executor costs, by how they were carried out.
 
-A sweep's messages go through mailboxes while all that a rank sends in a firing is small, and are
-read where they lie beyond that: two machines, whose times one curve would blur where they meet.
+A sweep's messages go through mailboxes while all that a rank sends in an iteration is small, and
+are read where they lie beyond that: two machines, whose times one curve would blur where they meet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collectives.execution.shm.fast import EAGER_BYTES, crossing_window_bytes
 from collectives.model.costs import Curve, Shared
 from topology.measured.sweep import BURST, TRIPS, Swept
 
-#: Messages that a rank sends in a firing of each kind.
+#: Messages that a rank sends in an iteration of each kind.
 _SENDS = {"trip": TRIPS, "burst": BURST * TRIPS, "still": 1, "sum": 1}
 _FEWEST = 2
 
@@ -45,7 +45,7 @@ def _part(samples: Sequence[Swept], each: int, small: bool) -> list[Swept]:
 def _alone(one: Swept, window: int) -> Swept:
     """A trip of several windows as it would take if no hop began before the one before had ended.
 
-    In a firing of h hops over w windows, h + w − 1 rounds follow each other
+    In an iteration of h hops over w windows, h + w − 1 rounds follow each other
     (docs/shared-memory.md), in each of which a hop moves one window; alone it would take w.
     """
     hops, windows = 2 * TRIPS, -(-one.nbytes // window)

@@ -15,7 +15,7 @@ from collectives.model.shm.rates import Between, Rates
 
 
 def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Between) -> float:
-    """Seconds of a firing, of programs whose elements count ``scale`` bytes each."""
+    """Seconds of an iteration, of programs whose elements count ``scale`` bytes each."""
     mail = [_mail(steps) * scale for steps in draft.programs]
     now = [0.0] * draft.nranks
     boxes: dict[tuple[int, int], deque[float]] = defaultdict(deque)

@@ -33,7 +33,7 @@ class Passes:
         self._touched: Touched = touched(self._graph, cores)
 
     def seconds(self, scale: float) -> float:
-        """Seconds of a firing, of passes whose sizes count ``scale`` bytes each."""
+        """Seconds of an iteration, of passes whose sizes count ``scale`` bytes each."""
         found = self._graph
         size = max((w.size for works in found.works for w in works), default=0) * scale
         window = min(window_bytes(found, len(set(self._cores))), size)

@@ -86,7 +86,7 @@ class Rates:
         return max(0.0, float(self.curves.hop(_WORD)) - 2 * self.post)
 
     def letter(self, mail: float) -> float:
-        """Per byte and end of a letter, where a rank's letters of a firing are ``mail`` bytes."""
+        """Per byte and end of a letter, where an iteration's letters are ``mail`` bytes."""
         return self._per_byte("mail", mail / 2) / 2
 
 

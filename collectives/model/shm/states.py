@@ -1,8 +1,8 @@
 """Where the lines lie that a pass touches: in its core's caches, or changed or held by another's.
 
-Firings repeat, and so do the states of caches; what counts is the second firing. As in protocols
-with exclusive and shared lines (MESI and its kin), a core has what it has read or written until
-another writes it, and may write freely what no other core has read since.
+Iterations repeat, and so do the states of caches; what counts is the second iteration. As in
+protocols with exclusive and shared lines (MESI and its kin), a core has what it has read or written
+until another writes it, and may write freely what no other core has read since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collectives.execution.shm.tasks import Place
 class Touch(NamedTuple):
     """A place that a pass reads or writes: whose core had it last if that matters, else -1.
 
-    ``again``: the core has touched it in this firing before.
+    ``again``: the core has touched it in this iteration before.
     """
 
     other: int
