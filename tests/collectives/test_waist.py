@@ -39,6 +39,7 @@ TRANSPORTS = (
 ASKED = {
     "given",  # argparse's
     "options",
+    "world.comm",  # mpi4py's
     "mmap",  # modules
     "os",
     "ml_dtypes",

@@ -166,11 +166,11 @@ def nonblocking(world: MpiWorld, calls: Sequence[Call]) -> tuple[list[Call], Cal
     Raises Unsupported where this MPI has no such form.
     """
     for at, call in enumerate(calls):
-        bound = getattr(call, "func", call)
-        if getattr(bound, "__self__", None) is world.comm:
+        bound, given = (call.func, call.args) if isinstance(call, partial) else (call, ())
+        if bound == getattr(world.comm, bound.__name__, None):
             name = f"I{bound.__name__.lower()}"
             if not hasattr(world.comm, name):
                 raise Unsupported(f"this MPI has no MPI_{name}")
-            begin = partial(getattr(world.comm, name), *getattr(call, "args", ()))
+            begin = partial(getattr(world.comm, name), *given)
             return list(calls[:at]), begin, list(calls[at + 1 :])
     raise AssertionError("none of these calls is the communicator's")
