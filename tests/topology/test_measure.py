@@ -102,7 +102,7 @@ def test_interval_holds_the_median_and_is_made_of_samples(samples: list[float]) 
 
 def test_interval_has_the_published_ranks() -> None:
     """Rule: for n = 100 the 95 % interval of the median is samples 40 to 61 (Le Boudec)."""
-    found = estimate([float(n if n % 2 else 101 - n) for n in range(1, 101)])
+    found = estimate([float(n if n % 2 else 102 - n) for n in range(1, 101)])
     assert (found.low, found.high) == (40, 61)
     assert estimate([3.0, 1.0, 2.0]) == Estimate(2.0, 1.0, 3.0)
     with pytest.raises(ValueError, match="no samples"):
