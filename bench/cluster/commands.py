@@ -20,6 +20,9 @@ _HEAD_ADDRESS = "10.2.0.254"
 ENTER = "/run/enter"
 HOSTFILE = "/run/hostfile"
 
+#: What a socket holds, in bytes; MPI takes that for sent.
+SOCKET = 1 << 18
+
 _SCRIPT = """#!/bin/sh
 # In ssh's place: options, a host's name, and what its shell is to run.
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -39,7 +42,7 @@ _TCP = (
     "net.ipv4.tcp_no_metrics_save=1",
     "net.ipv4.tcp_early_retrans=0",
     "net.ipv4.tcp_rmem=4096 1048576 4194304",
-    "net.ipv4.tcp_wmem=4096 262144 262144",
+    f"net.ipv4.tcp_wmem=4096 {SOCKET} {SOCKET}",
 )
 
 

@@ -83,12 +83,12 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
         np.zeros(len(links)),
     )
     weights = columns["carried"] * columns["times"] * repeats[flows.pattern()]
-    return _pruned(flows, ways.loads(weights))
+    return _pruned(flows, ways.loads(weights), machine.buffer > 0)
 
 
-def _pruned(flows: Flows, carried: Amounts) -> Flows:
+def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
     """Without links that hold nobody up, and with one link for those that hold up the same."""
-    flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0))
+    flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0, buffered))
     if flows.ways.work <= _MOST_MERGED:
         flows = _only(flows, _slowest(flows))
         while flows.ways.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
@@ -136,16 +136,18 @@ def _nested(flows: Flows) -> NDArray[np.bool_]:
     return found
 
 
-def _binding(flows: Flows, used: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[np.bool_]:
     """Links that may carry more than they can if everyone got their ``cap``.
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
     time. So what a link carries is at most the sum, over the senders, of the most that each gives
-    it in one step; and as much over the receivers.
+    it in one step; and as much over the receivers. With buffers messages of all steps may meet.
     """
     weight = flows.cap * flows.times
     limit = flows.rate * (1 + _EXACT)
     binding = used & (flows.ways.loads(weight) > limit)
+    if buffered:
+        return binding
     # What is looked at more closely is only what all messages together would fill.
     few = _only(flows, binding)
     most, limit = np.zeros(len(few.rate)), limit[binding]

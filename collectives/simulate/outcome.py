@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Unit
+from collectives.simulate.buffered import buffered
 from collectives.simulate.clocks import PARTS, Clocks, Problem, TimedStage
 from collectives.simulate.flows import flows_of
 from collectives.simulate.free import free
@@ -18,7 +19,7 @@ from collectives.simulate.lockstep import lockstep
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.messages import traffic_of
 from collectives.simulate.stages import stages_of
-from collectives.simulate.symmetry import classes_of
+from collectives.simulate.symmetry import alone, classes_of
 
 Amounts = NDArray[np.float64]
 
@@ -86,7 +87,8 @@ class Simulation:
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
-        self.classes = classes_of(flows, traffic)
+        # Bytes of one connection follow each other, so ranks that are alike do not stand as one.
+        self.classes = alone(flows, traffic) if machine.buffer else classes_of(flows, traffic)
         local = []
         for pattern in traffic.patterns:
             local.append(np.zeros(schedule.nranks))
@@ -117,7 +119,9 @@ class Simulation:
         nranks = int(self.classes.rank.max(initial=-1)) + 1
         problem = Problem(stages, self._steps, self._rate, nranks)
         first, clocks, used = 0, Clocks.begin(nranks), 0.0
-        if steps_at_once:
+        if machine.buffer:
+            first, clocks = len(self._steps), buffered(problem, machine.buffer)
+        elif steps_at_once:
             hurry = slack != 0.0 and self._slack(0) > 0
             first, clocks = lockstep(problem, _MOST_WORK if hurry else np.inf)
         if first < len(self._steps):

@@ -111,6 +111,11 @@ def classes_of(flows: Flows, traffic: Traffic) -> SymmetryClasses:
         if 2 * now[0] > traffic.nranks > 8:
             break
         before = now
+    return alone(flows, traffic)
+
+
+def alone(flows: Flows, traffic: Traffic) -> SymmetryClasses:
+    """Every rank, link and message a class of its own."""
     return SymmetryClasses(
         np.arange(traffic.nranks), np.arange(len(flows.rate)), np.arange(len(flows))
     )

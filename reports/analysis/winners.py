@@ -146,10 +146,10 @@ def stretches(cells: Cells, ranks: int) -> list[Stretch]:
     for (_, n), winner in sorted(cells.items()):
         if n != ranks:
             continue
-        last = found[-1].name if found else ""
-        name = last if not winner.sure and winner.against == last else winner.name
-        if name == last:
-            found[-1] = Stretch(name, (*found[-1].won, winner))
+        last = found[-1] if found else None
+        near = winner.name if winner.sure else winner.against
+        if last is not None and last.name in (winner.name, near):
+            found[-1] = Stretch(last.name, (*last.won, winner))
         else:
-            found.append(Stretch(name, (winner,)))
+            found.append(Stretch(winner.name, (winner,)))
     return found

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.cluster.commands import SOCKET
 from bench.cluster.law.growth import LawPoint, Ports, exponent, fit, simulated, textbook
 from bench.cluster.law.main import main
 from bench.cluster.law.measuring import saved
@@ -35,10 +36,14 @@ def test_terms_are_the_textbooks(hosts: int) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("hosts", [2, 4, 8])
 def test_the_simulator_is_never_above_the_law_without_latency(name: str, hosts: int) -> None:
-    """Steps may overlap: a simulation takes the law's time at most, the busiest port's at least."""
+    """Steps may overlap: a simulation takes the law's time at most, the busiest port's at least.
+
+    A rank of a tree sends to its next child beside the one before, as far as sockets hold it.
+    """
     law = textbook(name, hosts) * 1e6 / 1e7
     assert 2 * (hosts - 1) / hosts * 1e6 / 1e7 * 0.999 <= law
-    assert simulated(name, hosts, 10**6, Ports(1e7, 0.0)) <= law * 1.001
+    beside = log2(hosts) * SOCKET / 1e7 if name == "tree" else 0.0
+    assert simulated(name, hosts, 10**6, Ports(1e7, 0.0)) <= law * 1.001 + beside
 
 
 @given(st.floats(-1, 3), st.floats(1e-6, 1e3))

@@ -173,6 +173,12 @@ def test_stretches_change_for_certain_winners_only() -> None:
     assert tree.against == "ring" and tree.library == pytest.approx(10, rel=0.1)
 
 
+def test_rows_without_an_algorithm_have_a_stretch_too() -> None:
+    """Rule: a log that names no algorithm, as nccl-tests' does not, is answered as well."""
+    (cells,) = winners(_sweep({"": (1e-6, 1e-6)})).values()
+    assert [(one.name, one.sizes) for one in stretches(cells, 4)] == [("", (8, 64))]
+
+
 def test_the_answer_says_what_to_take() -> None:
     """Rule: a line a stretch: sizes, name, figures, how the next does; then crossovers."""
     rows = _sweep({"library": (1e-6, 1e-6, 1e-5, 9e-5), "ring": (2e-6, 2e-6, 5e-6, 3e-5)})

@@ -88,10 +88,11 @@ class Machine:
     """Places for ``nranks`` ranks, links between ``nnodes`` nodes, and a router.
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
-    rank takes to add a byte. ``names``: of the nodes; without them they go by their numbers.
-    ``grid``: the sides of a torus, for drawings. ``weights``: what caches spare. ``sized``: rates
-    of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers, where they were measured
-    and depend on that; see `at`.
+    rank takes to add a byte; ``buffer``: bytes from one rank to another that count as sent when
+    they are handed over (`collectives.simulate.buffered`). ``names``: of the nodes; without them
+    they go by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
+    spare. ``sized``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
+    where they were measured and depend on that; see `at`.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Machine:
     router: Router = field(repr=False)
     overhead: float = 0.0
     gamma: float = 0.0
+    buffer: float = 0.0
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
     weights: Weights = NONE

@@ -70,8 +70,8 @@ GENERATORS: Mapping[str, Generator] = {
     "fattree": Generator(fattree, _two_levels),
     "dragonfly": Generator(dragonfly, _balanced),
 }
-# Of every machine: what a message costs each of its ranks, and how fast a rank adds.
-_COMMON = ("overhead_us", "add_gbs")
+# Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold.
+_COMMON = ("overhead_us", "add_gbs", "buffer_kib")
 
 
 def machine(text: str, nranks: int) -> Machine:
@@ -80,9 +80,9 @@ def machine(text: str, nranks: int) -> Machine:
     The first parameter needs no key: ``torus:8x8``. What gives the number of places may be left
     out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
     ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
-    none. Every machine takes ``overhead_us`` and ``add_gbs``, the
-    rate of additions in GB/s; without the latter they take what the file's sweep says, else no
-    time. Raises Unsupported.
+    none. Every machine takes ``overhead_us``, ``add_gbs``, the rate of additions in GB/s (without
+    it they take what the file's sweep says, else no time), and ``buffer_kib``, what is taken for
+    sent before it has left. Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
@@ -114,7 +114,9 @@ def machine(text: str, nranks: int) -> Machine:
     assert isinstance(overhead, float)
     if isinstance(adds, float):
         made = made.adding(1e-9 / adds)
-    return replace(made, overhead=overhead * 1e-6)
+    buffer = common.get("buffer_kib", 0.0)
+    assert isinstance(buffer, float)
+    return replace(made, overhead=overhead * 1e-6, buffer=buffer * 1024)
 
 
 # Rates are what things are divided by; times and counts may be nothing.

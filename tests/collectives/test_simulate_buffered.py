@@ -1,0 +1,63 @@
+"""Messages that leave through buffers: by hand, against bounds, and against the other engines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.schedule.catalogue import draft, spec
+from collectives.simulate.machines.machine import Machine
+from collectives.simulate.machines.table import machine
+from collectives.simulate.outcome import Outcome, simulate
+
+NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "one_shot")
+MIB = 1 << 20
+#: A switch of links of 1 MiB/s, without latency.
+SWITCH = "fattree:{}:gbs=0.001048576:latency_us=0"
+
+
+def _on(text: str, ranks: int, buffer: float) -> Machine:
+    return replace(machine(text.format(ranks), ranks), buffer=buffer)
+
+
+def _took(collective: str, name: str, ranks: int, buffer: float, text: str = SWITCH) -> Outcome:
+    schedule = draft(collective, name, ranks, root=0)
+    return simulate(schedule, spec(collective), _on(text, ranks, buffer), MIB)
+
+
+@pytest.mark.parametrize(("buffer", "seconds"), [(0, 2), (1e-9, 2), (MIB / 2, 2.5), (2 * MIB, 3)])
+def test_a_rank_sends_to_its_next_child_beside_the_one_before(
+    buffer: float, seconds: float
+) -> None:
+    """Rule: of a binomial broadcast over 4 ranks, 1 s a message, rank 0's two share its link.
+
+    With buffers for both, rank 1 has its message after 2 s and needs 1 s for rank 3's. With half
+    of it the second message begins after half a second: the first ends at 1.5, rank 3 at 2.5.
+    """
+    found = _took("broadcast", "binomial", 4, buffer)
+    assert found.seconds == pytest.approx(seconds)
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(NAMES), st.sampled_from([2, 4, 6, 8, 9]), st.floats(1.0, 4.0 * MIB))
+def test_no_port_carries_more_than_it_can(name: str, ranks: int, buffer: float) -> None:
+    """Rule: it takes the busiest link's time at least; the parts of the time add up to it."""
+    if name == "recursive_doubling" and ranks & (ranks - 1):
+        ranks = 8
+    found = _took("allreduce", name, ranks, buffer)
+    least = float((found.link_bytes / found.machine.links.rate).max())
+    assert found.seconds >= least * (1 - 1e-9)
+    assert sum(found.parts.values()) == pytest.approx(found.seconds)
+    assert min(found.parts.values()) >= -1e-9 * found.seconds
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(NAMES), st.sampled_from([2, 4, 8]), st.floats(1.0, 4.0 * MIB))
+def test_where_nothing_is_shared_buffers_only_help(name: str, ranks: int, buffer: float) -> None:
+    """Rule: with a link of its own for every pair no rank is through later than without buffers."""
+    text = "full:{}:gbs=0.001048576:latency_us=3"
+    bare, found = (_took("allreduce", name, ranks, size, text) for size in (0.0, buffer))
+    assert (found.ranks <= bare.ranks * (1 + 1e-9)).all()
