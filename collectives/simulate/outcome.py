@@ -31,6 +31,8 @@ _MESSAGE = 8
 ERROR = 0.1
 # Steps at once are exact, but may look at this many links alone where there is a slack to be had.
 _MOST_WORK = 4.5e7
+# Messages through buffers go one by one, some 0.06 ms each here.
+_MOST_BUFFERED = 100_000
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ class Simulation:
         problem = Problem(stages, self._steps, self._rate, nranks)
         first, clocks, used = 0, Clocks.begin(nranks), 0.0
         if machine.buffer:
+            self._check_buffered()
             first, clocks = len(self._steps), buffered(problem, machine.buffer)
         elif steps_at_once:
             hurry = slack != 0.0 and self._slack(0) > 0
@@ -139,6 +142,14 @@ class Simulation:
             seconds, parts["adding"] = seconds + late, adding
         ranks = clocks.now[self.classes.rank]
         return Outcome(seconds, ranks, carried, parts, machine, used)
+
+    def _check_buffered(self) -> None:
+        messages = int(np.array([len(s.src) for s in self._stages])[self._steps].sum())
+        if messages > _MOST_BUFFERED:
+            raise Unsupported(
+                f"{messages} messages through buffers; at most {_MOST_BUFFERED} are simulated:"
+                " leave buffer_kib out, or take fewer ranks"
+            )
 
     def _slack(self, first: int) -> float:
         """What is chosen for the steps from ``first`` on."""

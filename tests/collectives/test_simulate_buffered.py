@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.errors import Unsupported
 from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.machine import Machine
 from collectives.simulate.machines.table import machine
@@ -52,6 +53,12 @@ def test_no_port_carries_more_than_it_can(name: str, ranks: int, buffer: float) 
     assert found.seconds >= least * (1 - 1e-9)
     assert sum(found.parts.values()) == pytest.approx(found.seconds)
     assert min(found.parts.values()) >= -1e-9 * found.seconds
+
+
+def test_more_messages_than_go_one_by_one_are_refused() -> None:
+    """Rule: what would take minutes without a word is one line before it begins."""
+    with pytest.raises(Unsupported, match="130560 messages through buffers; at most 100000"):
+        _took("allreduce", "ring", 256, 1.0, "full:{}:gbs=1:latency_us=0")
 
 
 @settings(max_examples=40)
