@@ -143,17 +143,18 @@ def test_rows_of_others_are_not_folded() -> None:
 def test_an_old_parquet_file_is_worked_out_as_its_records_are() -> None:
     """Rule: a file of format 2 lacks columns; they hold what its JSON lines would have given."""
     pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
     old = [
         replace(_measured((1.0,), name), transport=transport, environment=MAPPED, format=2)
         for name in ("ring", "library")
         for transport in ("shm", "mpi")
     ]
-    table = pa.parquet.read_table(pa.BufferReader(to_parquet(old)))
+    table = parquet.read_table(pa.BufferReader(to_parquet(old)))
     said = json.loads(table.schema.metadata[b"busbar"]) | {"format": 2}
     new = ["ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes"]
     table = table.drop_columns(new).replace_schema_metadata({"busbar": json.dumps(said)})
     file = io.BytesIO()
-    pa.parquet.write_table(table, file)
+    parquet.write_table(table, file)
     rows = read_parquet("x", file.getvalue())
     assert [r.worksharing for r in rows] == [True, False, False, False]
     assert [r.ranks_per_core for r in rows] == [2.0] * 4
