@@ -23,6 +23,7 @@ from reports.records.shown import (
     sparkline,
 )
 from reports.statistics.quantities import joules_per_gb, of_limit
+from reports.tables.pairs import TESTS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -290,10 +291,10 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
     row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
     if row is None:
         return ""
+    door = "pt2pt" if row.collective in TESTS else row.collective
     # bench.step has no --launches.
-    mine = row.collective if not row.collective.startswith(STEP) else ""
-    ours = row.run.format.startswith("busbar") and mine
-    once = f"python -m bench.{row.collective} --ranks {row.ranks} --launches 5" if ours else ""
+    ours = row.run.format.startswith("busbar") and not row.collective.startswith(STEP)
+    once = f"python -m bench.{door} --ranks {row.ranks} --launches 5" if ours else ""
     several = f"launch both several times ({once})" if once else "launch both several times"
     return (
         f"What differs from launch to launch is in no iteration of one: {several} and compare"

@@ -10,6 +10,7 @@ from reports.analysis.compare import compare, differences, join
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse as read_text
+from reports.tables.show import remedy
 from tests.reports.runs import launches, noisy, rows
 
 # -- the words
@@ -217,3 +218,19 @@ def test_several_files_a_side_are_launches(runs: Path, capsys: pytest.CaptureFix
     ):
         assert main(["compare", *bad]) == 2, bad
         assert said in capsys.readouterr().err, bad
+
+
+@pytest.mark.parametrize(
+    ("collective", "said"),
+    [("allreduce", "bench.allreduce --ranks"), ("latency", "bench.pt2pt --ranks")],
+)
+def test_the_command_that_can_tell_exists(collective: str, said: str) -> None:
+    """Rule: what is advised is a command that there is: tests of pairs have one door."""
+    base, new = (
+        [
+            replace(row, collective=collective, run=replace(row.run, format="busbar 3"))
+            for row in one
+        ]
+        for one in (rows(noisy(1)), rows(noisy(2)))
+    )
+    assert f"python -m {said}" in remedy(compare(join(base, new)[0]))
