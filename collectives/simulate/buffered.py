@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ class _Buffered:
         # By step and row: messages that arrived before their receivers had come to the step.
         self.early: dict[tuple[int, int], tuple[float, Amounts]] = {}
         self.flowing: dict[int, _Piece] = {}
+        self.numbers = count()
         self.fluid = Fluid(problem.rate)
 
     def run(self) -> Clocks:
@@ -113,7 +115,7 @@ class _Buffered:
         timed = self.problem.stages[self.problem.steps[piece.step]]
         what = timed.sent(self.problem.rate, 0.0).at(np.array([piece.row]))
         begin = max(now, piece.posted + piece.latency)
-        number = max(self.flowing, default=-1) + 1
+        number = next(self.numbers)
         self.flowing[number] = piece
         self.fluid.add(
             np.array([[number], [0]]),
