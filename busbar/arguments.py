@@ -18,8 +18,6 @@ from busbar.errors import Unsupported
 from busbar.installation import busbar_version, revision
 from busbar.launchers import speaks
 
-__all__ = ["Parser", "number", "program", "unknown", "whole"]
-
 # As long as any bound of a whole number; int() itself refuses thousands of digits, by another
 # error.
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)

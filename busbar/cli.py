@@ -13,8 +13,6 @@ from busbar.completion import completing
 from busbar.completion import words as words_asked
 from busbar.process import load, serve
 
-__all__ = ["DOORS", "main"]
-
 
 class Door(NamedTuple):
     """A command: how its errors begin, where it is (``module:function``), and what it does."""

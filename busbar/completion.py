@@ -9,8 +9,6 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 
-__all__ = ["completing", "offer", "words"]
-
 # Set by argcomplete's shell function, and by us once it is at work: it parses with our parsers.
 _ASKED, _AT_WORK = "_ARGCOMPLETE", "_BUSBAR_COMPLETES"
 

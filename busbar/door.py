@@ -11,8 +11,6 @@ TYPE_CHECKING = False  # as typing has it, which takes longer to load than this
 if TYPE_CHECKING:
     from typing import NoReturn
 
-__all__ = ["busbar", "leave"]
-
 
 def leave(name: str, target: str, *words: str) -> NoReturn:
     """Serve a command with this process's arguments behind ``words``, and leave.

@@ -8,18 +8,6 @@ from __future__ import annotations
 from busbar.installation import extra
 from busbar.status import BAD, MISSING, RANK_LOST
 
-__all__ = [
-    "BusbarError",
-    "MissingLibrary",
-    "ProbeError",
-    "RankFailure",
-    "ReportError",
-    "ScheduleError",
-    "StoreError",
-    "Unavailable",
-    "Unsupported",
-]
-
 #: Characters of a probe's reason at most: what is quoted of a text may be as long as the text.
 LONGEST = 1000
 

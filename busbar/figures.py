@@ -10,8 +10,6 @@ from busbar.errors import Unavailable, Unsupported
 from busbar.files import check, write
 from busbar.installation import extra
 
-__all__ = ["checked", "save"]
-
 _ENDINGS = (".svg", ".png", ".pdf")
 
 

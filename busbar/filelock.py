@@ -11,8 +11,6 @@ from pathlib import Path
 from busbar.errors import StoreError
 from busbar.files import special
 
-__all__ = ["Claim"]
-
 # A file system without locks (some network ones) has none to ask.
 _NONE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 

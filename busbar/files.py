@@ -12,8 +12,6 @@ from typing import BinaryIO
 
 from busbar.errors import StoreError
 
-__all__ = ["append", "check", "replace", "special", "write", "write_all"]
-
 
 def write(path: Path, data: bytes) -> None:
     """Write a file whole, or not at all. Raises StoreError."""

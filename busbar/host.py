@@ -11,8 +11,6 @@ from pathlib import Path
 
 from busbar.cpulist import members
 
-__all__ = ["boot", "cores", "cpu_model", "hostname", "numa_nodes"]
-
 
 def hostname() -> str:
     """This node's name without its domain."""

@@ -12,8 +12,6 @@ import sys
 from functools import cache
 from pathlib import Path
 
-__all__ = ["DISTRIBUTION", "HOME", "busbar_version", "checkout", "extra", "reinstall", "revision"]
-
 DISTRIBUTION = "busbw"
 #: The folder that our rooms are in.
 HOME = Path(__file__).resolve().parent.parent

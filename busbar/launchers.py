@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Launched", "launched", "mpirun_beside", "speaks", "wrong_library", "wrong_size"]
-
 _OPEN_MPI = "Open MPI"
 # (launcher, variable with the rank, variable with the number of ranks). A Slurm *job* sets its
 # variables for the batch script too; only a step that srun started has a SLURM_STEP_ID beside

@@ -9,8 +9,6 @@ from typing import Any
 from busbar.errors import Unavailable
 from busbar.installation import extra
 
-__all__ = ["library_version", "load_mpi"]
-
 
 def load_mpi(*, initialize: bool = True) -> Any:
     """The module ``mpi4py.MPI``. Raises Unavailable with the remedy.

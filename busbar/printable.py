@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from unicodedata import category
 
-__all__ = ["printable", "printable_lines"]
-
 
 def printable(text: str) -> str:
     """A word or a line: a question mark for line breaks and all that cannot be seen."""

@@ -18,8 +18,6 @@ from typing import Any
 from busbar.errors import BusbarError
 from busbar.status import BAD, CLOSED, GOOD, INTERRUPTED
 
-__all__ = ["OutputClosed", "OutputLost", "load", "output", "serve", "told"]
-
 # What standard output says when nobody can take more of it.
 _LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # One character each, so that columns stay columns.

@@ -10,8 +10,6 @@ from pathlib import Path
 from busbar.errors import Unavailable
 from busbar.installation import DISTRIBUTION, HOME
 
-__all__ = ["ROOMS", "check_rooms", "owners", "safely"]
-
 #: The top-level names beside `busbar`.
 ROOMS = ("bench", "collectives", "native", "reports", "topology")
 

@@ -6,8 +6,6 @@ import re
 
 from busbar.errors import Unsupported
 
-__all__ = ["MOST_BYTES", "MOST_RANKS", "Unsaid", "human", "parse_size", "ranks", "short", "sweep"]
-
 MOST_RANKS = 1024
 #: An address space has fewer bytes, and a sweep of so many sizes has no end.
 MOST_BYTES = 2**48

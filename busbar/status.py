@@ -5,19 +5,6 @@ docs/launching.md has the same table.
 
 from __future__ import annotations
 
-__all__ = [
-    "BAD",
-    "CLOSED",
-    "FOUND",
-    "GOOD",
-    "HUNG_UP",
-    "INTERRUPTED",
-    "MEANING",
-    "MISSING",
-    "RANK_LOST",
-    "TERMINATED",
-]
-
 GOOD = 0
 FOUND = 1
 BAD = 2

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["terminal"]
-
 
 def terminal(**options: Any) -> Console:
     """Rich's Console with these options.

@@ -6,8 +6,6 @@ from functools import cache
 from importlib import import_module
 from types import ModuleType
 
-__all__ = ["load", "why_not"]
-
 #: What this version needs the extension to offer; ``src/module.cpp`` has the same number.
 _INTERFACE = 3
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from tests.gpu_machine import CUDARuntimeError, Machine, Work, whole
 
-__all__ = ["Driver", "Nvrtc", "Runtime"]
-
 
 class Runtime:
     """``cupy.cuda.runtime``."""

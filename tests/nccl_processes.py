@@ -17,8 +17,6 @@ from mpi4py import MPI
 from tests.gpu_standin import Item, Machine, whole
 from tests.nccl_standin import NUMPY, Communicator, Nccl, NcclError, carry_out, shares
 
-__all__ = ["NcclOfProcesses"]
-
 
 class _Group(Item):
     """Messages that go at once: done when MPI has carried all of them."""

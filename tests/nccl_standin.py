@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from tests.gpu_standin import Item, Machine, whole
 
-__all__ = ["NUMPY", "Communicator", "Nccl", "NcclError", "carry_out", "shares"]
-
 
 class NcclError(RuntimeError):
     """As CuPy's: the number of the ncclResult."""

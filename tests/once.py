@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
-__all__ = ["once", "run_folder"]
-
 _RUN = "BUSBAR_TEST_RUN"
 
 

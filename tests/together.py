@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:  # the ranks have no pytest
     from tests.conftest import Mpi, Run
 
-__all__ = ["Ended", "together"]
-
 
 class Ended(NamedTuple):
     """How a command ended: the worst status of a rank, and what all ranks wrote."""

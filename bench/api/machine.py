@@ -16,8 +16,6 @@ from topology.sources.gather import gather
 from topology.views import findings as findings_view
 from topology.views import matrix, tree
 
-__all__ = ["MachineMap", "Picked", "pick", "topology"]
-
 _WIDTH = 100
 
 

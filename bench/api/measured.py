@@ -20,8 +20,6 @@ from reports.tables.winners import answer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["MeasuredRows", "load"]
-
 _WIDTH = 100
 _PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 # Below this many bytes a rate says less than a time does.

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from bench.api.measured import MeasuredRows, load
 from bench.cli.main import names
-from bench.launch.launch import launched, run_of_its_own
+from bench.launch.launch import run_of_its_own
 from bench.launch.progress import last_words
 from bench.launch.showing import showing
 from bench.options.arguments import parser
@@ -18,9 +18,8 @@ from bench.options.options import parse
 from busbar.arguments import unknown
 from busbar.errors import BusbarError, RankFailure, Unavailable, Unsupported
 from busbar.host import cores
+from busbar.launchers import launched
 from busbar.status import BAD, FOUND, GOOD, MISSING, RANK_LOST
-
-__all__ = ["run"]
 
 _ERRORS: Mapping[int, type[BusbarError]] = {
     BAD: Unsupported,

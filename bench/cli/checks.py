@@ -35,8 +35,6 @@ from collectives.execution.gpu import take
 from collectives.execution.gpu.load import load_nccl, version_text
 from collectives.execution.shm.transport import why_not
 
-__all__ = ["CHECKS", "Check", "Standing", "usual_ranks"]
-
 _LIBRARIES = ("pandas", "pyarrow", "matplotlib", "plotly", "yaml")
 _PATIENCE_S = 10.0
 

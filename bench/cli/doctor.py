@@ -12,8 +12,6 @@ from busbar.printable import printable
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str]) -> int:
     """Print what was found; 0, or 1 where something is in the way."""

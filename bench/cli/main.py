@@ -6,14 +6,13 @@ from argparse import RawDescriptionHelpFormatter
 from collections.abc import Sequence
 from functools import partial
 
-from bench.launch import launch
 from bench.launch.line import Hotline
 from bench.options.options import Options, parse
 from bench.options.pairs import PT2PT, TITLE
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
 from busbar.errors import Unsupported
-from busbar.launchers import speaks
+from busbar.launchers import launched, speaks
 from busbar.process import serve
 from collectives.schedule.catalogue import collectives, spec
 
@@ -71,7 +70,7 @@ def main(collective: str, argv: Sequence[str], line: Hotline | None = None) -> i
 
 
 def _run(collective: str, argv: Sequence[str], line: Hotline) -> int:
-    sign = launch.launched()
+    sign = launched()
     wanted = _wanted(collective, argv)
     first = wanted[0]
     if first.dry_run:
@@ -131,7 +130,7 @@ def _dry(wanted: Sequence[Options]) -> int:
     from bench.cli.dry import dry_run
     from bench.run.paired import todo
 
-    sign, first = launch.launched(), wanted[0]
+    sign, first = launched(), wanted[0]
     one = sign.size if sign is not None else first.threads or first.ranks or 1
     for nranks in first.rank_counts or (one,):
         for job in todo(wanted, nranks, first.transport):

@@ -10,12 +10,13 @@ from random import Random
 from secrets import randbelow
 from tempfile import TemporaryDirectory
 
-from bench.launch.launch import launched, run_of_its_own
+from bench.launch.launch import run_of_its_own
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.options.options import Options
 from bench.run.layout import report_width
 from bench.run.screen import Screen
 from busbar.errors import ReportError, Unsupported
+from busbar.launchers import launched
 from busbar.status import CLOSED, MISSING
 from reports.analysis.launches import over_launches
 from reports.commands.output import ascii_only

@@ -23,6 +23,7 @@ from bench.run.screen import Screen
 from bench.run.session import Session
 from bench.run.watchdog import end_all
 from busbar.errors import BusbarError, Unavailable, Unsupported
+from busbar.launchers import launched
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
@@ -108,16 +109,16 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     from collectives.execution.shm.affinity import bind
 
     entry = transports().get(first.transport)
-    if entry is not None and entry.on_gpu and launch.launched() is None:
+    if entry is not None and entry.on_gpu and launched() is None:
         take.visible()  # what is missing is said before MPI is looked for
     try:
         launch.check_library(library_version(load_mpi(initialize=False)))
-        if (sign := launch.launched()) is not None:
+        if (sign := launched()) is not None:
             line.limit = patience(first.timeout, sign.size)
         line.stage(Phase.STARTING)
         world = MpiWorld()
     except Unavailable:
-        if first.transport == "auto" and launch.launched() is None:
+        if first.transport == "auto" and launched() is None:
             print(
                 "busbar: no MPI here, so ranks are threads of this process (--threads)",
                 file=sys.stderr,

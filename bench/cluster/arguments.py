@@ -13,8 +13,6 @@ from busbar.arguments import Parser, program, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
-__all__ = ["Asked", "asked", "network_options", "planned"]
-
 _HOSTS = 4
 
 

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from bench.cluster.network import Cable, Network
 
-__all__ = ["ENTER", "HEAD", "HOSTFILE", "Command", "inside", "making", "opening", "raised"]
-
 #: Where launchers run: it has a link to every host's control network and to no shaped one.
 HEAD = "head"
 _HEAD_ADDRESS = "10.2.0.254"

@@ -18,8 +18,6 @@ from pathlib import Path
 from bench.cluster.network import Network
 from bench.cluster.text import rate_text
 
-__all__ = ["MODULE", "asked", "judged", "measured"]
-
 MODULE = "bench.cluster.cpu"
 #: Above this share of the cores' time for moving bytes, ranks and links compete for them.
 _CROWDED = 0.5

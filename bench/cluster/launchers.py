@@ -14,8 +14,6 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 
-__all__ = ["STARTERS", "launching", "variables"]
-
 #: What starts ranks by itself; any other command is started on every rank.
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
 

@@ -23,8 +23,6 @@ from busbar.errors import Unavailable
 from busbar.files import check, write
 from busbar.process import serve
 
-__all__ = ["main", "plan"]
-
 
 def main(argv: Sequence[str]) -> int:
     """Run ``python -m bench.cluster``; gives the exit status of the command, or of what failed."""

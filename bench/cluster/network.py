@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 from busbar.errors import Unsupported
 
-__all__ = ["MOST_HOSTS", "Cable", "Network"]
-
 #: Addresses are 10.1.0.1 to 10.1.0.250.
 MOST_HOSTS = 250
 # A link may send this much at once after it was idle: a millisecond's worth, two frames at least.

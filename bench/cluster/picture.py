@@ -12,8 +12,6 @@ from bench.cluster.network import Cable, Network
 from bench.cluster.text import rate_text
 from bench.cluster.use import Use
 
-__all__ = ["picture"]
-
 _WIDE, _HIGH, _MARGIN = 78, 34, 24
 _ROWS = {"spine": 40, "leaf": 130, "host": 240}
 _UNUSED = "#b5b5b5"

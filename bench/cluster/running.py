@@ -26,8 +26,6 @@ from bench.launch import child
 from busbar.errors import Unavailable
 from busbar.host import cores
 
-__all__ = ["Cluster", "checked", "privileges"]
-
 _TOOLS = {
     "iproute2": ("ip", "tc"),
     "util-linux": ("unshare", "nsenter", "mount"),

@@ -7,20 +7,6 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = [
-    "Down",
-    "Racks",
-    "Skews",
-    "clocks",
-    "down",
-    "latency",
-    "loss",
-    "racks",
-    "rate",
-    "rate_text",
-    "slow",
-]
-
 _BITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MOST = 400e9

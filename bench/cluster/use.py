@@ -11,8 +11,6 @@ from bench.cluster.network import Cable, Network
 from bench.cluster.text import rate_text
 from busbar.errors import Unavailable
 
-__all__ = ["COUNTERS", "Use", "counters", "said", "used"]
-
 #: Prints the counters of all devices where the switches are.
 COUNTERS = ("ip", "-s", "-j", "link", "show")
 

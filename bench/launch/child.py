@@ -19,18 +19,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-__all__ = [
-    "SOFTLY",
-    "Ended",
-    "below",
-    "handled",
-    "orphans",
-    "popen",
-    "run",
-    "shell",
-    "stopped",
-]
-
 # Open MPI's launcher stops passing output on when it is interrupted itself, but hands this on.
 SOFTLY = signal.SIGUSR1
 

@@ -16,19 +16,8 @@ from typing import Any
 
 from bench.launch import child
 from busbar.errors import Unavailable, Unsupported
-from busbar.launchers import launched, wrong_library, wrong_size
+from busbar.launchers import wrong_library, wrong_size
 from busbar.rooms import safely
-
-__all__ = [
-    "RANK_FILES",
-    "check_library",
-    "check_world",
-    "files_for",
-    "launched",
-    "launcher",
-    "room_for_files",
-    "run_of_its_own",
-]
 
 # What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
 RANK_FILES, _LAUNCHER_FILES = 48, 4

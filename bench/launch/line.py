@@ -16,8 +16,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 
-__all__ = ["VARIABLE", "Hotline", "Phase", "address", "patience"]
-
 #: Names the starter's socket in its ranks' environment.
 VARIABLE = "BUSBAR_STARTER"
 # How long the last words may take where nobody hears them.

@@ -11,8 +11,6 @@ import struct
 
 from bench.launch.line import Phase, address
 
-__all__ = ["Callers", "Peer"]
-
 # A record has the times of every iteration of every rank, where that is asked for.
 _LONGEST = 1 << 28
 

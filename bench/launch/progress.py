@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["Far", "far", "last_words"]
-
 _FAR = re.compile(r"busbar: (\d{1,9}) of (\d{1,9}) done, [^:]*: (.*)")
 
 

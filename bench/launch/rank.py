@@ -10,8 +10,6 @@ from busbar.launchers import launched
 from busbar.process import load
 from busbar.status import INTERRUPTED, RANK_LOST
 
-__all__ = ["command"]
-
 
 def command(argv: Sequence[str]) -> int:
     """Run a benchmark, see `bench.cli.main.command`, which is loaded when there is a line."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 from busbar.errors import Unavailable
 
-__all__ = ["Segments", "room"]
-
 _SHM = Path("/dev/shm")  # noqa: S108  (where MPI libraries put theirs)
 _OURS = ("mpich_shm_", "sm_segment.", "ucx_shm_posix_", "vader_segment.")
 # Bytes, as MPICH 5 (with UCX) and Open MPI 5 were seen to take: MPICH fills 5.4 MB for each rank.

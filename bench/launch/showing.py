@@ -10,8 +10,6 @@ from typing import Any
 
 from bench.launch.progress import Far, far
 
-__all__ = ["showing"]
-
 Heard = Callable[[str], object]
 Show = Callable[[Far], object]
 

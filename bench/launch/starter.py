@@ -24,8 +24,6 @@ from bench.launch.peers import Callers, Peer
 from bench.launch.segments import Segments
 from busbar.errors import RankFailure
 
-__all__ = ["RankRun"]
-
 _TICK_S = 0.5
 # What a launcher is given to end by itself when a rank is lost, what ranks are given to report, and
 # to close their files when nobody hands their report on.

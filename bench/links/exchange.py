@@ -16,8 +16,6 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective, Size
 from topology.measured.sweep import BURST
 
-__all__ = ["PATTERNS", "ExchangePattern", "exchange"]
-
 # What answers a window of messages, as in osu_bw.
 _TOKEN_BYTES = 4
 

@@ -20,8 +20,6 @@ from collectives.execution.world import World
 from collectives.schedule.ops import op
 from topology.measured.sweep import TRIPS
 
-__all__ = ["TRANSPORTS", "PairTimer", "opener"]
-
 Pair = tuple[int, int]
 #: What may move the bytes between processes, by its name.
 TRANSPORTS: Mapping[str, Callable[[MpiWorld], Transport]] = MappingProxyType(

@@ -18,8 +18,6 @@ from bench.links.pairs import PairTimer
 from collectives.execution.world import World
 from topology.measured.matrix import Pair, RankPlace, rounds
 
-__all__ = ["BYTES", "first_ranks", "grouped", "measure", "orders", "second_least"]
-
 _ORDERS = 12
 _SEED = 1
 #: A message of this measurement.

@@ -11,8 +11,6 @@ from bench.options.argument_types import at_least, check
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
-__all__ = ["DEFAULTS", "PT2PT", "TITLE", "TWO_SIDED", "Pairing", "add_options", "ways"]
-
 PT2PT = "pt2pt"
 TITLE = "latency, bandwidth and message rate between pairs of ranks"
 TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")

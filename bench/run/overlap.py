@@ -16,8 +16,6 @@ import numpy as np
 from collectives.execution.transport import Action
 from collectives.execution.world import World
 
-__all__ = ["Overlap", "measure_overlap"]
-
 _FEWEST, _MOST, _WARMUP, _BUDGET_S = 3, 30, 2, 2.0
 # A vector that stays in the nearest cache, and how much of it is timed to know its speed.
 _ELEMENTS, _TRIAL = 512, 200

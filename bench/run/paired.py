@@ -22,8 +22,6 @@ from collectives.schedule.schedule import Schedule
 from collectives.schedule.spec import Collective
 from reports.records.record import Sample
 
-__all__ = ["each", "pair_jobs", "todo"]
-
 # OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
 # trips of one iteration, which is run often.
 _SMALL_BYTES, _TRIPS, _LARGE_TRIPS = 8192, 100, 10

@@ -38,8 +38,6 @@ from reports.exports.nccl_table import footer
 from reports.records.cores import Load
 from reports.records.record import WORKSHARING, Result, Sample
 
-__all__ = ["Session"]
-
 
 class Session:
     """Everything one run needs on one rank. Raises Unsupported where the options do not fit it."""

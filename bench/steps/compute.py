@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FORWARD", "Compute", "Exponential", "Fixed", "Replay", "StepTimes", "spend_until"]
-
 #: The forward pass's part of a step: a backward pass computes gradients of inputs and of weights,
 #: and so takes twice as long.
 FORWARD = 1 / 3

@@ -25,8 +25,6 @@ from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 from collectives.schedule.schedule import Schedule
 
-__all__ = ["REDUCE_BROADCAST", "Exchange", "stages"]
-
 #: The update that reduces to rank 0 and broadcasts from it.
 REDUCE_BROADCAST = "reduce+broadcast"
 # Ranges that differ from step to step keep so many plans at most.

@@ -17,8 +17,6 @@ from collectives.model.predict import seconds
 from collectives.schedule.catalogue import spec
 from collectives.schedule.dtypes import dtype
 
-__all__ = ["expected"]
-
 
 def expected(
     job: StepJob,

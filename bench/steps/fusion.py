@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from busbar.errors import Unsupported
 from busbar.sizes import parse_size, short
 
-__all__ = ["Fusion", "TensorRange", "buckets", "candidates", "filled", "parse"]
-
 TensorRange = tuple[int, int]
 """The first tensor, and the one after the last."""
 

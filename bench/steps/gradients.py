@@ -14,8 +14,6 @@ from bench.steps.workloads.workload import Workload
 from collectives.execution.transport import Array, Transport
 from collectives.schedule.dtypes import dtype
 
-__all__ = ["GradientLayout", "Gradients"]
-
 # Where the type changes a tensor begins on a cache line of its own.
 _LINE = 64
 

@@ -15,8 +15,6 @@ from collectives.execution.transport import Transport
 from collectives.execution.world import World
 from reports.records.record import Sample
 
-__all__ = ["StepJob", "StepOutcome", "Update"]
-
 
 @dataclass(frozen=True)
 class StepJob:

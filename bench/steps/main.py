@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.launch import launch
 from bench.launch.line import Hotline
 from bench.run.memory import SHARE, free_memory
 from bench.steps.gradients import GradientLayout
@@ -16,14 +15,12 @@ from bench.steps.scaling import scaling_lines
 from bench.steps.table import UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
-from busbar.launchers import speaks
+from busbar.launchers import launched, speaks
 from busbar.process import load, serve
 from busbar.sizes import human
 
 if TYPE_CHECKING:
     from bench.cli.start import Opened
-
-__all__ = ["main"]
 
 _MODULE = ("bench.step",)
 
@@ -39,7 +36,7 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
         return _list(options.listing)
     if options.join:
         return int(load("bench.steps.server.member:join")(options.join))
-    run, sign = options.run, launch.launched()
+    run, sign = options.run, launched()
     for nranks in run.rank_counts or (_ranks(options),):
         check(options, nranks)
     if run.rank_counts:
@@ -70,7 +67,7 @@ def _ranks(options: StepOptions) -> int:
     """How many ranks there will be, as far as can be told before they start."""
     if options.learners:
         return options.servers + options.learners
-    sign, run = launch.launched(), options.run
+    sign, run = launched(), options.run
     return sign.size if sign is not None else run.threads or run.ranks or 1
 
 
@@ -79,7 +76,7 @@ def check(options: StepOptions, nranks: int) -> None:
     for rank in options.compute.slow:
         if rank >= nranks:
             raise Unsupported(f"--straggler {rank}: there are {nranks} ranks, 0 to {nranks - 1}")
-    if launch.launched() is None:
+    if launched() is None:
         _check_memory(options, nranks)
     if options.fit is not None or options.topology:
         from collectives.model.given import given

@@ -30,8 +30,6 @@ from bench.steps.workloads.text import text_of
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import MissingLibrary, Unsupported
 
-__all__ = ["StepOptions", "UpdateChoice", "parse"]
-
 _MOST_ROWS = 100_000
 _MOST_RANKS = 1024
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["Exchanger", "Ready"]
-
 
 class Ready:
     """How many tensors' gradients are there, told by one thread and waited for by another."""

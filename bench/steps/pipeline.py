@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from bench.steps.fusion import TensorRange, filled
 
-__all__ = ["cycles", "in_turn"]
-
 Seconds = Callable[[TensorRange], float]
 """What the exchange of a range takes."""
 

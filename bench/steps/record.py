@@ -10,8 +10,6 @@ from bench.steps.job import StepJob, StepOutcome
 from reports.records.cores import Load
 from reports.records.record import STEP, Result
 
-__all__ = ["record"]
-
 
 def record(
     job: StepJob, outcome: StepOutcome, environment: Mapping[str, Any], crowd: Load | None

@@ -13,8 +13,6 @@ from reports.records.cores import Load
 from reports.records.record import Result
 from reports.records.shown import interval_text, percent, seconds
 
-__all__ = ["best_fusion", "header", "row"]
-
 _NAME = 22
 # Columns that are there however narrow the terminal is.
 _ALWAYS = 6

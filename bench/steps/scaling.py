@@ -11,8 +11,6 @@ from reports.readers.own import results
 from reports.records.record import Result
 from reports.records.shown import percent, seconds
 
-__all__ = ["scaling_lines"]
-
 _BAR = 20
 
 

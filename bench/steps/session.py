@@ -25,8 +25,6 @@ from collectives.execution.world import World
 from reports.analysis.steps import summaries
 from reports.records.record import Result
 
-__all__ = ["measure"]
-
 
 def measure(options: StepOptions, opened: Opened) -> int:
     """Run every update that was asked for; gives the exit status. All ranks call this together."""

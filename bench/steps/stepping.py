@@ -18,8 +18,6 @@ from bench.steps.trained import RankTraining
 from busbar.errors import Unsupported
 from collectives.execution.transport import Action
 
-__all__ = ["TrainingStep"]
-
 # What MPI promises to a program whose second thread sends while the first one does not.
 _THREADED = ("serialized", "multiple")
 

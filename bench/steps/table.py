@@ -10,8 +10,6 @@ from collections.abc import Mapping
 
 from bench.steps.job import Update
 
-__all__ = ["ALLREDUCE", "UPDATES", "update"]
-
 #: Whatever is no name of the table.
 ALLREDUCE = Update(
     "bench.steps.updates.sync:run",

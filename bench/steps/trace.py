@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Trace", "TraceSpan", "chrome"]
-
 #: A rank keeps so many spans at most; a trace of more opens in no browser.
 MOST = 200_000
 

@@ -12,7 +12,6 @@ from random import Random
 from secrets import randbelow
 from tempfile import TemporaryDirectory
 
-from bench.launch.launch import launched
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
@@ -20,6 +19,7 @@ from bench.trials.pairs import UNDECIDED, PairedRows
 from bench.trials.sides import Side, SideInterrupted, launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import ReportError, Unsupported
+from busbar.launchers import launched
 from busbar.process import serve
 from reports.analysis.expect import parse_share
 

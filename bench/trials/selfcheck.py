@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.launch import child
-from bench.launch.launch import launched, launcher
+from bench.launch.launch import launcher
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
@@ -29,7 +29,7 @@ from bench.trials.checks import CheckLine, coverage, covered, equal_sides, slowe
 from bench.trials.sides import SideInterrupted, launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import Unavailable, Unsupported
-from busbar.launchers import mpirun_beside
+from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
 from reports.readers import own

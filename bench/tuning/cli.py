@@ -12,7 +12,6 @@ from secrets import randbelow
 from typing import NamedTuple
 
 from bench.cli.main import names
-from bench.launch import launch
 from bench.options import options
 from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.arguments import TUNING
@@ -28,6 +27,7 @@ from bench.tuning.table import table
 from busbar.arguments import Parser, number, program, unknown
 from busbar.errors import ReportError, Unsupported
 from busbar.files import write
+from busbar.launchers import launched
 from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from collectives.schedule import catalogue
@@ -185,7 +185,7 @@ class Measuring(NamedTuple):
 
 def _measure(given: argparse.Namespace, rest: Sequence[str]) -> Measuring:
     """Do all runs, or as many as the time and the user allow."""
-    sign = launch.launched()
+    sign = launched()
     if sign is not None:
         raise Unsupported(
             "bench.tune starts runs of its own; run it without mpirun, and name a cluster's"

@@ -18,8 +18,6 @@ from bench.run.work import rows
 from bench.tuning.launches import Launch
 from busbar.errors import Unsupported
 
-__all__ = ["Course", "Effort", "effort", "rounds_within"]
-
 #: Of the time that is given, what rows get, and what all runs: the rest is for starting, and for
 #: deciding.
 _ROWS, _RUNS = 0.9, 0.95

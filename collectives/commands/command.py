@@ -18,18 +18,6 @@ from collectives.schedule.catalogue import algorithm, algorithms, collectives, p
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = [
-    "Subcommand",
-    "asked",
-    "new_table",
-    "one",
-    "pairs",
-    "ranks",
-    "schedule_options",
-    "show",
-    "width",
-]
-
 
 class Subcommand(NamedTuple):
     """A line of help, what adds options to a parser, and what runs and gives the exit status."""

@@ -12,8 +12,6 @@ from collectives.execution.transport import Counted, Reach
 from collectives.execution.world import World
 from collectives.schedule.moves import Buffer
 
-__all__ = ["OneSided", "Reaching", "RemoteAccess"]
-
 
 class RemoteAccess(NamedTuple):
     """Elements of this rank, and of the buffer that ``peer`` exposes."""

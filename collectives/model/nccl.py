@@ -27,20 +27,8 @@ from collectives.model.nccl_tables import (
     POST_US,
     PROTOCOLS,
     TREE_SHARE,
-    VERSION,
     WAYS,
 )
-
-__all__ = [
-    "PROTOCOLS",
-    "VERSION",
-    "NcclChoice",
-    "NcclGraph",
-    "System",
-    "choices",
-    "graphs",
-    "predict",
-]
 
 _SERVED: Mapping[str, Sequence[str]] = {
     "allreduce": ("tree", "ring", "nvls", "nvls_tree"),

@@ -25,8 +25,6 @@ from tests.gpu_runtime import Runtime
 from tests.gpu_standin import POISON, CUDARuntimeError, Cupy, Item, Machine, Module
 from tests.once import once
 
-__all__ = ["IpcCupy", "IpcMachine", "library"]
-
 HOME = Path(__file__).resolve().parents[2]
 SOURCE = HOME / "tests" / "native" / "cuda_host.cpp"
 # Threads that stand in for a block's.

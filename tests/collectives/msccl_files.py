@@ -14,8 +14,6 @@ from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from tests.once import once
 
-__all__ = ["CHAIN", "DEPENDENT", "EACH_FILE", "OWN", "PUBLIC", "exported"]
-
 # There and back again along three ranks, in one chunk: every kind of step that sends.
 _STEP = 'srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1" depid="-1" deps="-1" hasdep="0"'
 CHAIN = f"""<algo name="chain" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="3"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.simulate import lockstep, outcome
 from collectives.simulate.fluid import fair
-from collectives.simulate.machines.machine import NO_LINK
-from collectives.simulate.machines.routes import RankRoutes, RoutingTable
+from collectives.simulate.machines.routes import NO_LINK, RankRoutes, RoutingTable
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.test_simulate import drafted, uneven

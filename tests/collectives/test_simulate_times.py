@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from collectives.schedule.catalogue import draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.machine import NO_LINK, Ids, Links, Machine, Numbers
+from collectives.simulate.machines.machine import Links, Machine
+from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, busiest, simulate
 from tests.collectives.cases import PAIRS

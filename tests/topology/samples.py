@@ -11,8 +11,6 @@ from tests.topology.drawn import GPU, NIC, Card, Machine, Numa, Root, Switch, nc
 from tests.topology.drawn_hwloc import hwloc
 from tests.topology.test_topo_layouts import PREFIXES, RESHAPES, text_of
 
-__all__ = ["COUNTS", "RAW", "Samples", "write"]
-
 
 class Samples(NamedTuple):
     """A folder with a folder a dialect; ``public`` where others have published its texts."""

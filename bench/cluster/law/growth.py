@@ -19,8 +19,6 @@ from collectives.simulate.outcome import simulate
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
 
-__all__ = ["LIBRARY", "LawPoint", "Ports", "binary", "exponent", "fit", "simulated", "textbook"]
-
 #: MPI's own; it has no schedule of ours, so neither a law nor a simulation.
 LIBRARY = "library"
 _COLLECTIVE = "allreduce"

@@ -21,8 +21,6 @@ from busbar.errors import Unsupported
 from busbar.figures import checked as drawable
 from busbar.sizes import ranks
 
-__all__ = ["main"]
-
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
 _FITTED = 4
 

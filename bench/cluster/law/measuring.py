@@ -17,8 +17,6 @@ from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-__all__ = ["MAP", "Sweep", "measure", "ports", "saved"]
-
 #: The file of what was measured between pairs, and how many hosts that takes part.
 MAP = "ports.json"
 _FIT_HOSTS = 4

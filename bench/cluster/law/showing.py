@@ -18,8 +18,6 @@ from bench.cluster.text import rate_text
 from busbar.figures import checked, save
 from busbar.sizes import short
 
-__all__ = ["draw", "errors", "lines"]
-
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 

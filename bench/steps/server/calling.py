@@ -17,8 +17,6 @@ from bench.steps.server.hooks import Vector
 from bench.steps.server.wire import LONGEST, address, fill, memory, peer
 from busbar.errors import RankFailure, Unavailable
 
-__all__ = ["SocketLearner", "call"]
-
 
 class SocketLearner(LearnerEnd):
     """See `LearnerEnd`."""

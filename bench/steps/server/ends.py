@@ -17,18 +17,6 @@ from numpy.typing import NDArray
 
 from bench.steps.server.hooks import Vector
 
-__all__ = [
-    "HEADER",
-    "Answer",
-    "Arrival",
-    "LearnerEnd",
-    "MessageKind",
-    "ServerEnd",
-    "headed",
-    "header",
-    "untraced",
-]
-
 #: A message's first bytes: its `MessageKind`, a version, the length of what follows, and when.
 HEADER = struct.Struct("=qqqd")
 

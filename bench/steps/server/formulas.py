@@ -12,8 +12,6 @@ from typing import NamedTuple
 from bench.steps.server.law import Law
 from bench.steps.server.protocol import UpdateProtocol
 
-__all__ = ["ExpectedPace", "mean_staleness", "per_update", "sync_over_async"]
-
 
 class ExpectedPace(NamedTuple):
     """An expected time per update. ``bound``: it is at most that, for laws that age."""

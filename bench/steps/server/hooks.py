@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import RankFailure
 
-__all__ = ["Coding", "Learner", "PlainTraining", "Server", "Training", "Vector", "parts"]
-
 Vector = NDArray[Any]
 
 

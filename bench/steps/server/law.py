@@ -9,8 +9,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EmpiricalLaw", "ExponentialLaw", "Law"]
-
 
 class Law(Protocol):
     """Compute times, independent and of one law for all learners."""

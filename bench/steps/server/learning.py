@@ -13,8 +13,6 @@ from bench.steps.server.hooks import Coding, Learner, Vector
 from bench.steps.server.protocol import UpdateProtocol
 from busbar.errors import BusbarError
 
-__all__ = ["Learned", "Rounds"]
-
 # Where a core is kept busy, a learner looks for answers so often.
 _BURN_S = 500e-6
 

@@ -17,8 +17,6 @@ from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human
 from busbar.status import RANK_LOST
 
-__all__ = ["join"]
-
 
 def join(name: str) -> int:
     """Work until the servers say that it is over; gives the exit status.

@@ -25,8 +25,6 @@ from bench.steps.server.ends import (
 )
 from bench.steps.server.hooks import Vector
 
-__all__ = ["MpiLearner", "MpiServer"]
-
 _HEAD, _DATA = 1, 2
 # How long a server sleeps between two looks, and a learner: the longer, the longer it waits.
 _SERVER_S = 50e-6

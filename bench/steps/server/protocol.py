@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from busbar.errors import RankFailure, Unsupported
 
-__all__ = ["PROTOCOLS", "Actions", "Core", "UpdateProtocol", "update_protocol"]
-
 #: The protocols by name; those with ``:K`` take the number of gradients that make an update.
 PROTOCOLS = ("sync", "k-sync:K", "k-batch-sync:K", "async", "k-async:K", "k-batch-async:K")
 

@@ -16,8 +16,6 @@ from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 from reports.records.shown import seconds
 
-__all__ = ["Paced", "costs", "histogram", "law", "mean_interval", "paced"]
-
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
 # Blocks that a mean's interval is worked out from, and Student's t for so many.

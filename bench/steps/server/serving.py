@@ -14,8 +14,6 @@ from bench.steps.server.hooks import Coding, Server
 from bench.steps.server.protocol import Actions, Core
 from busbar.errors import RankFailure
 
-__all__ = ["Served", "Serving"]
-
 # How often a server that hears nothing looks whether its time is up.
 _TICK_S = 0.25
 

@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from bench.steps.server.protocol import Core, UpdateProtocol
 
-__all__ = ["Played", "ServiceTimes", "play"]
-
 
 class ServiceTimes(NamedTuple):
     """Seconds of the server, which does one thing after the other, and of a learner's round."""

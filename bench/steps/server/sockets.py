@@ -23,8 +23,6 @@ from bench.steps.server.hooks import Vector
 from bench.steps.server.wire import LONGEST, PATIENCE_S, address, fill, memory, peer
 from busbar.errors import RankFailure, Unavailable
 
-__all__ = ["SocketServer"]
-
 _NOTHING: NDArray[np.uint8] = np.empty(0, np.uint8)
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from bench.steps.server.ends import Answer, Arrival, LearnerEnd, MessageKind, ServerEnd
 from bench.steps.server.hooks import Vector
 
-__all__ = ["Post", "ThreadLearner", "ThreadServer"]
-
 _NOTHING = np.empty(0, np.uint8)
 
 

@@ -7,8 +7,6 @@ from bench.steps.server.hooks import PlainTraining, Training
 from bench.steps.training.served import NoiseTraining, ProblemTraining
 from collectives.schedule.dtypes import dtype
 
-__all__ = ["training"]
-
 
 def training(options: StepOptions, learners: int) -> Training:
     """The same on every rank, and in every process that joins. Raises Unsupported."""

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from busbar.errors import Unavailable
 
-__all__ = ["LONGEST", "PATIENCE_S", "address", "fill", "memory", "peer"]
-
 #: A learner that has begun a message and sends nothing for so long is lost.
 PATIENCE_S = 30.0
 #: Bytes of a description at most, and of a reason.

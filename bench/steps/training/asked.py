@@ -10,8 +10,6 @@ from bench.steps.training.problem import ProblemShape, TrainingProblem, shape
 from bench.steps.training.rates import UpdateRule, rule
 from bench.steps.training.shared import SharedProblem
 
-__all__ = ["TrainingOptions", "training_options"]
-
 
 @dataclass(frozen=True)
 class TrainingOptions:

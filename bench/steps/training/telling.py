@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from bench.steps.training.shared import LossPoint
 from reports.records.shown import seconds
 
-__all__ = ["Facts", "Lines", "compressed_lines", "curve_facts", "curve_lines", "relative_error"]
-
 Facts = dict[str, Any]
 Lines = list[str]
 

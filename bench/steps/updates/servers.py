@@ -36,8 +36,6 @@ from reports.records.record import Sample
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
 
-__all__ = ["check", "run"]
-
 #: Updates that are measured at least, where a budget ends them.
 _FEWEST = 6
 # Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from bench.steps.workloads.workload import Tensor
 
-__all__ = ["alexnet", "inception_v3", "nt3", "resnet50", "vgg16"]
-
 _CLASSES = 1000
 
 

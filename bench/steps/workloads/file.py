@@ -20,8 +20,6 @@ from bench.steps.workloads.text import text_of
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.errors import Unsupported
 
-__all__ = ["PRECISIONS", "parse", "read"]
-
 #: Names of types in a model's file and of --precision, and the types that they are here.
 PRECISIONS: Mapping[str, str] = {"fp32": "float", "fp16": "half", "bf16": "bfloat16"}
 _TYPES = {

@@ -8,8 +8,6 @@ from bench.steps.workloads import convolutions, transformers
 from bench.steps.workloads.workload import Tensor, Workload
 from busbar.arguments import unknown
 
-__all__ = ["MODELS", "model"]
-
 
 def _toy() -> list[Tensor]:
     """Ten layers of 256 x 256, for a first look and for tests."""

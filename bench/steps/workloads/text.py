@@ -6,8 +6,6 @@ from pathlib import Path
 
 from busbar.errors import Unsupported
 
-__all__ = ["text_of"]
-
 _MOST_BYTES = 16 << 20
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from bench.steps.workloads.workload import Tensor
 
-__all__ = ["bert_large", "gpt2", "llama2_7b", "llama3_8b"]
-
 
 def _matrix(name: str, out: int, into: int) -> Tensor:
     return Tensor(name, (out, into), float(out * into))

@@ -9,8 +9,6 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tensor", "Workload"]
-
 
 @dataclass(frozen=True)
 class Tensor:

@@ -21,8 +21,6 @@ from collectives.execution.program import Program
 from collectives.execution.reaching import OneSided, Reaching
 from collectives.execution.transport import Buffers, Reach
 
-__all__ = ["ReachedMemory", "one_sided"]
-
 Bytes = NDArray[np.uint8]
 
 

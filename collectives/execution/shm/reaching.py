@@ -15,8 +15,6 @@ from collectives.execution.reaching import OneSided, Reaching
 from collectives.execution.shm.bound import HostTransport
 from collectives.execution.transport import Array, Buffers, Reach
 
-__all__ = ["one_sided"]
-
 
 def one_sided(transport: HostTransport, program: Program, buffers: Buffers, how: Reach) -> OneSided:
     """See `collectives.execution.transport.Transport.one_sided`."""

@@ -10,17 +10,8 @@ import numpy as np
 
 from busbar.errors import Unsupported
 from collectives.simulate.machines.circles import Circle, Circles
-from collectives.simulate.machines.machine import (
-    GB,
-    MOST_PLACES,
-    NO_LINK,
-    Ids,
-    Links,
-    Machine,
-    Numbers,
-    Router,
-    cables,
-)
+from collectives.simulate.machines.machine import GB, MOST_PLACES, Links, Machine, Router, cables
+from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
 
 _MOST_FULL = 2048
 

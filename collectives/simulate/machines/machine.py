@@ -17,20 +17,6 @@ from busbar.errors import Unsupported
 from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers, RankRoutes, RoutingTable
 from collectives.simulate.machines.weights import NONE, Weights
 
-__all__ = [
-    "GB",
-    "MOST_PLACES",
-    "NO_LINK",
-    "Ids",
-    "Links",
-    "Machine",
-    "Numbers",
-    "Router",
-    "Sized",
-    "cables",
-    "joined",
-]
-
 Times = NDArray[np.float64]
 # (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
 # `Machine.routes`), or what knows them without a table.

@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from busbar.errors import Unsupported
-from collectives.simulate.machines.machine import (
-    GB,
-    MOST_PLACES,
-    NO_LINK,
-    Ids,
-    Machine,
-    Numbers,
-    cables,
-    joined,
-)
+from collectives.simulate.machines.machine import GB, MOST_PLACES, Machine, cables, joined
+from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
 
 
 def _checked(kind: str, gpus: int, nodes: int) -> int:
