@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from busbar.errors import Unavailable
@@ -15,6 +18,29 @@ def load_mpi(*, initialize: bool = True) -> Any:
 
     ``initialize=False`` loads the library without starting MPI, to ask for its version.
     """
+    with _hangups():
+        return _loaded(initialize)
+
+
+@contextmanager
+def _hangups() -> Iterator[None]:
+    """Meanwhile UCX, which both MPIs have, leaves SIGHUP alone unless told otherwise.
+
+    It takes the signal for a wish to be debugged: a rank that is told to end would go on.
+    """
+    name = "UCX_DEBUG_SIGNO"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def _loaded(initialize: bool) -> Any:
+    """The module, loaded, and MPI started."""
     try:
         import mpi4py
 

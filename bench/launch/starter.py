@@ -28,6 +28,8 @@ _TICK_S = 0.5
 # What a launcher is given to end by itself when a rank is lost, what ranks are given to report, and
 # to close their files when nobody hands their report on.
 _CLEANS_S, _REPORTS_S, _CLOSES_S = 4.0, 10.0, 1.0
+# What is killed is gone at once, where there is a core to end on.
+_DIES_S = 5.0
 # How long a launcher may be stopped: nobody stops it on purpose, since it has a session of its own.
 _STOPPED_S = 3.0
 # The ranks end a row that takes too long themselves, and say more of it.
@@ -70,7 +72,8 @@ class RankRun:
         self._end_by = float("inf")
         self._stage, self._since = Phase.STARTING, time.monotonic()
         self._stops: float | None = None
-        self._idle = False  # nothing has come for a while: nobody's last words are on their way
+        # Since the launcher ended nothing has come for a while: no last words are on their way.
+        self._silent = False
         self._output_lost: OSError | None = None
         self._early = False  # whether a rank's report of that came by
 
@@ -92,15 +95,19 @@ class RankRun:
             pump.start()
             try:
                 while self._goes_on(pump):
+                    over = self._launcher.poll() is not None
                     # In the order in which they came: the first rank that is lost is to blame.
-                    came = self._selector.select(_TICK_S)
+                    # A process that was stopped meanwhile has not looked: its time was over.
+                    came = self._selector.select(_TICK_S) or self._selector.select(0)
                     for key, _ in came:
                         key.data()
-                    self._idle = not came
+                    self._silent = over and not came
                     self._look()
                     if time.monotonic() > self._end_by:
                         self._kill()
                         break
+                else:
+                    self._launcher_ended(time.monotonic())  # perhaps since we looked
             finally:
                 self._close(pump)
         return self._verdict()
@@ -185,11 +192,15 @@ class RankRun:
             self._launcher.send_signal(soft)
 
     def _launcher_ended(self, now: float) -> None:
-        if self.why or self._peers.left() or not self._peers.inside():
+        left, inside = self._peers.left(), self._peers.inside()
+        status = self._launcher.returncode
+        # Of one that was killed a rank may know before us, and leave: nobody takes its rows.
+        early = left or inside if status < 0 else inside and self._silent and not left
+        if early and not self.why:
+            why = f"the launcher ended before its ranks ({child.shell(status)})"
+            self._ends(why, _FAILED, _CLOSES_S)
+        elif self.why or left or not inside:
             self._end_by = min(self._end_by, now + _CLEANS_S)  # what it has left has so long
-        elif self._idle:
-            status = child.shell(self._launcher.returncode)
-            self._ends(f"the launcher ended before its ranks ({status})", _FAILED, _CLOSES_S)
 
     def _late(self) -> str:
         """Whom all wait for."""
@@ -229,7 +240,7 @@ class RankRun:
         """Leave nothing behind: no process, no zombie, no segment."""
         self._kill()
         self._launcher.wait()
-        _reap(time.monotonic() + 1.0)
+        _reap(time.monotonic() + _DIES_S)
         pump.join(1.0)  # nobody may take what is left of the output
         seen = [peer for peer in self._peers.all if peer.stage != Phase.STARTING]
         self._segments.remove(unseen=len(seen) < self._ranks)

@@ -44,19 +44,19 @@ def _caught_signals() -> Iterator[socket.socket]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.setblocking(False)
+        before = signal.set_wakeup_fd(theirs.fileno())  # first and last: none may go unheard
         handlers = {
             which: signal.signal(which, lambda *_: None)
             for which in SIGNALS
             # What nohup has made of it stays so.
             if which != signal.SIGHUP or signal.getsignal(which) is not signal.SIG_IGN
         }
-        before = signal.set_wakeup_fd(theirs.fileno())
         try:
             yield ours
         finally:
-            signal.set_wakeup_fd(before)
             for which, handler in handlers.items():
                 signal.signal(which, handler or signal.SIG_DFL)
+            signal.set_wakeup_fd(before)
 
 
 def explain(states: Mapping[int, State], size: int) -> str:

@@ -272,6 +272,17 @@ def test_a_killed_rank_is_named_and_what_there_is_reported(
     _all_gone(text)
 
 
+def test_a_hangup_ends_what_has_started_mpi(mpi: Mpi, run: Run) -> None:
+    """Rule: before a rank has a watch SIGHUP does what it always does; UCX would let it live."""
+    code = (
+        "import os, signal; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+        "from busbar.mpi import load_mpi; load_mpi(); assert 'UCX_DEBUG_SIGNO' not in os.environ; "
+        "os.kill(os.getpid(), signal.SIGHUP); print('alive')"
+    )
+    done = run(mpi.python, "-c", code)
+    assert (done.returncode, done.stdout) == (-signal.SIGHUP, ""), done
+
+
 def test_a_full_disk_behind_a_launcher_is_told(mpi: Mpi, run: Run) -> None:
     """Rule: with --ranks and nothing that can be printed the status is 2, in one line of ours."""
     argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
+import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.launch import starter
+from bench.launch import child, starter
+from bench.launch.line import Phase
 from bench.launch.segments import Segments, room
 from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
@@ -35,6 +39,7 @@ sys.exit(next((s for s in status if s > 0), 0))
 ROWS = "line.stage('rows'); line.tell(row=0); "
 STAYS = ROWS + "time.sleep(60)"
 LEAVES = ROWS + "line.stage('ending'); line.leave(%d)"
+KILLS = "os.kill(os.getppid(), signal.SIGKILL); "  # the launcher
 # Ends as `bench.run.watch` does when it hears a word.
 LISTENS = (
     ROWS
@@ -44,11 +49,42 @@ select.select([line], [], []); print('heard', line.heard(), flush=True); line.le
 )
 
 
-def _run(own: str, ranks: Sequence[str], timeout: float | None = None) -> tuple[int, RankRun]:
-    run = RankRun([sys.executable, "-c", LAUNCHER, own, *ranks], environment(), len(ranks), timeout)
+def _made(own: str, ranks: Sequence[str], timeout: float | None = None) -> RankRun:
+    line = [sys.executable, "-c", LAUNCHER, own, *ranks]
+    return RankRun(line, environment(), len(ranks), timeout)
+
+
+def _ended(run: RankRun) -> tuple[int, RankRun]:
+    before = child.below(os.getpid())
     status = run.wait()
-    assert not subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True).stdout
+    assert child.below(os.getpid()) == before
     return status, run
+
+
+def _run(own: str, ranks: Sequence[str]) -> tuple[int, RankRun]:
+    return _ended(_made(own, ranks))
+
+
+def _places(run: RankRun) -> dict[int, tuple[str, int]]:
+    """How far each rank has told."""
+    return {peer.rank: (peer.stage, peer.row) for peer in run._peers.inside()}
+
+
+def _impatient(
+    ranks: Sequence[str], come: Callable[[RankRun], bool], monkeypatch: pytest.MonkeyPatch
+) -> tuple[int, RankRun]:
+    """Run with a time-out that is over as soon as it has come that far, on any machine."""
+    run = _made("", ranks, 60.0)
+    looks = run._look
+
+    def look() -> None:
+        if come(run):
+            run._timeout = run._limit = 0.0
+        looks()
+
+    monkeypatch.setattr(run, "_look", look)
+    monkeypatch.setattr(starter, "_LATER_S", 0.1)
+    return _ended(run)
 
 
 @pytest.mark.parametrize(("status", "expected"), [(0, 0), (1, 1), (2, 2)])
@@ -74,13 +110,40 @@ def test_a_lost_rank_is_named(
     assert capfd.readouterr().out == f"heard 4 {run.why}\n"
 
 
-def test_a_launcher_that_is_killed_does_not_leave_its_ranks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_launcher_that_is_killed_does_not_leave_its_ranks() -> None:
     """Rule: they are ended, though they are nobody's children any more; the status is 4."""
-    monkeypatch.setattr(starter, "_TICK_S", 0.1)
-    status, run = _run("time.sleep(1); os.kill(os.getpid(), 9)", [STAYS, STAYS])
+    status, run = _run("", [STAYS, ROWS + KILLS + "time.sleep(60)"])
     assert status == 4 and run.why == "the launcher ended before its ranks (137)"
+
+
+def test_a_rank_that_leaves_for_want_of_a_launcher_is_not_to_blame() -> None:
+    """Rule: a rank may know before us that nobody takes its rows; its status is not the run's."""
+    status, run = _run("", [STAYS, ROWS + KILLS + "line.leave(141)"])
+    assert status == 4 and run.why == "the launcher ended before its ranks (137)"
+
+
+class _Stopped(selectors.DefaultSelector):
+    """Waits as one does whose process is stopped from the first row until all is over."""
+
+    run: RankRun
+
+    def select(self, timeout: float | None = None) -> Any:
+        """What has come, or nothing, since the time is over; as the kernel has it."""
+        rows = [peer for peer in self.run._peers.all if peer.stage == Phase.ROWS]
+        if not timeout or not rows:
+            return super().select(timeout)
+        for peer in rows:
+            peer.say("go on")
+        self.run._launcher.wait()
+        return []
+
+
+def test_a_starter_that_was_stopped_looks_before_it_judges() -> None:
+    """Rule: a run that has come to its end meanwhile has ended well: its words lie there."""
+    run = _made("", [ROWS + "import select; select.select([line], [], []); line.leave(0)"])
+    run._selector = _Stopped()
+    run._selector.run = run
+    assert _ended(run)[0] == 0 and run.why == ""
 
 
 def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,21 +156,31 @@ def test_a_launcher_that_is_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("stage", ["starting", "rows", "ending"])
 def test_a_rank_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     """Rule: -T holds from the start to the end; who is stopped is to blame, and ended."""
-    monkeypatch.setattr(starter, "_LATER_S", 0.1)
-    monkeypatch.setattr(starter, "patience", lambda timeout, ranks: timeout)
-    before = "" if stage == "starting" else f"line.stage('{stage}'); "
-    stops = before + "os.kill(os.getpid(), signal.SIGSTOP)"
-    status, run = _run("", [before + "time.sleep(60)", stops], 2.0)
+
+    def come(run: RankRun) -> bool:
+        there = _places(run) == {0: (stage, -1), 1: (stage, -1)}
+        return there and any(child.stopped(p.pid) for p in run._peers.inside())
+
+    tells = f"line.stage('{stage}'); "
+    stops = tells + "os.kill(os.getpid(), signal.SIGSTOP)"
+    status, run = _impatient([tells + "time.sleep(60)", stops], come, monkeypatch)
     assert status == 4 and run.why.startswith("rank 1 (pid ")
-    assert run.why.endswith(f"is stopped ({stage} for 2 s; -T)")
+    assert run.why.endswith(f"is stopped ({stage} for 0 s; -T)")
 
 
-def test_who_is_behind_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [(1, r"rank 0 \(pid \d+\) is behind the others"), (0, "all ranks wait for each other")],
+)
+def test_who_is_behind_is_named(monkeypatch: pytest.MonkeyPatch, row: int, said: str) -> None:
     """Rule: where nobody is stopped the last one is to blame, else nobody."""
-    monkeypatch.setattr(starter, "_LATER_S", 0.1)
-    status, run = _run("", [STAYS, ROWS + "line.tell(row=1); time.sleep(60)"], 1.0)
-    assert status == 4 and "rank 0 (pid " in run.why and "is behind the others" in run.why
-    assert "all ranks wait for each other" in _run("", [STAYS, STAYS], 1.0)[1].why
+
+    def come(run: RankRun) -> bool:
+        return _places(run) == {0: (Phase.ROWS, 0), 1: (Phase.ROWS, row)}
+
+    later = ROWS + f"line.tell(row={row}); time.sleep(60)"
+    status, run = _impatient([STAYS, later], come, monkeypatch)
+    assert status == 4 and re.search(said, run.why)
 
 
 def test_a_rank_that_leaves_with_an_error_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
