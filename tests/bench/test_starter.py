@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bench.launch import child, starter
-from bench.launch.line import Phase
+from bench.launch.line import VARIABLE, Phase
 from bench.launch.segments import Segments, room
 from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
@@ -221,7 +221,7 @@ def test_nobody_else_is_listened_to() -> None:
         "from bench.launch.line import Hotline; l = Hotline.open(0); l.tell(row=1); "
         "l.leave(); print(l.here)"
     )
-    for variable in ({}, {starter.VARIABLE: "gone"}):
+    for variable in ({}, {VARIABLE: "gone"}):
         done = subprocess.run(
             [sys.executable, "-c", code], env=environment(variable), cwd=REPO,
             capture_output=True, text=True, check=False,
