@@ -144,7 +144,8 @@ def test_a_stuck_row_ends_and_names_who_is_missing(mpi: Mpi, run: Run) -> None:
         )
     )
     assert done.returncode != 0
-    assert re.search(r"longer than 6 s \(-T\); rank 2 had not arrived at iteration", done.stderr)
+    # On a starved machine rank 1, too, may be too late to say where it is.
+    assert re.search(r"longer than 6 s \(-T\); ranks? (1, )?2 had not arrived", done.stderr)
 
 
 def _until_a_row(process: "subprocess.Popen[str]") -> str:
