@@ -156,13 +156,14 @@ class Cluster:
             return _child_of(pid)
 
         try:
-            return child.run(
-                [*inside(self._pid, self._user), *here, *words],
-                variables(os.environ if env is None else env),
-                child.SOFTLY if _softly(words) else None,
-                receiver,
-                **streams,
-            )
+            with cpu.short_slices():
+                return child.run(
+                    [*inside(self._pid, self._user), *here, *words],
+                    variables(os.environ if env is None else env),
+                    child.SOFTLY if _softly(words) else None,
+                    receiver,
+                    **streams,
+                )
         finally:
             ending.cancel()
 

@@ -15,6 +15,7 @@ import pytest
 
 from bench.cluster import running
 from bench.cluster.commands import raised
+from bench.cluster.cpu import SLICE_S
 from bench.cluster.network import Network
 from bench.cluster.running import Cluster
 from bench.cluster.use import COUNTERS, counters
@@ -70,6 +71,23 @@ def test_the_status_is_the_commands(mpich: Mpi, run: Run) -> None:
     """What runs in the cluster ends it with its own exit status."""
     done = run(*_start(mpich, "--hosts", "1", "--once", "--"), "sh", "-c", "exit 7")
     assert done.returncode == 7, done.stderr
+
+
+def test_what_runs_takes_short_turns_on_a_core(tmp_path: Path) -> None:
+    """Ranks of many hosts take turns on a core every 0.1 ms; who made the cluster does not."""
+    sched = Path("/proc/self/sched")
+    before = _slice_ns(sched.read_text()) if sched.exists() else None
+    if before is None:
+        pytest.skip("this kernel does not tell slices (/proc/self/sched, Linux 6.12)")
+    with Cluster(Network(hosts=1, rate=1e7)) as cluster, (tmp_path / "sched").open("w") as out:
+        assert cluster.run(["cat", str(sched)], stdout=out).status == 0
+    assert _slice_ns((tmp_path / "sched").read_text()) == 1e9 * SLICE_S
+    assert _slice_ns(sched.read_text()) == before != 1e9 * SLICE_S
+
+
+def _slice_ns(sched: str) -> int | None:
+    found = re.search(r"^se\.slice\s*:\s*(\d+)$", sched, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def test_without_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
