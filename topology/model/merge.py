@@ -42,7 +42,6 @@ class _Merger:
     stated: list[PairFact] = field(default_factory=list)
     derived: list[PairFact] = field(default_factory=list)
     facts: list[Fact] = field(default_factory=list)
-    gaps: list[object] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
 

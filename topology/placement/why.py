@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import factorial
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def _nvlink_rings(ways: GpuRoutes, best: Pick) -> list[str]:
     masks, counts = count_rings(linked, k)
     members = [ways.ids.index(id) for id in best.gpus]
     here = int(counts[masks == sum(1 << at for at in members)][0])
-    orders = _factorial(k - 1) // 2
+    orders = factorial(k - 1) // 2
     found = []
     if len(masks) > 1:
         held = int((counts > 0).sum())
@@ -132,10 +133,6 @@ def _nvlink_rings(ways: GpuRoutes, best: Pick) -> list[str]:
         note = f"index order does not ({', '.join(off)})" if off else "index order is one of them"
         found.append(f"{here} of {orders} orders of these GPUs stay on NVLink; {note}")
     return found
-
-
-def _factorial(n: int) -> int:
-    return 1 if n < 2 else n * _factorial(n - 1)
 
 
 def _versus(best: Pick, other: Pick) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Sequence
 
 from busbar.errors import ProbeError
 
 TIMEOUT_S = 60
 
 
-def run(source: str, command: list[str]) -> str:
+def run(source: str, command: Sequence[str]) -> str:
     """Return what a command prints. Raises ProbeError when it is absent, fails or hangs."""
     path = shutil.which(command[0])
     if path is None:

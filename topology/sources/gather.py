@@ -11,11 +11,12 @@ from pathlib import Path
 from busbar.errors import ProbeError
 from topology.model.merge import merge
 from topology.model.topology import Topology
+from topology.sources.command import run
 from topology.sources.recognise import LIVE, parse
 from topology.sources.text import MAX_BYTES
 
 #: What nvidia-smi tells again less well when NVML has answered.
-_INSTEAD_OF_NVML = ("smi-topo", "smi-xml", "smi-nvlink", "smi-p2p")
+_INSTEAD_OF_NVML = ("smi_topo", "smi_xml", "smi_nvlink", "smi_p2p")
 
 
 def gather(files: Iterable[str]) -> tuple[Topology, tuple[str, ...]]:
@@ -61,7 +62,7 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
     notes: list[str] = []
     tried = [name for name in LIVE if name not in _INSTEAD_OF_NVML]
     for name in tried:
-        if name == "hwloc" and shutil.which("lstopo-no-graphics") is None:
+        if name == "hwloc" and shutil.which(LIVE[name][0]) is None:
             continue  # sysfs has said the same; its absence is no news
         _ask(name, found, notes)
     if not any("nvml" in topology.sources for topology in found) and shutil.which("nvidia-smi"):
@@ -73,7 +74,8 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
 
 
 def _ask(name: str, found: list[Topology], notes: list[str]) -> None:
+    source, command = importlib.import_module(f"topology.sources.{name}"), LIVE[name]
     try:
-        found.append(importlib.import_module(LIVE[name]).read())
+        found.append(source.parse(run(source.NAME, command)) if command else source.read())
     except ProbeError as error:
         notes.append(str(error))

@@ -11,7 +11,6 @@ from busbar.errors import ProbeError
 from topology.model.busid import canonical
 from topology.model.facts import Value
 from topology.model.topology import Kind, Topology
-from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.hwloc_links import add_links
 from topology.sources.hwloc_pci import NEW, OLD, OsKinds, Pci, infos
@@ -25,11 +24,6 @@ _MEMORY = ("NUMANode", "MemCache")
 #: Objects that hold CPUs; packages, cores and caches of data become devices, the others do not.
 _CPUS = re.compile(r"Package|Socket|Die|Core|PU|L[1-5]i?(?:Cache)?|Cache")
 _OTHERS = {"Machine", "System", "Group", "Misc", *_MEMORY, "Bridge", "PCIDev", "OSDev"}
-
-
-def read() -> Topology:
-    """Ask lstopo. Raises ProbeError when hwloc is absent or fails."""
-    return parse(run(NAME, ["lstopo-no-graphics", "--of", "xml"]))
 
 
 def parse(text: str) -> Topology:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Mapping, Sequence
 
 from busbar.arguments import program
 from busbar.errors import ProbeError
@@ -12,15 +13,16 @@ from topology.model.topology import Topology
 from topology.sources.matrix_text import plain
 from topology.sources.text import bounded, lines
 
-#: Formats that read a machine by themselves, most trusted first; the name is what users write.
-LIVE = {
-    "nvml": "topology.sources.nvml",
-    "sysfs": "topology.sources.sysfs",
-    "hwloc": "topology.sources.hwloc",
-    "smi-topo": "topology.sources.smi_topo",
-    "smi-xml": "topology.sources.smi_xml",
-    "smi-nvlink": "topology.sources.smi_nvlink",
-    "smi-p2p": "topology.sources.smi_p2p",
+#: Sources of the machine at hand, most trusted first: the command whose output the module parses;
+#: without one the module reads the machine by itself.
+LIVE: Mapping[str, Sequence[str]] = {
+    "nvml": (),
+    "sysfs": (),
+    "hwloc": ("lstopo-no-graphics", "--of", "xml"),
+    "smi_topo": ("nvidia-smi", "topo", "-m"),
+    "smi_xml": ("nvidia-smi", "-q", "-x"),
+    "smi_nvlink": ("nvidia-smi", "nvlink", "-s"),
+    "smi_p2p": ("nvidia-smi", "topo", "-p2p", "r"),
 }
 #: Formats that are the whole document, by what only they contain.
 _DOCUMENTS: tuple[tuple[str, str], ...] = (

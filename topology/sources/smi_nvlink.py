@@ -9,7 +9,6 @@ import re
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
-from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.text import lines
 
@@ -33,11 +32,6 @@ class _Gpu:
         self.down: set[int] = set()
         self.errors: int | None = None
         self.stated = False
-
-
-def read() -> Topology:
-    """Ask nvidia-smi. Raises ProbeError when it is absent or fails."""
-    return parse(run(NAME, ["nvidia-smi", "nvlink", "-s"]))
 
 
 def parse(text: str) -> Topology:

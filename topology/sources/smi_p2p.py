@@ -6,7 +6,6 @@ import re
 
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
-from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.matrix_text import STATUSES, find
 from topology.sources.text import lines
@@ -21,11 +20,6 @@ CAPABILITIES = {
     "p": "p2p_pci",
 }
 _COMMAND = re.compile(r"topo\s+(?:-p2p|--p2pstatus)[\s=]+([rwnap])\b")
-
-
-def read() -> Topology:
-    """Ask nvidia-smi for the read capability. Raises ProbeError when it is absent or fails."""
-    return parse(run(NAME, ["nvidia-smi", "topo", "-p2p", "r"]))
 
 
 def parse(text: str) -> Topology:

@@ -11,7 +11,6 @@ import re
 from busbar.errors import ProbeError
 from topology.model.relation import LEVEL_WORDS
 from topology.model.topology import Kind, Topology
-from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.matrix_text import LEVELS, Matrix, check_symmetric, find
 from topology.sources.text import lines
@@ -20,11 +19,6 @@ NAME = "topo -m"
 _LIST = re.compile(r"[0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*")
 _LEGEND = re.compile(r"\b((?:NIC|DD)[0-9]+)\s*[:=]\s*([A-Za-z][\w.-]*)")
 _FACTS = {"cpu": "cpu_affinity", "numa": "numa_affinity", "gpu": "gpu_numa_id"}
-
-
-def read() -> Topology:
-    """Ask nvidia-smi. Raises ProbeError when it is absent or fails."""
-    return parse(run(NAME, ["nvidia-smi", "topo", "-m"]))
 
 
 def parse(text: str) -> Topology:

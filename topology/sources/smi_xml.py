@@ -9,7 +9,6 @@ from busbar.errors import ProbeError
 from topology.model.busid import canonical
 from topology.model.facts import Value
 from topology.model.topology import Kind, Topology
-from topology.sources.command import run
 from topology.sources.draft import Draft
 from topology.sources.xml_text import Node, tree
 
@@ -93,11 +92,6 @@ _ROWS: tuple[_Row, ...] = (
 )  # fmt: skip
 #: Facts whose absence is worth knowing: not application clocks and ECC, which many cards lack.
 _WANTED = frozenset({"pcie_gen", "pcie_width", "power_w", "temperature_c"})
-
-
-def read() -> Topology:
-    """Ask nvidia-smi. Raises ProbeError when it is absent or fails."""
-    return parse(run(NAME, ["nvidia-smi", "-q", "-x"]))
 
 
 def parse(text: str) -> Topology:

@@ -26,7 +26,6 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "pcie_rate": _rate,
     "net_rate": _rate,
     "nvlink_rate": _rate,
-    "c2c_rate": _rate,
     "copy_rate": _rate,
     "host_to_device": _rate,
     "device_to_host": _rate,
