@@ -173,10 +173,7 @@ def samples(rows: Sequence[Row]) -> Samples:
 
 
 def join(base: Sequence[Row], new: Sequence[Row]) -> tuple[list[Joined], list[Row], list[Row]]:
-    """Rows of both, rows of base only, rows of new only.
-
-    Raises ReportError when none are shared.
-    """
+    """Rows of both sides, of base only and of new only. Raises ReportError when none are shared."""
     left, right = by_key(base), by_key(new)
     both = [
         Joined(rows[0], right[key][0], samples(rows), samples(right[key]))
@@ -205,10 +202,7 @@ def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
 def _shared(
     base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
 ) -> list[Difference]:
-    """Where times of one side hold what those of the other do not.
-
-    What is not known is no difference.
-    """
+    """Where times of one side hold what the other side's do not; the unknown is no difference."""
     pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
     found = []
     crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]

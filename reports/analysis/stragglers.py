@@ -45,10 +45,7 @@ class Suspect:
 
 @dataclass(frozen=True)
 class Findings:
-    """``suspects``, surest and worst first.
-
-    ``notes``: what was looked at and what cannot be seen.
-    """
+    """``suspects``: surest and worst first. ``notes``: what was looked at, what cannot be seen."""
 
     suspects: tuple[Suspect, ...]
     notes: tuple[str, ...]

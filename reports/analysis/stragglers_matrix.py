@@ -30,10 +30,7 @@ _MOST = 8
 
 @dataclass(frozen=True)
 class Cell:
-    """A median with its 95 % interval, in seconds or bytes per second.
-
-    ``kind``: the pair's class.
-    """
+    """A median with its 95 % interval, in seconds or bytes/s. ``kind``: the pair's class."""
 
     value: float
     low: float
@@ -172,10 +169,7 @@ class _Scale:
     def judge(
         self, unit: SlowUnit, cells: Sequence[Pair], tried: int, margin: float
     ) -> tuple[float, Worse] | None:
-        """How much of what is amiss a unit explains, and by how much.
-
-        None when it is not to blame.
-        """
+        """How much of what is amiss a unit explains and by how much; None if it is not to blame."""
         own = np.array([self._at[c] for c in cells])
         if unit.kind == "link" and self._amiss[own].max() < 0.7 * log(1 + margin):
             return None  # quickly: most links are well

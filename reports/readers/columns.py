@@ -228,10 +228,7 @@ _COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 def rows_of(
     placed: Sequence[tuple[Any, ...]], heads: Sequence[tuple[Any, ...]], times: Times
 ) -> Rows:
-    """Rows from tuples of ``PLACED``.
-
-    ``run`` is a `Run`, ``head`` a number in ``heads`` (``HEAD``).
-    """
+    """Rows from tuples of ``PLACED``: ``run`` is a `Run`, ``head`` a number in ``heads``."""
     by_name = dict(
         zip(PLACED, zip(*placed, strict=True) if placed else [()] * len(PLACED), strict=True)
     )

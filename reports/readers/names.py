@@ -83,10 +83,7 @@ def nccl_version(code: int) -> str:
 
 
 def dtype(text: str) -> str:
-    """Our name of an element type: ``MPI_FLOAT.`` is ``float``.
-
-    Unknown ones stay, in lower case.
-    """
+    """Our name of an element type: ``MPI_FLOAT.`` is ``float``; unknown ones in lower case."""
     name = text.strip().rstrip(".").lower()
     return _DTYPES.get(name, name)
 

@@ -112,10 +112,7 @@ def without_messages(text: str, hosts: Sequence[str]) -> str:
 
 
 def number(cell: str) -> float | None:
-    """A figure, with its star if it has one.
-
-    None for ``N/A``, a fork's word, what is not finite.
-    """
+    """A figure, with or without a star; None for ``N/A``, a fork's word, what is not finite."""
     if not _NUMBER.fullmatch(cell):
         return None
     value = float(cell.rstrip("*"))

@@ -29,10 +29,7 @@ _SECONDS |= {"minlatency": "min_s", "maxlatency": "max_s"}
 
 
 def launched_ranks(text: str) -> int | None:
-    """The rank count of a launcher's command line, or so far of Intel MPI's.
-
-    None for other lines.
-    """
+    """The rank count of a launcher's command line, or so far of Intel MPI's; None elsewhere."""
     started = _STARTED.search(text)
     if started:
         return int(started.group(1)) + 1

@@ -90,10 +90,7 @@ def read_bytes(path: Path) -> tuple[bytes, str]:
 
 
 def _whole(file: BinaryIO) -> bytes:
-    """All of a file, up to one byte beyond the limit.
-
-    Memory is taken as there is something to read.
-    """
+    """All of a file, up to one byte beyond the limit; memory is taken as bytes come."""
     known = os.fstat(file.fileno()).st_size
     data = file.read(min(known, LIMIT) + 1)
     if len(data) <= known or len(data) > LIMIT:

@@ -96,10 +96,7 @@ def marked(row: Row) -> str:
 
 
 def per_core_text(values: Collection[float | None]) -> str:
-    """Rows' ranks per core in words where any is oversubscribed: ``8 ranks per core``.
-
-    Else empty.
-    """
+    """``8 ranks per core`` of rows of which any is oversubscribed; else empty."""
     known = sorted({one for one in values if one is not None})
     if not known or known[-1] <= 1:
         return ""

@@ -79,10 +79,7 @@ def _share(percent: float) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 16, ascii_only: bool = False) -> str:
-    """The histogram of values between their extremes, in ``width`` blocks.
-
-    Blank where none fall.
-    """
+    """The histogram of values between their extremes, in ``width`` blocks, blank where none are."""
     if not values:
         return ""
     marks = _ASCII if ascii_only else _BLOCKS

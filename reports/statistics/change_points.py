@@ -183,10 +183,7 @@ def alarms(
 
 
 def _out(level: Floats, runs: int) -> tuple[float, float]:
-    """By how much the last runs are off the ones before, and the two-sided p.
-
-    1 when not far off.
-    """
+    """By how much the last runs are off the ones before; two-sided p, 1 when not far off."""
     before, last = level[:-runs], level[-runs:]
     middle = float(np.median(before))
     off = float(np.median(last)) - middle

@@ -39,9 +39,6 @@ def center(sample: Sample, statistic: str = "median") -> float | None:
 
 
 def bandwidths(result: Result, seconds: float) -> tuple[float, float]:
-    """(algbw, busbw) in bytes per second: size / time, and that times the bus factor.
-
-    nccl-tests, doc/PERFORMANCE.md.
-    """
+    """(algbw, busbw) in bytes per second (nccl-tests, doc/PERFORMANCE.md)."""
     rate = algbw(result.size, seconds, result.alg_factor)
     return rate, busbw(rate, result.bus_factor)

@@ -50,10 +50,7 @@ def efficiency(base: float, throughput: float, n: float) -> float:
 
 
 def scaling_efficiency(seconds_1: float, seconds_n: float) -> float:
-    """t(1) / t(N) for the same work on every rank (weak scaling).
-
-    1 when more ranks cost nothing.
-    """
+    """t(1) / t(N) for the same work on every rank (weak scaling); 1 if ranks cost nothing."""
     _positive(seconds_1=seconds_1, seconds_n=seconds_n)
     return seconds_1 / seconds_n
 

@@ -79,10 +79,7 @@ def pcie_unlike(topology: Topology) -> list[Finding]:
 
 
 def nvlinks_missing(topology: Topology) -> list[Finding]:
-    """Boards that are soldered to their neighbours by NVLinks, of which not one is up.
-
-    A MIG device has none.
-    """
+    """Boards soldered to their neighbours of which no NVLink is up; MIG devices have none."""
     rows = [
         (gpu.id, f"0 NVLinks up, {known.nvlinks} are published for {gpu.get('model') or gpu.name}")
         for gpu in topology.gpus

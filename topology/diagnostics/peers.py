@@ -81,10 +81,7 @@ def _asked(topology: Topology) -> list[tuple[str, str]]:
 
 
 class _Short(NamedTuple):
-    """Something measured that falls short of what is promised, perhaps by a guess.
-
-    ``link``: what it went over.
-    """
+    """A rate over ``link`` that falls short of what is promised, perhaps by a guess."""
 
     link: str
     subject: str

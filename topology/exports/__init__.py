@@ -46,10 +46,7 @@ EXPORTS: dict[str, Export] = {
 
 
 def export(name: str, topology: Topology, order: Order) -> str:
-    """Return the export of that name.
-
-    ProbeError for an unknown name, or a map that lacks its facts.
-    """
+    """The export of that name. ProbeError for an unknown name, or a map that lacks its facts."""
     if name not in EXPORTS:
         raise ProbeError("export", f"no format {name!r}; there are {', '.join(EXPORTS)}")
     return EXPORTS[name].write(topology, order)

@@ -73,10 +73,7 @@ def _leaves(racks: Sequence[Sequence[str]]) -> str:
 
 
 def _racks(topology: Topology) -> list[list[str]]:
-    """Hosts by rack as ``measure --racks`` wrote them, if those are this map's hosts.
-
-    Else all in one.
-    """
+    """Hosts by rack as ``measure --racks`` wrote them; all in one where the hosts are others."""
     hosts = _hosts(topology)
     said = str(topology.get("racks") or "")
     racks = [[_word(host) for host in rack.split()] for rack in said.split(";")]
@@ -133,8 +130,5 @@ def _word(text: str) -> str:
 
 
 def _value(text: str) -> str:
-    """Text as a label's value: at most 63 letters, digits, dashes, dots.
-
-    Alphanumeric at both ends.
-    """
+    """A label's value: at most 63 letters, digits, dashes and dots, alphanumeric at both ends."""
     return _word(_word(text)[:_LABEL_MAX])

@@ -8,10 +8,7 @@ from topology.model.topology import Kind, Topology
 
 
 def affinity(topology: Topology, id: str) -> str | None:
-    """The CPU list near a device: as stated, else that of its NUMA node.
-
-    None where nobody knows.
-    """
+    """The CPU list near a device, as stated or its NUMA node's; None where nobody knows."""
     stated = topology.device(id).get("cpu_affinity")
     if stated is None:
         numa = topology.ancestor(id, Kind.NUMA)
@@ -52,10 +49,7 @@ def shares(topology: Topology, order: tuple[str, ...]) -> list[list[int]]:
 
 
 def core_numbers(topology: Topology) -> dict[int, int]:
-    """Logical core number of every CPU, cores counted in the order of the tree.
-
-    Empty if unknown.
-    """
+    """Logical core number of every CPU, cores in the order of the tree; empty if unknown."""
     return {cpu: number for number, core in enumerate(_cores(topology)) for cpu in core}
 
 

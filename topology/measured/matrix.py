@@ -135,10 +135,7 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
 
 
 def kind_of_pair(topology: Topology, a: str, b: str) -> str:
-    """The class of a pair: the matrix cell for GPUs and NICs.
-
-    For ranks what they have in common.
-    """
+    """The class of a pair: of GPUs and NICs the matrix cell, of ranks what they share."""
     ends = [topology.device(id) for id in (a, b)]
     if Kind.RANK not in (end.kind for end in ends):
         return topology.relation(a, b).text

@@ -76,10 +76,7 @@ class Device:
 
     @property
     def net_name(self) -> str:
-        """What a network adapter is called: its own name, or its first interface's.
-
-        May be empty.
-        """
+        """A network adapter's own name, or its first interface's; may be empty."""
         names = self.get("net_names")
         return self.name or (str(names[0]) if isinstance(names, tuple) and names else "")
 
@@ -103,10 +100,7 @@ class Link:
 
 @dataclass(frozen=True)
 class PairFact:
-    """One statement about two devices.
-
-    Directed from ``a`` to ``b`` unless its name is symmetric.
-    """
+    """A statement about two devices, from ``a`` to ``b`` unless its name is symmetric."""
 
     a: str
     b: str

@@ -148,10 +148,7 @@ class Graph:
         return self.topology.ancestor(device.id, Kind.HOST)
 
     def climb(self, id: str) -> list[Hop]:
-        """The hops up from a device to the top of its tree.
-
-        Over a chip-to-chip link where it has one.
-        """
+        """The hops from a device to the top of its tree, by its chip-to-chip link if it has one."""
         device = self.topology.device(id)
         c2c = [hop for hop in self._adjacent.get(id, {}).values() if hop.kind == "c2c"]
         path = c2c[:1]

@@ -26,10 +26,7 @@ DERIVED = "derived"
 
 @dataclass(frozen=True)
 class Map:
-    """A machine, as far as its sources know it.
-
-    Raises ProbeError when it does not hang together.
-    """
+    """A machine, as its sources know it. Raises ProbeError when it does not hang together."""
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()

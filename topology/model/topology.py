@@ -42,16 +42,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Topology(Map):
-    """A machine, as far as its sources know it.
-
-    Raises ProbeError when it does not hang together.
-    """
+    """A `Map` with what follows from it: routes and contradictions."""
 
     def contradictions(self) -> tuple[Contradiction, ...]:
-        """Statements of different sources that cannot all be right.
-
-        See topology.model.conflicts.
-        """
+        """Statements that cannot all be right; see topology.model.conflicts."""
         return contradictions(self)
 
     @cached_property

@@ -13,10 +13,7 @@ ALIKE = 0.1
 
 
 def measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
-    """Bytes per second by positions (lower, higher) of pairs that were measured.
-
-    Alike rates are their median.
-    """
+    """Bytes/s of measured pairs by positions (lower, higher); alike rates are their median."""
     at = {id: n for n, id in enumerate(ids)}
     found: dict[tuple[int, int], float] = {}
     for (a, b), cell in matrix(topology, "bandwidth").items():

@@ -56,10 +56,7 @@ def _hop(hop: Hop) -> Hashable:
 
 
 def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
-    """What the devices above are.
-
-    Of NUMA nodes also the CPU, which decides about the way between two.
-    """
+    """What the devices above are; of NUMA nodes also the CPU, which decides about the way."""
     for hop in climb:
         device = topology.device(hop.b)
         numa = device.kind is Kind.NUMA
@@ -67,10 +64,7 @@ def _kinds(topology: Map, climb: Sequence[Hop]) -> Iterable[Hashable]:
 
 
 def _links(topology: Map, ids: Sequence[str]) -> list[Hashable]:
-    """GPUs' links to what is no GPU, with what decides about their rate.
-
-    Whether they have NVLinks.
-    """
+    """GPUs' links to what is no GPU, what decides about their rate, and who has NVLinks."""
     found: dict[str, set[Hashable]] = {id: set() for id in ids}
     linked: set[str] = set()
     for link in topology.links:

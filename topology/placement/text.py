@@ -13,10 +13,7 @@ _SHOWN = 12
 
 
 def text(ranking: Ranking, width: int = 80) -> str:
-    """The best pick with its reasons, then the alternatives, then the tiers of all sets.
-
-    Wrapped.
-    """
+    """The best pick with its reasons, the alternatives and the tiers of all sets, wrapped."""
     best = ranking.picks[0]
     how = "all of them rated" if ranking.exact else "a bounded search, better ones may exist"
     sets = "set" if ranking.choices == 1 else "sets"

@@ -19,10 +19,7 @@ _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-", re.I)
 
 @dataclass(frozen=True)
 class OsKinds:
-    """How ``osdev_type`` says RDMA device, network interface and coprocessor.
-
-    A number, since hwloc 3 a set of bits.
-    """
+    """How ``osdev_type`` says RDMA, network, coprocessor: a number, since hwloc 3 a bit set."""
 
     rdma: int
     network: int

@@ -181,10 +181,7 @@ def _read(
 
 
 def _beyond(source: str, lines: list[str], end: int, words: str) -> tuple[str, ...]:
-    """The labels of rows that follow the last column's.
-
-    ProbeError for a GPU's, which must not be lost.
-    """
+    """Labels of rows below the last column's. ProbeError for a GPU's, which must not be lost."""
     found: list[str] = []
     for number in range(end, len(lines)):
         if _rule(lines[number]):

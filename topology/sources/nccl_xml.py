@@ -210,10 +210,7 @@ class _Reader:
             self.by_bus[busid] = id
 
     def _nics(self) -> None:
-        """Number NICs by NCCL's dev where it is a number of their own.
-
-        The others come after them.
-        """
+        """Number NICs by NCCL's dev where each has one; the others come after them."""
         devs = [net.number("dev", NAME) if net else None for _, net, _ in self.nets]
         said = [dev for dev in devs if dev is not None and dev >= 0]
         if len(set(said)) < len(said):

@@ -140,10 +140,7 @@ class _Writer:
         return [_open("gpu", head, depth), *out, _close("gpu", depth)]
 
     def _nic(self, nic: Device, depth: int) -> list[str]:
-        """A network card with all of its ports.
-
-        A port that shares its card's bus id has no turn.
-        """
+        """A network card with all of its ports; a port without a bus id of its own has no turn."""
         if nic.get("card") is not None:
             return []
         if nic.busid is None:

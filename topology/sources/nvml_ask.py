@@ -73,10 +73,7 @@ _LAST = ("Invalid Argument", "Not Supported")
 
 
 def ask() -> dict[str, Any]:
-    """Return what NVML says of this machine, in the form that ``nvml.parse`` reads as JSON.
-
-    Raises as `opened`.
-    """
+    """NVML's answers in the form that ``nvml.parse`` reads as JSON. Raises as `opened`."""
     pynvml = opened()
     try:
         return _Asker(pynvml).machine()

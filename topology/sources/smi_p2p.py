@@ -23,10 +23,7 @@ _COMMAND = re.compile(r"topo\s+(?:-p2p|--p2pstatus)[\s=]+([rwnap])\b")
 
 
 def parse(text: str) -> Topology:
-    """Read one or more P2P matrices.
-
-    Each belongs to the command line above it, else to ``-p2p r``.
-    """
+    """Read P2P matrices; each is of the command line above it, else of ``-p2p r``."""
     rows = lines(NAME, text)
     draft = Draft(NAME)
     start, seen = 0, set()

@@ -233,10 +233,7 @@ class _Reader:
         return self.draft.build()
 
     def _homes(self, numas: list[int]) -> dict[str, str]:
-        """The NUMA node of each root complex: what its devices say.
-
-        With one node there is no question.
-        """
+        """The NUMA node of each root complex, by its devices; one node leaves no question."""
         homes: dict[str, str] = {}
         for function in self.functions.values():
             said = self.values.get(function.busid, {}).get("numa_node", "-1")

@@ -14,10 +14,7 @@ _REDIRECT = 0x04 | 0x08 | 0x10
 
 
 def function_facts(values: dict[str, str], names: tuple[str, ...]) -> dict[str, Value | None]:
-    """The facts of one function from its attributes.
-
-    Unknown speeds and zero widths are not facts.
-    """
+    """The facts of one function by its attributes; unknown speeds and zero widths are none."""
     acs = _integer(values.get("acs_control"), 16)
     return {
         "pci_device": values.get("device"),
