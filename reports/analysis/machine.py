@@ -58,23 +58,28 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
 
     Raises ReportError naming the file that cannot be read.
     """
-    from busbar.errors import ProbeError
     from topology.diagnostics.findings import check
-    from topology.sources.gather import gather
     from topology.views.layout import draw
 
-    try:
-        topology, _ = gather([str(file) for file in files])
-    except ProbeError as error:
-        raise ReportError(str(error)) from None
+    topology = _gathered(files)
     drawing = draw(topology)
     shown = drawing if len(drawing.nodes) > 1 else None
     pairs = tuple(_pairs(topology))
     return MachinePart(topology.sources, shown, check(topology), _matrices(topology), pairs)
 
 
+def _gathered(files: Sequence[Path]) -> Topology:
+    from busbar.errors import ProbeError
+    from topology.sources.gather import gather
+
+    try:
+        return gather([str(file) for file in files])[0]
+    except ProbeError as error:
+        raise ReportError(str(error)) from None
+
+
 def _matrices(topology: Topology) -> tuple[MeasuredMatrix, ...]:
-    from topology.measured.matrix import QUANTITIES, matrix, slow
+    from topology.measured.matrix import QUANTITIES, ends, matrix, slow
 
     found = []
     for name, more_is_better in QUANTITIES.items():
@@ -82,17 +87,9 @@ def _matrices(topology: Topology) -> tuple[MeasuredMatrix, ...]:
         if not cells:
             continue
         title, unit, factor = _SHOWN[name]
-        inside = {id for pair in cells for id in pair}
-        ids = tuple(d.id for d in topology.devices if d.id in inside)
-        rows = tuple(
-            tuple(
-                None
-                if (cell := cells.get((a, b))) is None
-                else (cell.value * factor, cell.low * factor, cell.high * factor)
-                for b in ids
-            )
-            for a in ids
-        )
+        ids = ends(topology, cells)
+        shown = {at: (c.value * factor, c.low * factor, c.high * factor) for at, c in cells.items()}
+        rows = tuple(tuple(shown.get((a, b)) for b in ids) for a in ids)
         at = {id: n for n, id in enumerate(ids)}
         worse = frozenset((at[s.a], at[s.b]) for s in slow(topology, cells, more_is_better))
         found.append(MeasuredMatrix(name, title, unit, more_is_better, ids, rows, worse))
@@ -104,14 +101,7 @@ def read_pairs(file: Path) -> list[Pairs]:
 
     Raises ReportError naming the file when it cannot be read or holds no measured matrix.
     """
-    from busbar.errors import ProbeError
-    from topology.sources.gather import gather
-
-    try:
-        topology, _ = gather([str(file)])
-    except ProbeError as error:
-        raise ReportError(str(error)) from None
-    found = _pairs(topology)
+    found = _pairs(_gathered([file]))
     if not found:
         reason = "no measured matrix; make one with mpirun -n 4 python -m topology measure -o FILE"
         raise ReportError(f"{file}: {reason}")
@@ -120,14 +110,13 @@ def read_pairs(file: Path) -> list[Pairs]:
 
 def _pairs(topology: Topology) -> list[Pairs]:
     """The measured quantities as they are looked at for what is slow."""
-    from topology.measured.matrix import QUANTITIES, kind_of_pair, matrix
+    from topology.measured.matrix import QUANTITIES, ends, kind_of_pair, matrix
     from topology.model.topology import Kind
 
     found = []
     for name, more_is_better in QUANTITIES.items():
         cells = matrix(topology, name)
-        inside = {id for pair in cells for id in pair}
-        ids = tuple(d.id for d in topology.devices if d.id in inside)
+        ids = ends(topology, cells)
         if len(ids) < 2:
             continue
         at = {id: n for n, id in enumerate(ids)}

@@ -34,7 +34,7 @@ def p2p(topology: Topology) -> list[Finding]:
     """GPU pairs whose P2P the driver refuses, though their path would carry it or is unknown."""
     rows: list[tuple[str, str]] = []
     unknown: list[tuple[str, str]] = []
-    for a, b in _asked(topology):
+    for a, b in topology.stated(topology.gpus, "p2p_read", "p2p_access"):
         relation = topology.relation(a, b)
         near = relation.level is not None and Level.LOC < relation.level <= Level.PHB
         if not (relation.nvlinks or near or relation.level is None):
@@ -66,18 +66,6 @@ def _pairs(
     )
     gpus = tuple(dict.fromkeys(id for pair, _ in rows for id in pair.split("-", 1)))
     return [replace(one, subjects=gpus, evidence=evidence) for one in found]
-
-
-def _asked(topology: Topology) -> list[tuple[str, str]]:
-    """The pairs of GPUs of which a source says whether P2P works, in the order of the GPUs."""
-    place = {gpu.id: n for n, gpu in enumerate(topology.gpus)}
-    names = ("p2p_read", "p2p_access")
-    pairs = {
-        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
-        for p in topology.pairs
-        if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
-    }
-    return [(topology.gpus[a].id, topology.gpus[b].id) for a, b in sorted(pairs)]
 
 
 class _Short(NamedTuple):

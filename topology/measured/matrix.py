@@ -14,7 +14,7 @@ from statistics import median
 from busbar.cpulist import members
 from busbar.errors import ProbeError
 from busbar.statistics import interval
-from topology.model.topology import Device, Kind, Topology
+from topology.model.topology import Kind, Topology
 
 Pair = tuple[int, int]
 #: Below this a difference is of no consequence, however narrow the intervals are.
@@ -134,24 +134,24 @@ def matrix(topology: Topology, name: str) -> dict[tuple[str, str], Estimate]:
     return found
 
 
+def ends(topology: Topology, cells: Matrix) -> tuple[str, ...]:
+    """The ids of the devices that a matrix is of, in their order."""
+    inside = {id for pair in cells for id in pair}
+    return tuple(device.id for device in topology.devices if device.id in inside)
+
+
 def kind_of_pair(topology: Topology, a: str, b: str) -> str:
     """The class of a pair: of GPUs and NICs the matrix cell, of ranks what they share."""
-    ends = [topology.device(id) for id in (a, b)]
-    if Kind.RANK not in (end.kind for end in ends):
+    if Kind.RANK not in (topology.device(id).kind for id in (a, b)):
         return topology.relation(a, b).text
     for kind, word in _SHARED:
-        homes = [_home(topology, end, kind) for end in ends]
+        homes = [topology.ancestor(id, kind) for id in (a, b)]
         if homes[0] is not None and homes[0] == homes[1]:
             return word
     return "network"
 
 
 _SHARED = ((Kind.NUMA, "same NUMA node"), (Kind.PACKAGE, "same socket"), (Kind.HOST, "same host"))
-
-
-def _home(topology: Topology, device: Device, kind: Kind) -> str | None:
-    above = topology.ancestor(device.id, kind)
-    return above.id if above else None
 
 
 @dataclass(frozen=True)

@@ -48,15 +48,7 @@ def _agree(values: list[Value]) -> bool:
 
 def _pair_conflicts(topology: Map) -> list[Contradiction]:
     found: list[Contradiction] = []
-    ends = [device.id for device in topology.endpoints]
-    place = {id: n for n, id in enumerate(ends)}
-    stated = {
-        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
-        for p in topology.pairs
-        if p.fact.name in SYMMETRIC and p.a in place and p.b in place and p.a != p.b
-    }
-    for at, other in sorted(stated):
-        a, b = ends[at], ends[other]
+    for a, b in topology.stated(topology.endpoints, *SYMMETRIC):
         levels = topology.pair_said(a, b, "level")
         tree = topology.tree_level(a, b)
         if levels and tree is not None:

@@ -178,7 +178,7 @@ def _with_links(topology: Map) -> Map:
     }
     switched = {end for pair in linked for end in pair if topology.device(end).kind is Kind.SWITCH}
     gpus = [gpu.id for gpu in topology.gpus]
-    counts = {} if switched else _stated_counts(topology, gpus, linked)
+    counts = {} if switched else _stated_counts(topology, linked)
     if not counts:
         return topology
     total, most = dict.fromkeys(gpus, 0), dict.fromkeys(gpus, 0)
@@ -212,20 +212,11 @@ def _with_links(topology: Map) -> Map:
     )
 
 
-def _stated_counts(
-    topology: Map, gpus: Sequence[str], linked: set[frozenset[str]]
-) -> dict[tuple[str, str], int]:
+def _stated_counts(topology: Map, linked: set[frozenset[str]]) -> dict[tuple[str, str], int]:
     """NVLinks that were stated of pairs without a link, in the order of the pairs."""
-    place = {gpu: n for n, gpu in enumerate(gpus)}
-    pairs = {
-        (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
-        for p in topology.pairs
-        if p.fact.name == "nvlinks" and p.a in place and p.b in place and p.a != p.b
-    }
-    named = ((gpus[a], gpus[b]) for a, b in sorted(pairs))
     return {
         (a, b): count
-        for a, b in named
+        for a, b in topology.stated(topology.gpus, "nvlinks")
         if frozenset((a, b)) not in linked and (count := topology.nvlinks(a, b))
     }
 

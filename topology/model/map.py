@@ -130,6 +130,17 @@ class Map:
         """The most trusted statement about a pair (directed from a to b), or None."""
         return next(iter(self.pair_said(a, b, name).values()), None)
 
+    def stated(self, devices: Iterable[Device], *names: str) -> list[tuple[str, str]]:
+        """The pairs among some devices of which a source states any of these, in their order."""
+        place = {device.id: n for n, device in enumerate(devices)}
+        ids = list(place)
+        found = {
+            (min(place[p.a], place[p.b]), max(place[p.a], place[p.b]))
+            for p in self.pairs
+            if p.fact.name in names and p.a in place and p.b in place and p.a != p.b
+        }
+        return [(ids[a], ids[b]) for a, b in sorted(found)]
+
     def tree_level(self, a: str, b: str) -> Level | None:
         """The PCIe ancestor as the tree has it, or None where the tree does not tell.
 

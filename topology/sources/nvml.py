@@ -15,7 +15,7 @@ from topology.model.busid import canonical
 from topology.model.facts import Value
 from topology.model.topology import Kind, Level, LinkKind, Topology
 from topology.sources.draft import Draft
-from topology.sources.nvml_ask import NAME, P2P, ask
+from topology.sources.nvml_ask import CALLS, NAME, P2P, ask
 from topology.sources.text import loaded
 
 #: nvmlGpuTopologyLevel_t; INTERNAL is two GPUs on one board, which nvidia-smi prints as PIX.
@@ -34,17 +34,10 @@ _REASONS = {
     0x80: "hw_power_brake_slowdown",
 }
 _GPU_PEER, _NPU_PEER, _SWITCH_PEER = 0, 1, 2
+#: Answers that identify a GPU, or are read into facts of other names.
+_READ = ("name", "uuid", "busid", "reasons", "cpus", "nodes")
 #: Answers that are facts as they stand.
-_PLAIN = (
-    "pci_device", "sm", "pcie_gen", "pcie_gen_max", "pcie_gen_device_max", "pcie_width",
-    "pcie_width_max", "clock_sm_hz", "clock_sm_app_hz", "clock_sm_max_hz", "clock_memory_hz",
-    "clock_memory_app_hz", "clock_memory_max_hz", "pstate", "power_w", "power_limit_w",
-    "power_default_w", "energy_j", "temperature_c", "temperature_slowdown_c", "ecc",
-    "ecc_corrected",
-    "ecc_uncorrected", "ecc_uncorrected_lifetime", "rows_pending", "rows_failed", "memory",
-    "memory_used", "bar1", "mig", "processes", "utilization_percent", "gpu_numa_id", "c2c",
-    "c2c_links",
-)  # fmt: skip
+_PLAIN = (*(fact for fact, *_ in CALLS if fact not in _READ), "c2c", "c2c_links")
 
 
 def read() -> Topology:

@@ -21,7 +21,7 @@ _FIELD_COMMON_SPEED = 90
 _UNION = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 #: Fact, NVML call, its arguments after the handle, and what to make of the answer.
-_CALLS: tuple[tuple[str, str, tuple[int, ...], Callable[[Any], Any]], ...] = (
+CALLS: tuple[tuple[str, str, tuple[int, ...], Callable[[Any], Any]], ...] = (
     ("name", "nvmlDeviceGetName", (), str),
     ("uuid", "nvmlDeviceGetUUID", (), str),
     ("busid", "nvmlDeviceGetPciInfo", (), lambda pci: pci.busId),
@@ -155,7 +155,7 @@ class _Asker:
 
     def gpu(self, index: int, handle: Any) -> dict[str, Any]:
         subject = f"GPU{index}"
-        said = {"index": index, **self.table(subject, handle, _CALLS)}
+        said = {"index": index, **self.table(subject, handle, CALLS)}
         said["links"] = self.links(subject, handle)
         said |= self.fabric(subject, handle) | self.c2c(subject, handle)
         if said.get("mig"):

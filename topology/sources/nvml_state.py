@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from busbar.errors import ProbeError
 from topology.model.busid import canonical
 from topology.sources.nvml import slowed_by
-from topology.sources.nvml_ask import NAME, opened
+from topology.sources.nvml_ask import CALLS, NAME, opened
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,9 @@ class State:
     throttle: tuple[str, ...] | None = None
 
 
-_CALLS: tuple[tuple[str, str, tuple[int, ...], Callable[[Any], Any]], ...] = (
-    ("clock_sm_hz", "nvmlDeviceGetClockInfo", (1,), lambda mhz: mhz * 1e6),
-    ("clock_memory_hz", "nvmlDeviceGetClockInfo", (2,), lambda mhz: mhz * 1e6),
-    ("power_w", "nvmlDeviceGetPowerUsage", (), lambda mw: mw / 1e3),
-    ("temperature_c", "nvmlDeviceGetTemperature", (0,), float),
-    ("energy_j", "nvmlDeviceGetTotalEnergyConsumption", (), lambda mj: mj / 1e3),
-    ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by),
-)
+_ASKED = ("clock_sm_hz", "clock_memory_hz", "power_w", "temperature_c", "energy_j")
+_THROTTLE = ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by)
+_CALLS = (*(call for call in CALLS if call[0] in _ASKED), _THROTTLE)
 
 
 class Gauge:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from math import isfinite
 from typing import Any
 
 from busbar.errors import ProbeError
-from topology.model.topology import (
-    Device,
-    Fact,
-    Gap,
-    Kind,
-    Level,
-    Link,
-    LinkKind,
-    PairFact,
-    Topology,
-)
+from topology.model.facts import Fact, Gap
+from topology.model.topology import Device, Kind, Level, Link, LinkKind, PairFact, Topology
 from topology.sources.text import loaded
 
 NAME = "json"
@@ -31,18 +23,9 @@ def dump(topology: Topology) -> str:
         KEY: VERSION,
         "sources": list(topology.sources),
         "facts": _facts_out(topology.facts),
-        "devices": [_device_out(device) for device in topology.devices],
-        "links": [_link_out(link) for link in topology.links],
-        "pairs": [
-            {
-                "a": p.a,
-                "b": p.b,
-                "name": p.fact.name,
-                "value": p.fact.value,
-                "source": p.fact.source,
-            }
-            for p in topology.pairs
-        ],
+        "devices": [_out(device) for device in topology.devices],
+        "links": [_out(link) for link in topology.links],
+        "pairs": [{"a": p.a, "b": p.b, **vars(p.fact)} for p in topology.pairs],
         "gaps": [vars(gap) for gap in topology.gaps],
     }
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -69,21 +52,13 @@ def _facts_out(facts: tuple[Fact, ...]) -> list[list[Any]]:
     return [[fact.name, fact.value, fact.source] for fact in facts]
 
 
-def _device_out(device: Device) -> dict[str, Any]:
-    out = {
-        name: value for name, value in vars(device).items() if name in Device.__dataclass_fields__
-    }
-    out["kind"] = device.kind.value
-    out["facts"] = _facts_out(device.facts)
-    return {name: value for name, value in out.items() if value is not None}
-
-
-def _link_out(link: Link) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in {**vars(link), "kind": link.kind.value}.items()
-        if value is not None
-    }
+def _out(thing: Device | Link) -> dict[str, Any]:
+    """What is known of a device or of a link, by the names of its fields."""
+    said = {field.name: getattr(thing, field.name) for field in fields(thing)}
+    said["kind"] = thing.kind.value
+    if isinstance(thing, Device):
+        said["facts"] = _facts_out(thing.facts)
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _value(value: Any) -> str | int | float | bool | tuple[Any, ...]:
@@ -149,13 +124,10 @@ def _link_in(entry: dict[str, Any]) -> Link:
 
 
 def _topology_in(document: dict[str, Any]) -> Topology:
+    said = document.get("pairs", [])
+    facts = _facts_in((e["name"], e["value"], e["source"]) for e in said)
     pairs = tuple(
-        PairFact(
-            _text(e["a"]),
-            _text(e["b"]),
-            Fact(_text(e["name"]), _value(e["value"]), _text(e["source"])),
-        )
-        for e in document.get("pairs", [])
+        PairFact(_text(e["a"]), _text(e["b"]), fact) for e, fact in zip(said, facts, strict=True)
     )
     for pair in pairs:
         if pair.fact.name == "level" and pair.fact.value not in Level.__members__:

@@ -6,7 +6,16 @@ from math import floor, log10
 from statistics import median
 
 from busbar.printable import printable, printable_lines
-from topology.measured.matrix import QUANTITIES, Estimate, Slow, by_class, expected, matrix, slow
+from topology.measured.matrix import (
+    QUANTITIES,
+    Estimate,
+    Slow,
+    by_class,
+    ends,
+    expected,
+    matrix,
+    slow,
+)
 from topology.model.topology import Topology
 
 #: Title, and factor from the inner unit, by quantity.
@@ -33,11 +42,6 @@ def text(topology: Topology) -> str:
     return printable_lines("\n".join(parts))
 
 
-def _ids(topology: Topology, cells: dict[tuple[str, str], Estimate]) -> list[str]:
-    inside = {id for pair in cells for id in pair}
-    return [device.id for device in topology.devices if device.id in inside]
-
-
 def _matrix(
     topology: Topology,
     name: str,
@@ -46,7 +50,7 @@ def _matrix(
 ) -> str:
     title, factor = _SHOWN[name]
     marked = {(entry.a, entry.b) for entry in found}
-    ids = _ids(topology, cells)
+    ids = ends(topology, cells)
     rows = [["", *(f"{id} " for id in ids)]]
     for a in ids:
         row = [a]
