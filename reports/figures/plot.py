@@ -5,21 +5,17 @@ Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say 
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from busbar.errors import MissingLibrary, ReportError
+from busbar.errors import ReportError
 from reports.analysis.machine import MachinePart
-from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
+from reports.figures.canvas import canvas, faint_grid, saved
+from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
+from reports.figures.series import Palette
 from reports.records.cores import oversubscription
 from reports.records.rows import Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_PLACEMENT = {"out": "out-of-place", "in": "in-place"}
+from reports.records.shown import PLACEMENT
 
 
 def figures(
@@ -34,10 +30,6 @@ def figures(
     row has no limit of its own; ``machine`` adds a heat map for each matrix that was measured on
     it. Raises MissingLibrary without matplotlib, ReportError when there is nothing to draw.
     """
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise MissingLibrary("matplotlib") from None
     drawn = [r for r in rows if r.time_s or r.busbw_bytes_per_s]
     palette = Palette.of(drawn)
     made: dict[str, bytes] = {}
@@ -47,12 +39,12 @@ def figures(
         figure = scaling(group, palette)
         if figure is not None:
             figure.suptitle(_title(words, group), fontsize=11)
-            made[_file((*words, "scaling"))] = _saved(figure, form)
+            made[_file((*words, "scaling"))] = saved(figure, form)
     if machine is not None:
         from reports.figures.plot_matrix import heat_map
 
         for matrix in machine.matrices:
-            made[_file(("matrix", matrix.name))] = _saved(heat_map(matrix), form)
+            made[_file(("matrix", matrix.name))] = saved(heat_map(matrix), form)
     if not made:
         raise ReportError("no row has a time or a rate to draw")
     return made
@@ -74,15 +66,13 @@ def _group(
     words: tuple[str, ...], rows: Sequence[Row], palette: Palette, form: str, limit: float | None
 ) -> dict[str, bytes]:
     """The figures of one measured thing, a panel a placement."""
-    from matplotlib.figure import Figure
-
     made = {}
-    placements = [p for p in _PLACEMENT if any(r.placement == p for r in rows)]
+    placements = [p for p in PLACEMENT if any(r.placement == p for r in rows)]
     series = palette.series(rows)
     for kind, draw in FIGURES.items():
         # A legend below the axes takes room for its lines.
         high = 4.6 + (0.15 * len(series) if len(series) > MOST_INSIDE - 1 else 0)
-        figure = Figure(figsize=(6.4 * len(placements), high), layout="constrained")
+        figure = canvas(6.4 * len(placements), high)
         panels = figure.subplots(1, len(placements), sharey=True, squeeze=False)[0]
         # Every series is handed to every panel, so that it keeps its style where it has no row.
         drawn = [
@@ -92,11 +82,11 @@ def _group(
         if not any(drawn):
             continue
         for axes, p in zip(panels, placements, strict=True):
-            axes.set_title(_PLACEMENT[p], fontsize=10)
-            axes.grid(alpha=0.25, linewidth=0.6)
+            axes.set_title(PLACEMENT[p], fontsize=10)
+            faint_grid(axes)
             axes.label_outer()
         figure.suptitle(_title(words, rows), fontsize=11)
-        made[_file((*words, kind))] = _saved(figure, form)
+        made[_file((*words, kind))] = saved(figure, form)
     return made
 
 
@@ -106,9 +96,3 @@ def _title(words: Sequence[str], rows: Sequence[Row]) -> str:
 
 def _file(words: Sequence[str]) -> str:
     return re.sub(r"[^\w.-]+", "-", "-".join(words))
-
-
-def _saved(figure: Figure, form: str) -> bytes:
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=130)
-    return out.getvalue()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from reports.figures.series import COLOURS, algorithm_of, bound_of, colours, fitted
+from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, sizes_axis
+from reports.figures.series import Palette, PlotLine, bound_of, fitted
 from reports.records.cores import marked
 from reports.records.rows import Row
 from reports.records.shown import size_text
@@ -16,76 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MARKERS = "osD^vPX*"
-_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
-_QUIET = "#555555"
 #: With more lines than this the legend stands below the axes.
 MOST_INSIDE = 8
 #: Where iterations differ by more than this factor, their axis is logarithmic.
 _WIDE = 20
-
-
-@dataclass(frozen=True)
-class PlotLine:
-    """Rows that one line joins, with the style of that line."""
-
-    name: str
-    rows: tuple[Row, ...]
-    style: Mapping[str, Any]
-
-    def placed(self, placement: str) -> PlotLine:
-        """The rows of one placement."""
-        return replace(self, rows=tuple(r for r in self.rows if r.placement == placement))
-
-
-@dataclass(frozen=True)
-class Palette:
-    """The colour of every algorithm of the input, whatever part of it a figure shows."""
-
-    places: Mapping[str, int]
-
-    @staticmethod
-    def of(rows: Sequence[Row]) -> Palette:
-        """The palette for these rows."""
-        return Palette(colours(algorithm_of(r) for r in rows))
-
-    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[PlotLine]:
-        """Rows by what a line joins, in order of size (of ranks when ``ranks``).
-
-        Runs of one input are one series as long as no point comes twice, as in a script's sweep.
-        """
-
-        def along(r: Row) -> int:
-            return (r.ranks if ranks else r.size) or 0
-
-        points = [(_label(r), along(r), r.size, r.placement) for r in rows]
-        repeated = len(set(points)) < len(points)
-        several = len({r.run.source for r in rows}) > 1
-        found: dict[str, list[Row]] = {}
-        for r in sorted(rows, key=along):
-            run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
-            found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
-        seen: dict[int, int] = {}
-        made = []
-        for name, members in found.items():
-            place = self.places[algorithm_of(members[0])]
-            seen[place] = seen.get(place, -1) + 1
-            made.append(PlotLine(name, tuple(members), _style(place, seen[place])))
-        return made
-
-
-def _style(place: int, nth: int) -> dict[str, Any]:
-    return {
-        "color": COLOURS[place],
-        "marker": _MARKERS[(place + 3 * nth) % len(_MARKERS)],
-        "markersize": 4,
-        "linewidth": 1.4,
-        "linestyle": _DASHES[nth % len(_DASHES)],
-    }
-
-
-def _label(row: Row) -> str:
-    return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
 
 
 def _marks(series: Sequence[PlotLine]) -> list[str]:
@@ -105,21 +40,11 @@ def _hollow(
         axes.plot([xs[n] for n in at], [ys[n] for n in at], **style)
 
 
-def _sizes_axis(axes: Axes, series: Sequence[PlotLine]) -> None:
-    axes.set_xscale("log", base=2)
-    sizes = sorted({r.size for s in series for r in s.rows if r.size})
-    step = -(-len(sizes) // 8)
-    axes.set_xticks(sizes[::step], [size_text(s) for s in sizes[::step]], minor=False)
-    axes.minorticks_off()
-    axes.set_xlabel("size (bytes)")
-
-
 def _legend(axes: Axes, *more: str, below: bool = False) -> None:
     """Names of lines: inside where it is free, below the axes when asked or when they are many."""
     _, names = axes.get_legend_handles_labels()
-    common: dict[str, Any] = {"fontsize": 7, "title_fontsize": 7}
-    common |= {"edgecolor": "none", "framealpha": 0.85}  # lines that pass behind are read past
-    common["title"] = fill("; ".join(more), 80 if below else 45) or None
+    title = fill("; ".join(more), 80 if below else 45) or None
+    common: dict[str, Any] = {**LEGEND, "title_fontsize": 7, "title": title}
     if len(names) <= MOST_INSIDE and not below:
         axes.legend(**common)
         return
@@ -133,11 +58,14 @@ def _rates(r: Row) -> tuple[float, float]:
     return fixed / (r.high_s or 1), fixed / (r.low_s or 1)
 
 
-def _band(axes: Axes, xs: Sequence[int], rows: Sequence[Row], style: Mapping[str, Any]) -> None:
-    """The intervals of busbw as a band in the colour of its line."""
+def _with_band(axes: Axes, s: PlotLine, rows: Sequence[Row], xs: Sequence[int]) -> None:
+    """Busbw in GB/s, with its intervals as a band in the colour of the line."""
+    rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in rows]
+    axes.plot(xs, rates, label=s.name, **s.style)
+    _hollow(axes, s, rows, xs, rates)
     ends = [(x, *_rates(r)) for x, r in zip(xs, rows, strict=True) if r.low_s and r.high_s]
     at, low, high = ([end[n] for end in ends] for n in range(3))
-    axes.fill_between(at, low, high, color=style["color"], alpha=0.2, linewidth=0)
+    axes.fill_between(at, low, high, color=s.style["color"], alpha=0.2, linewidth=0)
 
 
 def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
@@ -146,10 +74,7 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
         kept = [r for r in s.rows if r.size and r.busbw_bytes_per_s is not None]
         if not kept:
             continue
-        sizes, rates = [r.size or 0 for r in kept], [(r.busbw_bytes_per_s or 0) / 1e9 for r in kept]
-        axes.plot(sizes, rates, label=s.name, **s.style)
-        _hollow(axes, s, kept, sizes, rates)
-        _band(axes, sizes, kept, s.style)
+        _with_band(axes, s, kept, [r.size or 0 for r in kept])
         _fit_of_rate(axes, s, kept)
         for r in kept:
             bound = bound_of(r, limit)
@@ -158,14 +83,18 @@ def _busbw(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> bool:
     if not axes.lines:
         return False
     if bounds:
-        at = sorted(bounds)
-        axes.plot(at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2,
-                  label=f"bound, at most {max(bounds.values()):.3g} GB/s")  # fmt: skip
-    _sizes_axis(axes, series)
+        _bound(axes, bounds, f"bound, at most {max(bounds.values()):.3g} GB/s")
+    sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     axes.set_ylim(bottom=0)
     axes.set_ylabel("busbw (GB/s)")
     _legend(axes, "band: 95 % interval", "dotted: fit", *_marks(series))
     return True
+
+
+def _bound(axes: Axes, bounds: Mapping[int, float], label: str) -> None:
+    at = sorted(bounds)
+    style: dict[str, Any] = {"color": QUIET, "linestyle": "-.", "linewidth": 1.2}
+    axes.plot(at, [bounds[x] for x in at], label=label, **style)
 
 
 def _fit_of_rate(axes: Axes, s: PlotLine, rows: Sequence[Row]) -> None:
@@ -201,11 +130,8 @@ def _latency(axes: Axes, series: Sequence[PlotLine], limit: float | None) -> boo
     if not axes.lines:
         return False
     if bounds:
-        at = sorted(bounds)
-        axes.plot(
-            at, [bounds[x] for x in at], color=_QUIET, linestyle="-.", linewidth=1.2, label="bound"
-        )
-    _sizes_axis(axes, series)
+        _bound(axes, bounds, "bound")
+    sizes_axis(axes, (r.size for s in series for r in s.rows if r.size))
     axes.set_yscale("log")
     axes.set_ylabel("time (us)")
     # Times rise from corner to corner, and the bound takes what is left.
@@ -270,12 +196,10 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
 
     Out-of-place where both placements were measured. None for fewer than two rank counts.
     """
-    from matplotlib.figure import Figure
-
     places = {r.placement for r in rows}
     rows = [r for r in rows if r.ranks and r.placement == ("out" if "out" in places else "in")]
     rows = [r for r in rows if r.size] or [r for r in rows if r.size == 0]  # as of a barrier
-    counts = sorted({r.ranks or 0 for r in rows})
+    counts = {r.ranks or 0 for r in rows}
     shared = {
         size: len({r.ranks for r in rows if r.size == size}) for size in {r.size or 0 for r in rows}
     }
@@ -284,7 +208,7 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     most = [size for size, n in shared.items() if n == max(shared.values())]
     rated = [r for r in rows if r.size == max(most) and r.busbw_bytes_per_s]
     panels = 2 if rated else 1
-    figure = Figure(figsize=(6.4 * panels, 4.6), layout="constrained")
+    figure = canvas(6.4 * panels, 4.6)
     left, *others = figure.subplots(1, panels, squeeze=False)[0]
     timed = palette.series([r for r in rows if r.size == min(most) and r.time_s], ranks=True)
     for s in timed:
@@ -293,18 +217,11 @@ def scaling(rows: Sequence[Row], palette: Palette) -> Figure | None:
     left.set_ylabel(f"time at {size_text(min(most))} (us)")
     for axes in others:
         for s in palette.series(rated, ranks=True):
-            xs = [r.ranks or 0 for r in s.rows]
-            rates = [(r.busbw_bytes_per_s or 0) / 1e9 for r in s.rows]
-            axes.plot(xs, rates, label=s.name, **s.style)
-            _hollow(axes, s, s.rows, xs, rates)
-            _band(axes, xs, s.rows, s.style)
+            _with_band(axes, s, s.rows, [r.ranks or 0 for r in s.rows])
         axes.set_ylim(bottom=0)
         axes.set_ylabel(f"busbw at {size_text(max(most))} (GB/s)")
     for axes in (left, *others):
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(counts, [str(n) for n in counts], minor=False)
-        axes.minorticks_off()
-        axes.set_xlabel("ranks")
-        axes.grid(alpha=0.25, linewidth=0.6)
+        ranks_axis(axes, counts)
+        faint_grid(axes)
         _legend(axes, "95 % intervals", *_marks(timed))
     return figure

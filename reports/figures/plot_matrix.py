@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reports.analysis.machine import MeasuredMatrix
+from reports.figures.canvas import canvas
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,13 +18,12 @@ _MOST_NAMES = 32
 
 def heat_map(matrix: MeasuredMatrix) -> Figure:
     """Rows send to columns. Dark is bad, whatever the quantity; slow pairs have a frame."""
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     p = len(matrix.ids)
     values = np.array([[np.nan if c is None else c[0] for c in row] for row in matrix.cells])
     side = min(10.0, max(4.5, 0.55 * p + 1.5))
-    figure = Figure(figsize=(side + 1.2, side), layout="constrained")
+    figure = canvas(side + 1.2, side)
     axes = figure.subplots()
     colours = "viridis" if matrix.more_is_better else "viridis_r"
     image = axes.imshow(values, cmap=colours)

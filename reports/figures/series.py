@@ -5,9 +5,10 @@ Figures and pages share this, so that an algorithm has one colour in all of them
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from collectives.model.costs import Curve
 from collectives.model.fitting import fit
+from reports.records.cores import marked
+from reports.records.record import LIBRARY
 from reports.records.rows import Row
 from reports.records.shown import seconds
 
@@ -22,6 +25,8 @@ from reports.records.shown import seconds
 #: white) and with a brown; black stands apart for the library's own collective, the base.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#000000")
 _LIBRARY = len(COLOURS) - 1
+_MARKERS = "osD^vPX*"
+_DASHES = ("-", "--", ":", "-.", (0, (5, 1)), (0, (3, 1, 1, 1)))
 _POINTS = 64
 Floats = NDArray[np.float64]
 _MOST_SIZES = 64
@@ -40,7 +45,7 @@ def colours(names: Iterable[str]) -> dict[str, int]:
     """
     given: dict[str, int] = {}
     for name in sorted(set(names)):
-        if name == "library":
+        if name == LIBRARY:
             given[name] = _LIBRARY
             continue
         wanted = crc32(name.encode()) % _LIBRARY
@@ -48,6 +53,69 @@ def colours(names: Iterable[str]) -> dict[str, int]:
         taken = list(given.values())
         given[name] = min(free, key=taken.count)  # the first of the least taken
     return given
+
+
+@dataclass(frozen=True)
+class PlotLine:
+    """Rows that one line joins, with the style of that line."""
+
+    name: str
+    rows: tuple[Row, ...]
+    style: Mapping[str, Any]
+
+    def placed(self, placement: str) -> PlotLine:
+        """The rows of one placement."""
+        return replace(self, rows=tuple(r for r in self.rows if r.placement == placement))
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colour of every algorithm of the input, whatever part of it a figure shows."""
+
+    places: Mapping[str, int]
+
+    @staticmethod
+    def of(rows: Sequence[Row]) -> Palette:
+        """The palette for these rows."""
+        return Palette(colours(algorithm_of(r) for r in rows))
+
+    def series(self, rows: Sequence[Row], ranks: bool = False) -> list[PlotLine]:
+        """Rows by what a line joins, in order of size (of ranks when ``ranks``).
+
+        Runs of one input are one series as long as no point comes twice, as in a script's sweep.
+        """
+
+        def along(r: Row) -> int:
+            return (r.ranks if ranks else r.size) or 0
+
+        points = [(_label(r), along(r), r.size, r.placement) for r in rows]
+        repeated = len(set(points)) < len(points)
+        several = len({r.run.source for r in rows}) > 1
+        found: dict[str, list[Row]] = {}
+        for r in sorted(rows, key=along):
+            run = (f"{r.run.source} " if several else "") + f"run {r.run.number}"
+            found.setdefault(f"{_label(r)} ({run})" if repeated else _label(r), []).append(r)
+        seen: dict[int, int] = {}
+        made = []
+        for name, members in found.items():
+            place = self.places[algorithm_of(members[0])]
+            seen[place] = seen.get(place, -1) + 1
+            made.append(PlotLine(name, tuple(members), _style(place, seen[place])))
+        return made
+
+
+def _style(place: int, nth: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[place],
+        "marker": _MARKERS[(place + 3 * nth) % len(_MARKERS)],
+        "markersize": 4,
+        "linewidth": 1.4,
+        "linestyle": _DASHES[nth % len(_DASHES)],
+    }
+
+
+def _label(row: Row) -> str:
+    return " ".join(w for w in (marked(row), row.transport) if w) or algorithm_of(row)
 
 
 def bound_of(row: Row, limit: float | None = None) -> float | None:

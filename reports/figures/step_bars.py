@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from busbar.errors import MissingLibrary
 from reports.analysis.step_figures import StepFigures, figures
+from reports.figures.canvas import LEGEND, QUIET, canvas, faint_grid, ranks_axis, saved
 from reports.figures.series import COLOURS
 from reports.records.record import Result
 from reports.records.shown import seconds
@@ -16,7 +15,7 @@ from reports.records.shown import seconds
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COMPUTE, _EXPOSED, _QUIET = "#0072B2", "#D55E00", "#555555"
+_COMPUTE, _EXPOSED = "#0072B2", "#D55E00"
 _MOST = 40
 _Steps = list[tuple[Result, StepFigures]]
 
@@ -30,24 +29,18 @@ def bars(steps: Sequence[Result], form: str) -> bytes | None:
     found = [(one, f) for one in steps if (f := figures(one)) is not None and f.compute]
     if not found:
         return None
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingLibrary("matplotlib") from None
     found.sort(key=lambda pair: pair[0].collective)
     groups = [list(group) for _, group in groupby(found, key=lambda pair: pair[0].collective)]
     several = any(len({one.ranks for one, _ in group}) > 1 for group in groups)
     high = sum(1.2 + 0.28 * min(_MOST, len(group)) for group in groups)
-    figure = Figure(figsize=(13 if several else 8, max(3.0, high)), layout="constrained")
+    figure = canvas(13 if several else 8, max(3.0, high))
     panels = figure.subplots(len(groups), 2 if several else 1, squeeze=False)
     for row, group in zip(panels, groups, strict=True):
         _stacked(row[0], group[:_MOST])
         row[0].set_title(group[0][0].collective, fontsize=10)
         if several:
             _efficiency(row[1], group)
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=130)
-    return out.getvalue()
+    return saved(figure, form)
 
 
 def _stacked(axes: Axes, group: _Steps) -> None:
@@ -65,13 +58,13 @@ def _stacked(axes: Axes, group: _Steps) -> None:
         predicted = one.step.get("predicted_s")
         if isinstance(predicted, int | float):
             x, label = 1e3 * predicted, None if labelled else "predicted"
-            axes.plot([x, x], [place - 0.45, place + 0.45], color=_QUIET, lw=1.6, label=label)
+            axes.plot([x, x], [place - 0.45, place + 0.45], color=QUIET, lw=1.6, label=label)
             labelled = True
     axes.set_yticks(places, names, fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.15 * wide)
     axes.set_xlabel("step (ms)")
-    axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
+    axes.legend(**LEGEND)
 
 
 def _efficiency(axes: Axes, group: _Steps) -> None:
@@ -89,12 +82,8 @@ def _efficiency(axes: Axes, group: _Steps) -> None:
     if not drawn:
         axes.set_axis_off()
         return
-    counts = sorted({one.ranks for one, _ in group})
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(counts, [str(p) for p in counts], minor=False)
-    axes.minorticks_off()
+    ranks_axis(axes, (one.ranks for one, _ in group))
     axes.set_ylim(0, None)
-    axes.set_xlabel("ranks")
     axes.set_ylabel("efficiency (% of as many times one rank)")
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
+    faint_grid(axes)
+    axes.legend(**LEGEND)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from busbar.errors import MissingLibrary, ReportError
+from busbar.errors import ReportError
 from reports.analysis.steps import StepSummary
+from reports.figures.canvas import LEGEND, canvas, faint_grid, saved
 from reports.figures.series import COLOURS
 
 if TYPE_CHECKING:
@@ -26,27 +26,21 @@ def picture(steps: Sequence[StepSummary], form: str) -> bytes:
 
     Raises ReportError where there is nothing, MissingLibrary without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingLibrary("matplotlib") from None
     if not steps:
         raise ReportError("no record of training steps has times; nothing to draw")
     ordered = sorted(steps, key=lambda one: one.title)
     groups = [list(group) for _, group in groupby(ordered, key=lambda one: one.title)]
     curves = any(one.loss for one in steps)
-    figure = Figure(figsize=(16 if curves else 6.4, 4.8 * len(groups)), layout="constrained")
+    figure = canvas(16 if curves else 6.4, 4.8 * len(groups))
     rows = figure.subplots(len(groups), 3 if curves else 1, squeeze=False)
     for panels, group in zip(rows, groups, strict=True):
         _per_update(panels[0], group)
         for axes, along in zip(panels[1:], ("seconds", "updates"), strict=False):
             _losses(axes, group, along)
         for axes in panels:
-            axes.grid(alpha=0.25, linewidth=0.6)
+            faint_grid(axes)
             axes.set_title(group[0].title, fontsize=9)
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=130)
-    return out.getvalue()
+    return saved(figure, form)
 
 
 def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
@@ -71,7 +65,7 @@ def _per_update(axes: Axes, group: Sequence[StepSummary]) -> None:
     _scale(axes, [one.seconds for one in group])
     axes.set_xlabel("K, gradients of an update")
     axes.set_ylabel("time per update (ms)")
-    axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
+    axes.legend(**LEGEND)
 
 
 def _measured(axes: Axes, own: Sequence[StepSummary], label: str, style: dict[str, Any]) -> None:
@@ -99,7 +93,7 @@ def _losses(axes: Axes, group: Sequence[StepSummary], along: str) -> None:
         return
     axes.set_xlabel("time (s)" if along == "seconds" else "updates")
     axes.set_ylabel("loss (nats)")
-    axes.legend(fontsize=7, edgecolor="none", framealpha=0.85)
+    axes.legend(**LEGEND)
 
 
 def _scale(axes: Axes, values: Sequence[float]) -> None:

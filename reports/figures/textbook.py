@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from busbar.errors import MissingLibrary
 from reports.analysis.textbook import ALGORITHMS, FORMULAS, LawComparison, LawTiming
+from reports.figures.canvas import canvas, faint_grid, ranks_axis, saved, sizes_axis
 from reports.records.shown import size_text
 
 if TYPE_CHECKING:
@@ -25,41 +24,28 @@ def picture(comparison: LawComparison, form: str) -> bytes:
 
     Raises MissingLibrary without matplotlib.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingLibrary("matplotlib") from None
     cells = comparison.cells
     known = [c for c in cells if c.measured] or list(cells)
     size, ranks = max(c.size for c in known), max(c.ranks for c in known)
-    figure = Figure(figsize=(11, 5.4), layout="constrained")
+    figure = canvas(11, 5.4)
     left, right = figure.subplots(1, 2)
     _lines(left, [comparison.of(name, size=size) for name in ALGORITHMS], _RANKS)
-    left.set_xlabel("ranks P")
+    ranks_axis(left, (c.ranks for c in cells), "ranks P")
     left.set_title(f"all-reduce of {size_text(size)} over P", fontsize=10)
-    counts = sorted({c.ranks for c in cells})
-    left.set_xscale("log", base=2)
-    left.set_xticks(counts, [str(n) for n in counts], minor=False)
     _lines(right, [comparison.of(name, ranks=ranks) for name in ALGORITHMS], _SIZES)
-    right.set_xlabel("size n (bytes)")
-    right.set_xscale("log", base=2)
+    sizes_axis(right, (c.size for c in cells), "size n (bytes)")
     right.set_title(f"{ranks} ranks over n", fontsize=10)
-    sizes = sorted({c.size for c in cells})
-    shown = sizes[:: -(-len(sizes) // 8)]
-    right.set_xticks(shown, [size_text(n) for n in shown], minor=False)
     for axes in (left, right):
-        axes.minorticks_off()
         axes.set_yscale("log")
+        axes.minorticks_off()
         axes.set_ylabel("time (ms)")
-        axes.grid(alpha=0.25, linewidth=0.6)
+        faint_grid(axes)
         axes.legend(
             fontsize=7, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2
         )
     if comparison.verdict:
         figure.suptitle(comparison.verdict.headline, fontsize=11)
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=130)
-    return out.getvalue()
+    return saved(figure, form)
 
 
 class _Along(NamedTuple):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from busbar.errors import MissingLibrary
 from reports.analysis.settling import Settling
+from reports.figures.canvas import canvas, faint_grid, saved
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,21 +22,15 @@ _WIDE = 20
 
 def drawn(rows: Sequence[Settling], form: str = "png") -> bytes:
     """One figure of at most `PANELS` rows. Raises MissingLibrary without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingLibrary("matplotlib") from None
     columns = min(_COLUMNS, len(rows))
     lines = -(-len(rows) // columns)
-    figure = Figure(figsize=(4.6 * columns, 3.0 * lines), layout="constrained")
+    figure = canvas(4.6 * columns, 3.0 * lines)
     axes = figure.subplots(lines, columns, squeeze=False).flat
     for one, place in zip(rows, axes, strict=False):
         _panel(place, one)
     for place in list(axes)[len(rows) :]:
         place.set_visible(False)
-    out = io.BytesIO()
-    figure.savefig(out, format=form, dpi=110)
-    return out.getvalue()
+    return saved(figure, form, dpi=110)
 
 
 def _panel(axes: Axes, one: Settling) -> None:
@@ -58,4 +51,4 @@ def _panel(axes: Axes, one: Settling) -> None:
     axes.set_xlabel("iteration", fontsize=8)
     axes.set_ylabel("time (us)", fontsize=8)
     axes.tick_params(labelsize=7)
-    axes.grid(alpha=0.25, linewidth=0.6)
+    faint_grid(axes)

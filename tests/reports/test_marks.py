@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from reports.analysis.cautions import warnings_of
-from reports.analysis.compare import differences
+from reports.analysis.differences import differences
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.page.payload import payload
@@ -148,7 +148,8 @@ def test_figures_have_hollow_marks_where_cores_were_shared() -> None:
     from matplotlib.figure import Figure
 
     from reports.figures.plot import figures
-    from reports.figures.plot_kinds import FIGURES, Palette, scaling
+    from reports.figures.plot_kinds import FIGURES, scaling
+    from reports.figures.series import Palette
 
     for per_core, expected in ((1.0, []), (2.0, [[1 << 20]] * 2)):
         found = rows(_made(per_core))
@@ -170,7 +171,8 @@ def test_a_series_whose_work_was_shared_is_named_so() -> None:
     pytest.importorskip("matplotlib")
     from matplotlib.figure import Figure
 
-    from reports.figures.plot_kinds import FIGURES, Palette
+    from reports.figures.plot_kinds import FIGURES
+    from reports.figures.series import Palette
 
     found = rows(_made(2.0, worksharing=True))
     axes = Figure().subplots()

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reports.analysis.compare import Comparison, compare, differences, join
+from reports.analysis.compare import Comparison, compare, join
+from reports.analysis.differences import differences
 from reports.analysis.machine import MeasuredMatrix
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.figures.plot import figures
-from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, Palette, scaling
-from reports.figures.series import fitted
+from reports.figures.plot_kinds import FIGURES, MOST_INSIDE, scaling
+from reports.figures.series import Palette, fitted
 from reports.records.rows import Row
 from reports.tables.markdown import MOST_ROWS, comparison_markdown, markdown
 from tests.reports.runs import MEASURED, launches, noisy, records, rows
