@@ -139,7 +139,7 @@ class PairedRows:
         shown = row.algorithm if "algorithm" not in (self._dropped or ()) else ""
         place = " in" if row.placement == "in" else ""
         return (
-            size_text(row.size if row.size is not None else row.message),
+            size_text(row.nbytes),
             f"{shown}{place}".strip(),
             seconds(launch_center([[t] for t in pair.a])),
             seconds(launch_center([[t] for t in pair.b])),

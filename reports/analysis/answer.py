@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from reports.analysis.winners import LIBRARY, Cells, Stretch, Winner, stretches, winners
+from reports.analysis.winners import Cells, Stretch, Winner, stretches, winners
+from reports.records.record import LIBRARY
 from reports.records.rows import Row
 from reports.records.shown import rate, seconds, size_text
 
@@ -26,9 +27,11 @@ def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
     return {what: sizes for what, sizes in found.items() if any(one.compared for one in sizes)}
 
 
-def cells_of(found: Sequence[Stretch]) -> list[tuple[str, str, str, str, str]]:
-    """What stands below `HEADS`, a tuple a stretch; a column that says nothing is empty."""
-    return [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
+def told(found: Sequence[Stretch]) -> tuple[list[str], list[list[str]]]:
+    """A table of the stretches: of `HEADS` those that say something, and a line a stretch."""
+    lines = [(_sizes(s), _name(s), _figures(s.won), _next(s.won), _library(s.won)) for s in found]
+    kept = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
+    return [HEADS[n] for n in kept], [[line[n] for n in kept] for line in lines]
 
 
 def crossovers(found: Sequence[Stretch]) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from reports.records.cores import marked, oversubscription
 from reports.records.record import Result
 from reports.records.rows import Row
-from reports.records.shown import size_text
+from reports.records.shown import named, size_text
 from reports.statistics.quantities import of_limit
 from reports.statistics.stability import FEWEST, Kind, Unstable, spread, unstable
 
@@ -102,7 +102,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
         mine = by_kind.get(kind, [])
         if mine:
             row, worst = max(mine, key=lambda one: one[1].amount)
-            most = "" if kind == "few" else f"; most of all {_where(row)}: {worst.text}"
+            most = "" if kind == "few" else f"; most of all {named(row)}: {worst.text}"
             found.append(f"{len(mine)} {of} {said}{most}")
     return found
 
@@ -149,8 +149,3 @@ def _of(looked_at: int, every: int) -> str:
 
 def _rows(n: int) -> str:
     return "1 row has" if n == 1 else f"{n} rows have"
-
-
-def _where(r: Row) -> str:
-    size = size_text(r.size if r.size is not None else r.message)
-    return " ".join(w for w in (r.collective, r.algorithm, size, r.placement) if w)

@@ -14,7 +14,7 @@ from math import inf
 
 from busbar.errors import ReportError
 from reports.records.rows import Row
-from reports.records.shown import seconds, size_text
+from reports.records.shown import named, seconds, size_text
 from reports.statistics.quantities import of_limit
 
 COMPARE: Mapping[str, Callable[[float, float], bool]] = {
@@ -103,7 +103,6 @@ class Expectation:
 class Failure:
     """A row that does not keep a rule, or a rule that no row speaks to."""
 
-    expectation: Expectation
     row: Row | None
     text: str
 
@@ -115,7 +114,7 @@ class Failure:
 
 def _field(row: Row, name: str) -> str | int | None:
     if name == "size":
-        return row.size if row.size is not None else row.message
+        return row.nbytes
     value: str | int | None = getattr(row, name)
     return value
 
@@ -148,10 +147,10 @@ def check(
     failures = []
     for rule in expectations:
         mine = [r for r in rows if rule.concerns(r)]
-        failures += [Failure(rule, None, text) for text in _unspoken(rule, rows, mine)]
+        failures += [Failure(None, text) for text in _unspoken(rule, rows, mine)]
         for row in mine:
             texts = (_broken(rule, bound, row, limit) for bound in rule.bounds)
-            failures += [Failure(rule, row, text) for text in filter(None, texts)]
+            failures += [Failure(row, text) for text in filter(None, texts)]
     return failures
 
 
@@ -193,8 +192,7 @@ def _broken(rule: Expectation, bound: Threshold, row: Row, limit: float | None) 
     value = getattr(row, METRICS[rule.metric][0])
     if bound.of_limit and value is not None:
         wanted *= _bound(rule, row, value, limit)
-    size = size_text(row.size if row.size is not None else row.message)
-    what = " ".join(w for w in (row.collective, row.algorithm, size, row.placement) if w)
+    what = named(row)
     if value is None:
         return f"{what}: {rule.metric} is not known{': ' + row.skipped if row.skipped else ''}"
     if COMPARE[bound.comparison](value, wanted):
@@ -209,10 +207,9 @@ def _bound(rule: Expectation, row: Row, value: float, limit: float | None) -> fl
         return limit
     if row.limit_s and row.time_s:
         return value / of_limit(row.time_s, row.limit_s)
-    size = size_text(row.size if row.size is not None else row.message)
     raise ReportError(
-        f"{rule.text!r} needs a limit, and none was measured at {size}; give --limit 480GB/s, or"
-        " select sizes that have one"
+        f"{rule.text!r} needs a limit, and none was measured at {size_text(row.nbytes)};"
+        " give --limit 480GB/s, or select sizes that have one"
     )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from busbar.errors import ReportError
 from busbar.statistics import interval
-from reports.analysis.compare import Difference, Key, by_key, differences, samples
+from reports.analysis.compare import Key, by_key, samples
+from reports.analysis.differences import Difference, differences
 from reports.records.rows import Row
 from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from reports.readers.folding import MEASURED
+from reports.readers.names import scaled
 from reports.records.rows import Row, Run
 from reports.statistics.inference import launch_center, launch_interval
 
@@ -83,8 +84,8 @@ def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
         "max_s": float(times[-1]),
         "p99_s": float(times[ceil(_P99 * len(times)) - 1]),
         "cv": float(times.std() / times.mean()) if times.mean() > 0 else None,
-        "algbw_bytes_per_s": _times(first.algbw_bytes_per_s, share),
-        "busbw_bytes_per_s": _times(first.busbw_bytes_per_s, share),
+        "algbw_bytes_per_s": scaled(first.algbw_bytes_per_s, share),
+        "busbw_bytes_per_s": scaled(first.busbw_bytes_per_s, share),
         "wrong": _sum([row.wrong for row in every]),
         "iterations": sum(row.iterations or 0 for row in every),
         "stopped": first.stopped if len({row.stopped for row in every}) == 1 else "",
@@ -93,10 +94,6 @@ def _together(by_launch: Mapping[int, Sequence[Row]]) -> Row:
         "per_rank_s": (),
     }
     return LaunchedRow(**known, launches_s=tuple(float(np.median(run)) for run in runs))
-
-
-def _times(rate: float | None, share: float) -> float | None:
-    return None if rate is None else rate * share
 
 
 def _sum(counts: Sequence[int | None]) -> int | None:

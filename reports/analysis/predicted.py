@@ -18,7 +18,7 @@ from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
 from collectives.schedule.catalogue import draft, spec
-from reports.records.record import Result
+from reports.records.record import LIBRARY, Result
 from reports.records.rows import Expected, Row
 
 
@@ -120,7 +120,7 @@ def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
     at most.
     """
     transports = {costs.transport for costs in fit.costs}
-    mine = [row for row in rows if row.transport in transports or row.algorithm == "library"]
+    mine = [row for row in rows if row.transport in transports or row.algorithm == LIBRARY]
     predictor = Predictor(fit)
     found = {
         id(row): Expected(time, predictor.bound(row.collective, row.ranks, row.size))

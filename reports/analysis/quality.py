@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from reports.analysis.compare import CANNOT_TELL, UNTESTED, VERDICTS
 from reports.analysis.launches import LaunchedRow
+from reports.records.record import LIBRARY
 from reports.records.rows import Row, Run, listed
 
 State = Literal["kept", "not kept", "does not apply"]
@@ -21,7 +23,6 @@ Verdict = tuple[State, str]
 _KEPT: State = "kept"
 _BROKEN: State = "not kept"
 _NONE: State = "does not apply"
-_LIBRARY = "library"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class _Facts:
     def against_library(self) -> list[list[Row]]:
         """Settings in which algorithms stand beside a library's own collective."""
         groups = self.settings("algorithm", "transport")
-        return [g for g in groups if {r.algorithm for r in g} > {_LIBRARY}]
+        return [g for g in groups if {r.algorithm for r in g} > {LIBRARY}]
 
     def scaled(self) -> list[list[Row]]:
         """Settings that were measured on several numbers of ranks."""
@@ -95,6 +96,11 @@ class _Facts:
 
 def _count(n: int, of: int, what: str) -> str:
     return f"{what} of all {of} rows" if n == of else f"{what} of {n} of {of} rows"
+
+
+def _held(bare: int, of: int, what: str, kept: str) -> Verdict:
+    """Not kept where any row is bare of what is asked for."""
+    return (_BROKEN, _count(bare, of, what)) if bare else (_KEPT, kept)
 
 
 def _base(f: _Facts) -> Verdict:
@@ -176,14 +182,12 @@ def _normality(f: _Facts) -> Verdict:
     ranked = [r for r in f.timed if r.low_s is not None]
     means = [r for r in f.timed if r.statistic == "mean"]
     several = sum(isinstance(r, LaunchedRow) for r in f.timed)
-    if several or any(w in ("faster", "slower", "indistinguishable") for w in f.words):
+    if several or any(w in VERDICTS for w in f.words):
         text = "Student's t holds the logarithms of launches' medians to be normal"
         return _BROKEN, text if f.words else _count(several, len(f.timed), f"{text}, in intervals")
     if means:
-        text = _count(
-            len(means), len(f.timed), "a mean, which stands for a symmetric distribution,"
-        )
-        return _BROKEN, text
+        text = "a mean, which stands for a symmetric distribution,"
+        return _BROKEN, _count(len(means), len(f.timed), text)
     if not ranked:
         return _NONE, "nothing is inferred: no interval is known"
     return _KEPT, "medians and intervals by order statistics, which assume no distribution"
@@ -191,31 +195,24 @@ def _normality(f: _Facts) -> Verdict:
 
 def _tested(f: _Facts) -> Verdict:
     if f.words:
-        bare = sum(w in ("untested", "cannot tell") for w in f.words)
-        if bare:
-            return _BROKEN, _count(bare, len(f.words), "no test")
-        return _KEPT, "launch by launch, corrected for the number of rows"
-    groups = [
-        g
-        for g in f.settings("algorithm", "transport")
-        if len({(r.algorithm, r.transport) for r in g}) > 1
-    ]
-    if not groups:
+        bare = sum(w in (UNTESTED, CANNOT_TELL) for w in f.words)
+        kept = "launch by launch, corrected for the number of rows"
+        return _held(bare, len(f.words), "no test", kept)
+    groups = f.settings("algorithm", "transport")
+    rows = [r for g in groups if len({(r.algorithm, r.transport) for r in g}) > 1 for r in g]
+    if not rows:
         return _NONE, "nothing stands beside what it could be compared with"
-    rows = [r for g in groups for r in g]
     bare = sum(r.low_s is None for r in rows)
-    if bare:
-        return _BROKEN, _count(bare, len(rows), "no interval to compare algorithms by")
-    return _KEPT, "algorithms stand side by side with the intervals of their medians"
+    kept = "algorithms stand side by side with the intervals of their medians"
+    return _held(bare, len(rows), "no interval to compare algorithms by", kept)
 
 
 def _centre(f: _Facts) -> Verdict:
-    bare = [r for r in f.timed if r.p99_s is None and r.max_s is None]
-    if bare:
-        return _BROKEN, _count(len(bare), len(f.timed), "one figure and no extremes")
+    bare = sum(r.p99_s is None and r.max_s is None for r in f.timed)
     few = sum(r.p99_s is not None and (r.iterations or 0) < 100 for r in f.timed)
     note = f"; p99 is the maximum in {few} rows of fewer than 100 iterations" if few else ""
-    return _KEPT, f"least and greatest time or p99 of every row{note}"
+    kept = f"least and greatest time or p99 of every row{note}"
+    return _held(bare, len(f.timed), "one figure and no extremes", kept)
 
 
 _SETUP: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -271,18 +268,14 @@ def _bounds(f: _Facts) -> Verdict:
     if not moved:
         return _NONE, "nothing is moved"
     bare = sum(r.limit_s is None for r in moved)
-    if bare:
-        return _BROKEN, _count(
-            bare, len(moved), "no bound, such as --limit or a measured roofline,"
-        )
-    return _KEPT, "the measured memory roofline bounds every row"
+    what = "no bound, such as --limit or a measured roofline,"
+    return _held(bare, len(moved), what, "the measured memory roofline bounds every row")
 
 
 def _drawn(f: _Facts) -> Verdict:
     bare = sum(len(r.times_s) < 2 for r in f.timed)
-    if bare:
-        return _BROKEN, _count(bare, len(f.timed), "no distribution")
-    return _KEPT, "the distribution of every row is drawn; lines in plots join sizes of one series"
+    kept = "the distribution of every row is drawn; lines in plots join sizes of one series"
+    return _held(bare, len(f.timed), "no distribution", kept)
 
 
 _RULES: tuple[tuple[str, Callable[[_Facts], Verdict]], ...] = (

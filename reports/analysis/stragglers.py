@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from reports.analysis.stragglers_matrix import MARGIN, Pairs, Worse, worse
 from reports.analysis.stragglers_ranks import Accused, How, Observation, accused, delay, observe
 from reports.records.rows import Row, listed
-from reports.records.shown import chance, rate, seconds, size_text
+from reports.records.shown import chance, named, rate, seconds
 
 _SYMMETRIC = ("sendrecv", "sendrecv_pairs")  # all ranks have the same part, by what is computed
 _TOLD: Mapping[How, tuple[str, str]] = {
@@ -161,14 +161,12 @@ def _by_times(a: Accused, places: Places) -> Suspect:
     if a.either:
         kind, name = "ranks", f"rank {' or '.join(map(str, a.ranks))}"
     worst = delay(a)
-    row = worst.observation.row
-    size = size_text(row.size if row.size is not None else row.message)
-    where = " ".join(w for w in (row.collective, row.algorithm, size, row.placement) if w)
     by = f"{seconds(worst.seconds)} [{seconds(worst.low)}, {seconds(worst.high)}]"
     sure = len(a.algorithms) > 1 or any(c in _SYMMETRIC for c, _ in a.algorithms)
     told, against = _TOLD[a.how]
     text = (
-        f"by ranks' times it {told.format(by)}, {100 * worst.share:.0f} % of the time of {where},"
+        f"by ranks' times it {told.format(by)}, {100 * worst.share:.0f} % of the time of "
+        f"{named(worst.observation.row)},"
         f" against the median of {against}; {len(a.rows)} of {a.spoke} rows say so,"
         f" {chance(max(o.p for o in a.rows))}"
     )

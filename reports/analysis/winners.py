@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 
 from busbar.statistics import interval
 from reports.analysis.compare import samples
+from reports.records.record import LIBRARY
 from reports.records.rows import Row
 from reports.records.shown import setting
 from reports.statistics.inference import between_runs, launch_center
 from reports.statistics.quantities import LATENCY_BOUND
-
-LIBRARY = "library"
 
 
 @dataclass(frozen=True)

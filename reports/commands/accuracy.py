@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, read_noting
+from reports.records.record import LIBRARY
 from reports.records.rows import Row
 
 if TYPE_CHECKING:
@@ -77,9 +78,8 @@ def _by_fit(rows: Sequence[Row], fit: Fit) -> list[AccuracyPoint]:
 
     transports = {costs.transport for costs in fit.costs}
     mine = [r for r in rows if r.transport in transports or not r.transport]
-    other = len([r for r in rows if r.algorithm != "library"]) - len(
-        [r for r in mine if r.algorithm != "library"]
-    )
+    ours = [r for r in rows if r.algorithm != LIBRARY]
+    other = sum(r.transport not in transports and bool(r.transport) for r in ours)
     if other:
         names = ", ".join(sorted(transports))
         note(f"{other} rows of another transport than the fit's ({names}) are left out")
@@ -101,7 +101,7 @@ def _by_nccl(rows: Sequence[Row], options: argparse.Namespace) -> list[AccuracyP
 
     points = []
     for r in rows:
-        if r.ranks and r.time_s and r.algorithm in ("", "library"):
+        if r.ranks and r.time_s and r.algorithm in ("", LIBRARY):
             system = nccl_system(options.nccl_log, options.sm, r.ranks, options.nodes)
             time = nccl_seconds(r, system)
             if time is not None:

@@ -14,7 +14,8 @@ from reports.commands.output import add_ranks, ascii_only, console, note, print_
 from reports.commands.ruling import add_rules, print_rules
 
 if TYPE_CHECKING:
-    from reports.analysis.compare import Comparison, Difference
+    from reports.analysis.compare import Comparison
+    from reports.analysis.differences import Difference
     from reports.analysis.quality import Rule
     from reports.records.rows import Row
 
@@ -53,7 +54,8 @@ def compared(
 
     Raises ReportError when machine or mapping differ (without ``--anyway``) or no row is shared.
     """
-    from reports.analysis.compare import compare, differences, join
+    from reports.analysis.compare import compare, join
+    from reports.analysis.differences import differences
     from reports.analysis.expect import parse_share
 
     noise = parse_share(options.noise)
@@ -138,7 +140,7 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
 ) -> None:
-    from reports.tables.show import comparison_tables, counts_of, remedy
+    from reports.tables.comparison import comparison_tables, counts_of, remedy
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width, ascii_only()):

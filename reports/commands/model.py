@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from reports.commands.output import add_runs, ascii_only, console, note, print_t
 
 if TYPE_CHECKING:
     from reports.analysis.textbook import LawComparison
-    from reports.tables.show import Shown
+    from reports.tables.table import Column, Shown
 
 _MOST_RANKS = 256
 
@@ -68,8 +67,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _tables(comparison: LawComparison, width: int) -> list[Shown]:
     from reports.analysis.textbook import ALGORITHMS, FORMULAS
-    from reports.records.shown import rate, seconds, size_text
-    from reports.tables.show import plain_table
+    from reports.records.shown import known, rate, seconds, size_text
+    from reports.tables.table import table
 
     made = []
     for name in ALGORITHMS:
@@ -78,34 +77,34 @@ def _tables(comparison: LawComparison, width: int) -> list[Shown]:
         if not cells:
             continue
         growth = [comparison.growth(c) for c in cells]
-        columns: list[tuple[str, str, list[str]]] = [
+        columns: list[Column] = [
             ("ranks", "right", [str(c.ranks) for c in cells]),
             ("size", "right", [size_text(c.size) for c in cells]),
             (formula, "right", [f"{c.volume:.4g}n" for c in cells]),
             ("counted", "right", [f"{c.counted:.4g}n" for c in cells]),
-            ("measured", "right", [_known(c.measured, seconds) for c in cells]),
-            ("textbook", "right", [_known(c.over_ranks, seconds) for c in cells]),
-            ("predicted", "right", [_known(c.predicted, seconds) for c in cells]),
-            ("GB/s", "right", [_known(c.rate, rate) for c in cells]),
-            ("grows", "right", [_times(g[0]) for g in growth]),
-            ("by volume", "right", [_times(g[1]) for g in growth]),
+            ("measured", "right", [known(c.measured, seconds) for c in cells]),
+            ("textbook", "right", [known(c.over_ranks, seconds) for c in cells]),
+            ("predicted", "right", [known(c.predicted, seconds) for c in cells]),
+            ("GB/s", "right", [known(c.rate, rate) for c in cells]),
+            ("grows", "right", [known(g[0], "{:.2f}x".format) for g in growth]),
+            ("by volume", "right", [known(g[1], "{:.2f}x".format) for g in growth]),
         ]
         heading = f"all-reduce by {name}: busiest port {formula}"
         if comparison.growths:
             heading += "; GB/s: through it; textbook: at its size's rate"
-        made.append(plain_table(heading, columns, ascii_only(), width, ("counted", "by volume")))
+        made.append(table(heading, columns, ascii_only(), width, ("counted", "by volume")))
     return made
 
 
 def _growths(comparison: LawComparison, width: int) -> list[Shown]:
     """How the time of each algorithm and size grows with P, as exponents."""
     from reports.records.shown import size_text
-    from reports.tables.show import plain_table
+    from reports.tables.table import table
 
     found = comparison.growths
     if not found:
         return []
-    columns: list[tuple[str, str, list[str]]] = [
+    columns: list[Column] = [
         ("algorithm", "left", [g.algorithm for g in found]),
         ("size", "right", [size_text(g.size) for g in found]),
         ("ranks", "left", [" ".join(map(str, g.ranks)) for g in found]),
@@ -115,12 +114,4 @@ def _growths(comparison: LawComparison, width: int) -> list[Shown]:
         ("all links", "right", [f"P^{g.links:.2f}" for g in found]),
     ]
     heading = "growth with the number of ranks P: of time as measured, of bytes by the textbook"
-    return [plain_table(heading, columns, ascii_only(), width, ("ranks",))]
-
-
-def _known(value: float | None, text: Callable[[float | None], str]) -> str:
-    return "" if value is None else text(value)
-
-
-def _times(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}x"
+    return [table(heading, columns, ascii_only(), width, ("ranks",))]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from reports.records.rows import Reading, Row
-    from reports.tables.show import Shown
+    from reports.tables.table import Shown
 
 _MOST_NOTES = 20
 
@@ -57,6 +57,14 @@ def read_noting(path: Path, ranks: int | None) -> Reading:
     if len(found.notes) > _MOST_NOTES:
         note(f"{path}: {len(found.notes) - _MOST_NOTES} notes more")
     return found
+
+
+def make_folder(path: Path) -> None:
+    """A folder for figures, where it is missing. Raises ReportError."""
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ReportError(f"{path}: cannot be made: {error.strerror}") from None
 
 
 def note(text: str) -> None:

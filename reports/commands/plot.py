@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from busbar.errors import ReportError
-from reports.commands.output import add_machine, add_runs, rows_of
+from reports.commands.output import add_machine, add_runs, make_folder, rows_of
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if (drawn := bars(records, options.format)) is not None:
         made["steps-exposed"] = drawn
     for name, data in made.items():
-        try:
-            options.out.mkdir(exist_ok=True)
-        except OSError as error:
-            raise ReportError(f"{options.out}: cannot be made: {error.strerror}") from None
+        make_folder(options.out)
         target = options.out / f"{name}.{options.format}"
         write(target, data)
         print(target)

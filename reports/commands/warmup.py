@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from busbar.errors import ReportError
+from reports.commands.output import make_folder
 
 if TYPE_CHECKING:
     from reports.analysis.settling import Settling
@@ -40,14 +41,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _results(path: Path) -> list[Result]:
-    """The records of a file, whole. Raises ReportError."""
+    """The records of a file or a run directory, whole. Raises ReportError."""
     from reports.readers.own import results
-    from reports.readers.text import decoded, read_bytes
+    from reports.readers.text import decoded, read_bytes, record_files
 
-    if path.is_dir():
-        return [one for file in sorted(path.glob("*.jsonl")) for one in _results(file)]
     try:
-        return results(decoded(read_bytes(path)[0]))
+        every = (results(decoded(read_bytes(file)[0])) for file in record_files(path))
+        return [one for found in every for one in found]
     except ValueError as error:
         raise ReportError(f"{path}: not our records (.jsonl): {error}") from None
 
@@ -56,10 +56,7 @@ def _draw(options: argparse.Namespace, path: Path, found: list[Settling]) -> Non
     from busbar.files import write
     from reports.figures.warmup import PANELS, drawn
 
-    try:
-        options.out.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ReportError(f"{options.out}: cannot be made: {error.strerror}") from None
+    make_folder(options.out)
     for number, at in enumerate(range(0, len(found), PANELS), 1):
         target = options.out / f"warmup-{path.name.split('.')[0]}-{number}.{options.format}"
         write(target, drawn(found[at : at + PANELS], options.format))

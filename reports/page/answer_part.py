@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reports.analysis.answer import (
-    HEADS,
-    UNSURE,
-    answers,
-    cell,
-    cells_of,
-    counts,
-    crossovers,
-    head,
-)
+from reports.analysis.answer import UNSURE, answers, cell, counts, crossovers, head, told
 from reports.analysis.winners import Cells, Stretch, Winner, winners
 from reports.figures.series import algorithm_of, colours
 from reports.page.markup import details, grid, section, table, text
@@ -42,12 +33,9 @@ def answer_part(rows: Sequence[Row]) -> str:
 
 
 def _stretches(what: str, found: Sequence[Stretch]) -> str:
-    lines = cells_of(found)
-    kept = [n for n in range(len(HEADS)) if any(line[n] for line in lines)]
     changes = crossovers(found)
     note = f"<p>Crossovers: {text(changes)}.</p>" if changes else ""
-    shown = [[line[n] for n in kept] for line in lines]
-    return table(f"The fastest of {what}, by size", [HEADS[n] for n in kept], shown) + note
+    return table(f"The fastest of {what}, by size", *told(found)) + note
 
 
 def _won(winner: Winner, place: int) -> str:

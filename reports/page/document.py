@@ -35,6 +35,12 @@ _PLOTS = (
     ("scaling", "Scaling with the number of ranks", "At one size, chosen above."),
 )
 
+_LINKS = {
+    "summary": "Best", "answer": "What to take", "findings": "Findings",
+    "measurements": "Measurements", "rows": "Table", "steps": "Training steps",
+    "machine": "Machine", "method": "Method",
+}  # fmt: skip
+
 
 def page(
     rows: Sequence[Row],
@@ -62,7 +68,7 @@ def page(
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     of_steps = steps_part(steps)
-    there = {"answer": answer, "steps": of_steps, "machine": "" if machine is None else "there"}
+    there = {"answer": bool(answer), "steps": bool(of_steps), "machine": machine is not None}
     body = (
         _header(title, kept, said, there),
         '<main id="main">',
@@ -93,21 +99,15 @@ def page(
     return "\n".join((*parts, "</body>\n</html>\n")).encode()
 
 
-def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, str]) -> str:
+def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, bool]) -> str:
     runs = len({id(r.run) for r in rows})
     hosts = dict.fromkeys(h for r in rows for h in r.run.hosts)
     words = [f"{len(rows):,} rows", f"{runs} run{'s' if runs != 1 else ''}"]
     words += [f"{len(hosts)} node{'s' if len(hosts) != 1 else ''}"] if hosts else []
     words += list(dict.fromkeys(r.run.library for r in rows if r.run.library))[:3]
-    links = [("summary", "Best"), *([("answer", "What to take")] if there["answer"] else ())]
-    links += [("findings", "Findings"), ("measurements", "Measurements")]
-    links += [
-        ("rows", "Table"),
-        *([("steps", "Training steps")] if there["steps"] else ()),
-        *([("machine", "Machine")] if there["machine"] else ()),
-        ("method", "Method"),
-    ]
-    more = "".join(f'<li><a href="#{id}">{name}</a></li>' for id, name in links)
+    more = "".join(
+        f'<li><a href="#{id}">{name}</a></li>' for id, name in _LINKS.items() if there.get(id, True)
+    )
     return (
         '<a class="skip" href="#main">Skip to the content</a>\n'
         f"<header><h1>{text(title)}</h1><p>{text(', '.join(words))}</p>"

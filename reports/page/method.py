@@ -12,7 +12,7 @@ from reports.analysis.stragglers import Suspect, culprits
 from reports.page.markup import details, items, section, table, text
 from reports.records.cores import marked, oversubscription
 from reports.records.rows import Row, Run
-from reports.records.shown import rate, seconds, size_text
+from reports.records.shown import PLACEMENT, rate, seconds, size_text
 
 _MOST_TILES = 8
 _MOST_FINDINGS = 50
@@ -77,9 +77,8 @@ def tiles(rows: Sequence[Row]) -> str:
 
 
 def _where(r: Row) -> str:
-    size = size_text(r.size if r.size is not None else r.message)
-    place = "in-place" if r.placement == "in" else "out-of-place"
-    words = (marked(r) or r.run.library, size, place, oversubscription([r]))
+    size = size_text(r.nbytes)
+    words = (marked(r) or r.run.library, size, PLACEMENT[r.placement], oversubscription([r]))
     return ", ".join(w for w in words if w)
 
 

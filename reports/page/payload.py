@@ -11,8 +11,8 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from reports.analysis.winners import LIBRARY
 from reports.figures.series import COLOURS, Trend, algorithm_of, bound_of, colours, fitted
+from reports.records.record import LIBRARY
 from reports.records.rows import Row
 from reports.records.shown import sparkline
 
@@ -138,7 +138,7 @@ def payload(rows: Sequence[Row], limit: float | None = None) -> dict[str, Any]:
         }
         for key, m, fit in zip(numbers, members, fits, strict=True)
     ]
-    sizes = [r.size if r.size is not None else r.message for r in rows]
+    sizes = [r.nbytes for r in rows]
     columns = {name: [_short(getattr(r, place)) for r in rows] for name, place in _FIGURES.items()}
     samples, left_out = _samples(rows)
     library = _library(rows)

@@ -181,42 +181,15 @@ def _figures(columns: dict[str, Any], times: Times) -> dict[str, Any]:
 
 #: What a placement of a record says, in order: see `rows_of`.
 PLACED = (
-    "run",
-    "line",
-    "head",
-    "placement",
-    "statistic",
-    "iterations",
-    "stopped",
-    "wrong",
-    "skipped",
-    "timing",
-    "across",
-    "limit_s",
-    "per_rank_s",
-    "clock_memory_hz",
-    "energy_per_op_j",
-    "sent_bytes",
-    "received_bytes",
-    "total_bytes",
-)
+    "run", "line", "head", "placement", "statistic", "iterations", "stopped", "wrong", "skipped",
+    "timing", "across", "limit_s", "per_rank_s", "clock_memory_hz", "energy_per_op_j",
+    "sent_bytes", "received_bytes", "total_bytes",
+)  # fmt: skip
 #: What a record says for both of its placements, in order.
 HEAD = (
-    "collective",
-    "algorithm",
-    "transport",
-    "ranks",
-    "size",
-    "count",
-    "dtype",
-    "op",
-    "root",
-    "bus_factor",
-    "alg_factor",
-    "schedule",
-    "ranks_per_core",
-    "worksharing",
-)
+    "collective", "algorithm", "transport", "ranks", "size", "count", "dtype", "op", "root",
+    "bus_factor", "alg_factor", "schedule", "ranks_per_core", "worksharing",
+)  # fmt: skip
 #: Of these, what is a number that need not be whole.
 REAL = ("bus_factor", "alg_factor", "ranks_per_core")
 _CODED = ("placement", "statistic", "stopped", "skipped", "timing", "across")

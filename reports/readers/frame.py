@@ -10,16 +10,12 @@ import numpy as np
 
 from busbar.errors import MissingLibrary
 from reports.readers.columns import Coded, Rows, coded
-from reports.records.rows import COLUMNS, OF_RUN, Row, column
+from reports.records.rows import COLUMNS, KINDS, OF_RUN, Row, column
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_WHOLE = ("line", "run")
-_NULLABLE = ("size", "message", "ranks", "count", "root", "wrong", "iterations",
-             "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
 _TUPLES = ("hosts", "devices")
-_ARRAYS = ("times_s", "per_rank_s")
 
 
 def frame(rows: Sequence[Row]) -> DataFrame:
@@ -51,23 +47,6 @@ def _of_rows(rows: Rows) -> dict[str, Any]:
 def _of_each(rows: Sequence[Row]) -> Mapping[str, Any]:
     """Columns of rows that stand one by one."""
     return {name: list(map(column(name), rows)) for name in COLUMNS}
-
-
-def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
-    """What makes pandas' form of a column."""
-    if name in _WHOLE:
-        return _whole
-    if name in _NULLABLE:
-        return _nullable
-    if name in _TUPLES:
-        return _tuples
-    if name in _ARRAYS:
-        return _arrays
-    if name.endswith(("_s", "_hz", "_j")) or name in ("cv", "error", "ranks_per_core"):
-        return _floats
-    if name == "worksharing":
-        return _truths
-    return _texts
 
 
 def _whole(_: ModuleType, values: Any) -> Any:
@@ -111,3 +90,19 @@ def _arrays(_: ModuleType, values: Sequence[Any]) -> Any:
     )
     # Assigned at once, numpy would make a matrix of them.
     return np.fromiter(made, object, count=len(values))
+
+
+_KINDS: Mapping[str, Callable[[ModuleType, Any], Any]] = {
+    "str": _texts,
+    "int": _whole,
+    "int | None": _nullable,
+    "float | None": _floats,
+    "bool": _truths,
+}
+
+
+def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
+    """What makes pandas' form of a column."""
+    if name in OF_RUN:
+        return _whole if name == "run" else _tuples if name in _TUPLES else _texts
+    return _KINDS.get(KINDS[name], _arrays)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from math import isfinite
+from typing import Any
 
 from reports.readers import names
 from reports.readers.text import Line
@@ -106,17 +107,15 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
             return f"{cell!r} is no figure ({column})"
         if not isfinite(figures[column]) or (figures[column] < 0 and column != "overlap[%]"):
             return f"{cell!r} is no figure ({column})"
-    times = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
+    times: dict[str, Any] = {_TIMES[c]: v * 1e-6 for c, v in figures.items() if c in _TIMES}
     seconds, said = times.get("time_s"), figures.get("Mbytes/sec")
     if seconds is None and said is None:
         return "no column of a time or a rate"
     collective = names.collective(re.sub(r"^Multi-", "", state.benchmark))
     message = int(figures.get("#bytes", 0))
     size = names.whole(collective, message, state.ranks)
-    rate = None if said is None or seconds is not None else said * 1e6
-    if seconds is not None and seconds > 0 and size is not None:
-        rate = size / seconds
-    factor = names.bus_factor(collective, state.ranks)
+    rate = None if seconds is not None else names.scaled(said, 1e6)
+    algbw, busbw = names.rates(collective, state.ranks, size, seconds, rate)
     reduces = collective in _REDUCING
     return Row(
         run=run,
@@ -128,11 +127,9 @@ def _row(run: Run, line: int, tokens: list[str], state: _State) -> Row | str:
         transport="mpi",
         dtype=names.dtype(state.reductions if reduces else state.dtype),
         op=state.op.lower() if reduces else "",
-        time_s=seconds,
-        min_s=times.get("min_s"),
-        max_s=times.get("max_s"),
-        algbw_bytes_per_s=rate,
-        busbw_bytes_per_s=None if rate is None or factor is None else rate * factor,
+        **times,
+        algbw_bytes_per_s=algbw,
+        busbw_bytes_per_s=busbw,
         wrong=int(figures["defects"]) if "defects" in figures else None,
         iterations=int(figures["#repetitions"]) if "#repetitions" in figures else None,
     )

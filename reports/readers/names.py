@@ -109,6 +109,28 @@ def whole(name: str, message: int, ranks: int | None) -> int | None:
     return None if ranks is None else message * ranks
 
 
+def rates(
+    name: str,
+    ranks: int | None,
+    size: int | None,
+    seconds: float | None,
+    algbw: float | None = None,
+    busbw: float | None = None,
+) -> tuple[float | None, float | None]:
+    """(algbw, busbw) in bytes per second: what a log says of them, else what follows from it."""
+    if algbw is None and size is not None and seconds:
+        algbw = size / seconds
+    factor = bus_factor(name, ranks)
+    if busbw is None and algbw is not None and factor is not None:
+        busbw = algbw * factor
+    return algbw, busbw
+
+
+def scaled(value: float | None, factor: float) -> float | None:
+    """A figure in our unit; None where the log has none."""
+    return None if value is None else value * factor
+
+
 def ranks_from_rates(name: str, algbw: float, busbw: float) -> int | None:
     """The rank count that a pair of printed rates, two decimals each, leaves as the only one."""
     double = {"allreduce": 2.0}.get(name, 1.0)

@@ -130,8 +130,8 @@ def _result(
                 root=_root(result.get("root")),
                 statistic="median" if run.format == "busbar-nccl-json" else "mean",
                 time_s=microseconds * 1e-6,
-                algbw_bytes_per_s=None if algbw is None else algbw * 1e9,
-                busbw_bytes_per_s=None if busbw is None else busbw * 1e9,
+                algbw_bytes_per_s=names.scaled(algbw, 1e9),
+                busbw_bytes_per_s=names.scaled(busbw, 1e9),
                 wrong=_whole(half.get("nwrong")),
                 iterations=_whole(result.get("actual_iterations"))
                 or _whole(config.get("iterations")),
@@ -166,8 +166,7 @@ def _spread(each: Mapping[str, Any], ranks: int | None) -> dict[str, Any]:
         ("p99_us", "p99_s", 1e-6),
         ("cv_pct", "cv", 1e-2),
     ):
-        value = _number(each.get(key))
-        found[column] = None if value is None else value * factor
+        found[column] = names.scaled(_number(each.get(key)), factor)
     return found
 
 

@@ -73,14 +73,10 @@ def rows_of(
         for half in range(start.first // len(start.header.half), start.header.halves):
             row = _half(run, table, start, half, collective, ranks, unit_s)
             if row is not None:
-                rows.append(_with(row, algorithm, transport))
+                rows.append(replace(row, algorithm=algorithm, transport=transport))
     _check_average(source, table, rows, notes)
     _check_values(source, table, rows, notes)
     return rows
-
-
-def _with(row: Row, algorithm: str, transport: str) -> Row:
-    return replace(row, algorithm=algorithm, transport=transport) if algorithm else row
 
 
 def _half(
@@ -103,11 +99,6 @@ def _half(
     wrong = figure.get("#wrong", figure.get("wrong"))
     after = dict(zip(start.header.after, map(number, start.after), strict=False))
     iterations = after.get("#iters")
-
-    def scaled(key: str, factor: float) -> float | None:
-        value = figure.get(key)
-        return None if value is None else value * factor
-
     return Row(
         run=run,
         line=start.line,
@@ -121,12 +112,12 @@ def _half(
         op=start.op,
         root=start.root,
         time_s=time * unit_s,
-        min_s=scaled("i_min", 1e-6),
-        max_s=scaled("i_max", 1e-6),
-        p99_s=scaled("i_p99", 1e-6),
-        cv=scaled("i_cv%", 1e-2),
-        algbw_bytes_per_s=scaled("algbw", 1e9),
-        busbw_bytes_per_s=scaled("busbw", 1e9),
+        min_s=names.scaled(figure.get("i_min"), 1e-6),
+        max_s=names.scaled(figure.get("i_max"), 1e-6),
+        p99_s=names.scaled(figure.get("i_p99"), 1e-6),
+        cv=names.scaled(figure.get("i_cv%"), 1e-2),
+        algbw_bytes_per_s=names.scaled(figure.get("algbw"), 1e9),
+        busbw_bytes_per_s=names.scaled(figure.get("busbw"), 1e9),
         wrong=None if wrong is None else int(wrong),
         error=figure.get("error"),
         iterations=table.iterations if iterations is None else int(iterations),

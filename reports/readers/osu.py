@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from math import inf
+from typing import Any
 
 from reports.readers import names
 from reports.readers.text import Line
@@ -80,7 +81,7 @@ class _Table:
         size = cells.pop("Size", "0")
         if not size.isdecimal() or len(size) > 19:
             return f"{size!r} is no size"
-        figures: dict[str, float] = {}
+        figures: dict[str, Any] = {}
         iterations, wrong, rate = None, None, None
         for name, cell in cells.items():
             if name == "Validation":
@@ -107,7 +108,7 @@ class _Table:
         self,
         line: int,
         message: int,
-        figures: dict[str, float],
+        figures: dict[str, Any],
         rate: float | None,
         iterations: int | None,
         wrong: int | None,
@@ -116,9 +117,7 @@ class _Table:
         if seconds is None and rate is None:
             return "no column of a latency or a bandwidth"
         size = names.whole(self.collective, message, self.ranks)
-        if rate is None and seconds and size is not None:
-            rate = size / seconds
-        factor = names.bus_factor(self.collective, self.ranks)
+        algbw, busbw = names.rates(self.collective, self.ranks, size, seconds, rate)
         return Row(
             run=self.run,
             line=line,
@@ -128,14 +127,11 @@ class _Table:
             ranks=self.ranks,
             transport=self.transport,
             dtype=self.dtype,
-            algbw_bytes_per_s=rate,
-            busbw_bytes_per_s=None if rate is None or factor is None else rate * factor,
+            algbw_bytes_per_s=algbw,
+            busbw_bytes_per_s=busbw,
             iterations=iterations,
             wrong=wrong,
-            time_s=seconds,
-            min_s=figures.get("min_s"),
-            max_s=figures.get("max_s"),
-            p99_s=figures.get("p99_s"),
+            **figures,
         )
 
 

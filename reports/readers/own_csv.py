@@ -5,10 +5,19 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 from reports.readers.upgrade import shared_work
 from reports.records.cells import uncelled
 from reports.records.rows import Note, Reading, Row, Run
+
+# What every version wrote, and what later ones did; the columns are a row's own.
+_TEXTS = ("collective", "placement", "algorithm", "transport", "dtype", "op", "stopped", "skipped")
+_WHOLE = ("size", "ranks", "count", "root", "iterations")
+_FIGURES = (
+    "low_s", "high_s", "limit_s", "algbw_bytes_per_s", "busbw_bytes_per_s", "ranks_per_core",
+)  # fmt: skip
+_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")
 
 
 def read_csv(source: str, text: str) -> Reading:
@@ -44,35 +53,16 @@ def _csv_row(run: Run, line: int, cells: Mapping[str, str]) -> Row:
     if shared is None:  # written before format 3
         names = (cells["transport"], cells["algorithm"], cells.get("schedule", ""))
         shared = str(int(shared_work(*names)))
+    known: dict[str, Any] = {name: cells[name] for name in _TEXTS}
+    known |= {name: int(cells[name]) for name in _WHOLE}
+    known |= {name: figure(name) for name in _FIGURES} | {name: count(name) for name in _COUNTS}
     return Row(
         run=run,
         line=line,
-        collective=cells["collective"],
-        size=int(cells["size"]),
-        message=int(cells["size"]),
-        placement=cells["placement"],
-        algorithm=cells["algorithm"],
-        transport=cells["transport"],
-        ranks=int(cells["ranks"]),
-        count=int(cells["count"]),
-        dtype=cells["dtype"],
-        op=cells["op"],
-        root=int(cells["root"]),
+        **known,
+        message=known["size"],
         statistic="median",
         time_s=figure("median_s"),
-        low_s=figure("low_s"),
-        high_s=figure("high_s"),
-        limit_s=figure("limit_s"),
         schedule=cells.get("schedule", ""),
-        algbw_bytes_per_s=figure("algbw_bytes_per_s"),
-        busbw_bytes_per_s=figure("busbw_bytes_per_s"),
-        wrong=count("wrong"),
-        iterations=int(cells["iterations"]),
-        stopped=cells["stopped"],
-        skipped=cells["skipped"],
-        ranks_per_core=figure("ranks_per_core"),
         worksharing=shared == "1",
-        sent_bytes=count("sent_bytes"),
-        received_bytes=count("received_bytes"),
-        total_bytes=count("total_bytes"),
     )

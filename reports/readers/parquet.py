@@ -20,32 +20,15 @@ from reports.readers import own
 from reports.readers.columns import Coded, Rows, Times
 from reports.readers.upgrade import OLD, per_core, shared_work
 from reports.records.record import FORMAT, Result
-from reports.records.rows import Run
+from reports.records.rows import COUNTS, FIGURES, TEXTS, Run
 
 MAGIC = b"PAR1"
 _KEY = b"busbar"
 _RUN = ("number", "format", "program", "version", "library", "hosts", "devices", "environment")
-_CODED = (
-    "collective",
-    "algorithm",
-    "transport",
-    "placement",
-    "dtype",
-    "op",
-    "statistic",
-    "stopped",
-    "skipped",
-    "schedule",
-    "timing",
-    "across",
-)
-_COUNTS = ("wrong", "sent_bytes", "received_bytes", "total_bytes")  # fmt: skip
+# What every record of ours has; of the others some are silent.
 _WHOLE = ("line", "size", "message", "ranks", "count", "root", "iterations")
-_FLOATS = (
-    "time_s", "low_s", "high_s", "min_s", "max_s", "p99_s", "cv", "algbw_bytes_per_s",
-    "busbw_bytes_per_s", "error", "limit_s", "clock_memory_hz", "energy_per_op_j", "bus_factor",
-    "alg_factor", "ranks_per_core",
-)  # fmt: skip
+_COUNTS = tuple(name for name in COUNTS if name not in _WHOLE)
+_FLOATS = (*FIGURES, "bus_factor", "alg_factor")
 #: What format 3 added: a file of before has no such column.
 _NEW = ("ranks_per_core", "worksharing", "sent_bytes", "received_bytes", "total_bytes")
 
@@ -65,7 +48,7 @@ def to_parquet(results: Sequence[Result]) -> bytes:
     pa, rows = library(), own.rows(results)
     columns, runs = rows.columns, rows.columns["run"]
     made = {"run": pa.array(runs.codes, pa.int32())}
-    for name in _CODED:
+    for name in TEXTS:
         codes = pa.array(columns[name].codes, pa.int32())
         labels = pa.array(list(columns[name].labels), pa.string())
         made[name] = pa.DictionaryArray.from_arrays(codes, labels)
@@ -154,7 +137,7 @@ def _rows(pa: ModuleType, table: Any, runs: list[Run]) -> Rows:
     if len(codes) and not 0 <= codes.min() <= codes.max() < len(runs):
         raise ValueError("a run that is not there")
     columns: dict[str, Any] = {"run": Coded(codes, runs)}
-    columns |= {name: coded(name) for name in _CODED}
+    columns |= {name: coded(name) for name in TEXTS}
     columns |= {name: column(name).to_numpy() for name in _WHOLE}
     columns |= {name: column(name).to_numpy(zero_copy_only=False) for name in _FLOATS}
     kinds = {name: columns[name].dtype.kind for name in (*_WHOLE, *_FLOATS)}

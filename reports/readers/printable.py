@@ -8,11 +8,10 @@ from typing import Any
 
 from busbar.printable import printable
 from reports.readers.columns import Coded, Rows
-from reports.records.rows import Note, Reading, Row, Run
+from reports.records.rows import TEXTS, Note, Reading, Row, Run
 
 # A note may quote a word of the file, which may be as long as the file.
 _LONGEST_NOTE = 400
-_TEXTS = tuple(f.name for f in fields(Row) if f.type == "str")
 
 
 def cleaned(found: Reading) -> Reading:
@@ -37,7 +36,7 @@ def _column(column: Any) -> Any:
 
 def _row(row: Row, run: Run) -> Row:
     odd: dict[str, Any] = {
-        name: printable(text) for name in _TEXTS if not (text := getattr(row, name)).isprintable()
+        name: printable(text) for name in TEXTS if not (text := getattr(row, name)).isprintable()
     }
     return replace(row, run=run, **odd) if odd or run is not row.run else row
 

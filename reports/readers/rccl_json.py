@@ -70,7 +70,7 @@ def _row(run: Run, document: Mapping[str, Any]) -> Row | str:
         dtype=names.dtype(str(document.get("type", ""))),
         op="" if op == "none" else op,
         time_s=time * 1e-6,
-        algbw_bytes_per_s=None if algbw is None else algbw * 1e9,
-        busbw_bytes_per_s=None if busbw is None else busbw * 1e9,
+        algbw_bytes_per_s=names.scaled(algbw, 1e9),
+        busbw_bytes_per_s=names.scaled(busbw, 1e9),
         wrong=None if wrong is None or wrong < 0 else int(wrong),
     )

@@ -26,7 +26,7 @@ from reports.readers import (
 )
 from reports.readers.frame import frame
 from reports.readers.printable import cleaned
-from reports.readers.text import decoded, lines, read_bytes, unlabelled
+from reports.readers.text import decoded, lines, read_bytes, record_files, unlabelled
 from reports.records.rows import Note, Reading, Row, Run
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ def _file(path: Path) -> Reading:
 
 def _directory(path: Path, ranks: int | None) -> Reading:
     """All records of a folder; Parquet, an export of them, only where there is nothing else."""
-    there = sorted(f for f in path.iterdir() if f.is_file())
-    files = [f for f in there if f.name.endswith((".jsonl", ".jsonl.gz"))]
-    files = files or [f for f in there if f.suffix == ".parquet"]
+    files = [f for f in record_files(path) if f.is_file()] or sorted(path.glob("*.parquet"))
     if not files:
         raise ReportError(f"{path}: a folder without records (.jsonl, .jsonl.gz or .parquet)")
     if len(files) == 1:
@@ -190,14 +188,9 @@ def _ranked(row: Row, ranks: int) -> Row:
     if row.ranks is not None or row.message is None:
         return row
     size = names.whole(row.collective, row.message, ranks) if row.size is None else row.size
-    rate = row.algbw_bytes_per_s
-    if rate is None and size is not None and row.time_s:
-        rate = size / row.time_s
-    factor = names.bus_factor(row.collective, ranks)
-    busbw = row.busbw_bytes_per_s
-    if busbw is None and rate is not None and factor is not None:
-        busbw = rate * factor
-    return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=rate, busbw_bytes_per_s=busbw)
+    said = (row.algbw_bytes_per_s, row.busbw_bytes_per_s)
+    algbw, busbw = names.rates(row.collective, ranks, size, row.time_s, *said)
+    return replace(row, ranks=ranks, size=size, algbw_bytes_per_s=algbw, busbw_bytes_per_s=busbw)
 
 
 def load(path: Path | str, ranks: int | None = None) -> DataFrame:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from reports.readers.own import result
-from reports.readers.text import decoded, read_bytes
+from reports.readers.text import decoded, read_bytes, record_files
 from reports.records.record import Result
 
 __all__ = ["step_results"]
@@ -17,11 +17,9 @@ def step_results(path: Path) -> list[Result]:
 
     What is no such record is left out: whoever reads the rows of the file has said so.
     """
-    if path.is_dir():
-        files = sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
-        return [one for file in files for one in step_results(file)]
     found = []
-    for line in decoded(read_bytes(path)[0]).split("\n"):
+    every = (decoded(read_bytes(file)[0]) for file in record_files(path))
+    for line in (line for text in every for line in text.split("\n")):
         if '"step"' not in line:
             continue
         try:

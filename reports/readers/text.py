@@ -65,6 +65,13 @@ class Line(NamedTuple):
     text: str
 
 
+def record_files(path: Path) -> list[Path]:
+    """The JSON lines of a run directory, in order; a file is itself."""
+    if not path.is_dir():
+        return [path]
+    return sorted(f for f in path.iterdir() if f.name.endswith((".jsonl", ".jsonl.gz")))
+
+
 def read_bytes(path: Path) -> tuple[bytes, str]:
     """A file's bytes, unpacked when it is gzip, and what is to be said of them.
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.records.cores import of_environment
+from reports.records.record import LIBRARY
 
 #: The last format whose records say neither.
 OLD = 2
-_LIBRARY = "library"
 _ON_GPUS = ("nccl", "ipc")
 
 
@@ -26,6 +26,6 @@ def shared_work(transport: str, algorithm: str, schedule: str = "") -> bool:
     Until format 3 the executor of ``shm`` gave ranks' work to whoever had a core and fused it
     across steps, for every schedule. A row of ``auto`` without the hash of one ran the library.
     """
-    if transport != "shm" or algorithm == _LIBRARY:
+    if transport != "shm" or algorithm == LIBRARY:
         return False
     return bool(schedule) or algorithm != "auto"

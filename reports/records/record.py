@@ -12,6 +12,8 @@ from typing import Any
 FORMAT = 3
 #: The contender that is no algorithm: all processes share a collective's work.
 WORKSHARING = "worksharing"
+#: The contender that is no schedule of ours: the library's own collective.
+LIBRARY = "library"
 #: How the ``collective`` of training steps begins; the model comes behind it.
 STEP = "step:"
 #: Readings of one iteration on a common clock: from the earliest start to the latest end, and from

@@ -90,6 +90,11 @@ class Row:
     total_bytes: int | None = None
 
     @property
+    def nbytes(self) -> int | None:
+        """The collective's bytes; where the log does not tell them, its message's."""
+        return self.message if self.size is None else self.size
+
+    @property
     def reading(self) -> str:
         """How its times were read off, where that is not each rank's own duration, combined."""
         return self.across if self.across not in ("", *OWN) else ""
@@ -140,6 +145,11 @@ OF_RUN: dict[str, str] = {
     for name in ("source", "run", "format", "program", "version", "library", "hosts", "devices")
 }
 _OF_ROW = tuple(f.name for f in fields(Row) if f.name != "run")
+#: What a row's columns hold, as its fields are annotated: ``str``, ``int | None``.
+KINDS: dict[str, str] = {f.name: str(f.type) for f in fields(Row) if f.name != "run"}
+TEXTS = tuple(name for name, kind in KINDS.items() if kind == "str")
+FIGURES = tuple(name for name, kind in KINDS.items() if kind == "float | None")
+COUNTS = tuple(name for name, kind in KINDS.items() if kind == "int | None")
 
 #: The columns of ``reports.load``, in order: those of the run, then those of the row.
 COLUMNS: tuple[str, ...] = (*OF_RUN, *_OF_ROW)

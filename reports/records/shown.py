@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -19,6 +19,12 @@ def setting(row: Row) -> str:
     ranks = f"{row.ranks} ranks" if row.ranks else ""
     words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
     return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)
+
+
+def named(row: Row) -> str:
+    """A row in a few words: ``allreduce ring 64M out``."""
+    words = (row.collective, row.algorithm, size_text(row.nbytes), row.placement)
+    return " ".join(w for w in words if w)
 
 
 def size_text(nbytes: int | None) -> str:
@@ -58,6 +64,13 @@ def digits(value: float) -> str:
 def percent(value: float | None) -> str:
     """A share in per cent."""
     return "" if value is None else f"{100 * value:.1f}%"
+
+
+def known(value: float | None, form: str | Callable[[float], str]) -> str:
+    """A value in a format, or by a function; empty when it is not known."""
+    if value is None:
+        return ""
+    return format(value, form) if isinstance(form, str) else form(value)
 
 
 def chance(p: float) -> str:

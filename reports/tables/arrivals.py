@@ -10,9 +10,8 @@ from statistics import median
 
 from busbar.statistics import interval
 from reports.records.record import LAST, Result, Sample
-from reports.records.shown import seconds
+from reports.records.shown import PLACEMENT, seconds
 
-_PLACEMENTS = {"out": "out-of-place", "in": "in-place"}
 _EDGE = 12
 
 Times = Mapping[str, Mapping[str, tuple[float, ...]]]
@@ -24,7 +23,7 @@ def arrivals_table(results: Sequence[Result]) -> list[str]:
     lines: list[str] = []
     for thing in dict.fromkeys((r.collective, r.dtype, r.op, r.root) for r in results):
         mine = [r for r in results if (r.collective, r.dtype, r.op, r.root) == thing]
-        for placement, title in _PLACEMENTS.items():
+        for placement, title in PLACEMENT.items():
             blocks = [
                 block
                 for size in sorted({r.size for r in mine})

@@ -10,10 +10,9 @@ import numpy as np
 
 from reports.analysis.history import History, HistoryEvent, Series, events
 from reports.records.cells import celled
-from reports.records.shown import chance, interval_text, seconds, setting, size_text, trend
-from reports.tables.show import Shown, plain_table
+from reports.records.shown import chance, interval_text, named, seconds, setting, size_text, trend
+from reports.tables.table import WIDE, Column, Shown, table
 
-_WIDE = 110
 _MOST_NAMED = 3
 
 
@@ -30,11 +29,11 @@ def history_tables(h: History, width: int, ascii_only: bool = False) -> list[Sho
 
 
 def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> Shown:
-    wide = width >= _WIDE
+    wide = width >= WIDE
     room = 64 if wide else 24
     last = [s.points[-1] for s in group]
-    columns: list[tuple[str, str, list[str]]] = [
-        ("size", "right", [_size(s) for s in group]),
+    columns: list[Column] = [
+        ("size", "right", [size_text(s.row.nbytes) for s in group]),
         ("algorithm", "left", [s.row.algorithm for s in group]),
         ("latest", "right", [seconds(p.value) for p in last]),
         ("95 %", "right", [interval_text(p.low, p.high, p.value) if wide else "" for p in last]),
@@ -43,11 +42,7 @@ def _table(name: str, group: Sequence[Series], width: int, ascii_only: bool) -> 
         ("runs", "right", [str(len(s.points)) for s in group]),
         ("median of each run", "left", [_course(s, room, ascii_only) for s in group]),
     ]
-    return plain_table(name, columns, ascii_only)
-
-
-def _size(s: Series) -> str:
-    return size_text(s.row.size if s.row.size is not None else s.row.message)
+    return table(name, columns, ascii_only)
 
 
 def _percent(ratio: float) -> str:
@@ -78,7 +73,7 @@ def _told(h: History, event: HistoryEvent) -> str:
             low, high = _percent(min(mine)), _percent(max(mine))
             by = low if low == high else f"{_percent(float(np.median(mine)))} ({low} to {high})"
             words.append(f"{len(mine)} of {len(h.series)} rows {word} by {by}".replace("-", ""))
-    names = [_name(s) for s, _, _ in event.changes[:_MOST_NAMED]]
+    names = [named(s.row) for s, _, _ in event.changes[:_MOST_NAMED]]
     more = len(event.changes) - len(names)
     which = ", ".join(names) + (f" and {more} more" if more else "")
     p = max(p for _, _, p in event.changes)
@@ -91,29 +86,10 @@ def _told(h: History, event: HistoryEvent) -> str:
     return text + "".join(f"\n  differs: {d}" for d in differing)
 
 
-def _name(s: Series) -> str:
-    return " ".join(w for w in (s.row.collective, s.row.algorithm, _size(s), s.row.placement) if w)
-
-
 _COLUMNS = (
-    "collective",
-    "algorithm",
-    "transport",
-    "ranks",
-    "size",
-    "dtype",
-    "op",
-    "root",
-    "placement",
-    "run",
-    "name",
-    "time_s",
-    "low_s",
-    "high_s",
-    "iterations",
-    "level",
-    "p",
-)
+    "collective", "algorithm", "transport", "ranks", "size", "dtype", "op", "root", "placement",
+    "run", "name", "time_s", "low_s", "high_s", "iterations", "level", "p",
+)  # fmt: skip
 
 
 def history_csv(h: History) -> str:
@@ -122,16 +98,15 @@ def history_csv(h: History) -> str:
     ``level`` counts from 0 and rises with each change; ``p`` is that of the change which began it.
     """
     text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(_COLUMNS)
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(_COLUMNS)
     for s in h.series:
         r = s.row
-        size = r.size if r.size is not None else r.message
-        what = (r.collective, r.algorithm, r.transport, r.ranks, size, r.dtype, r.op, r.root)
+        what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
         for n, point in enumerate(s.points):
             begun = [cut for cut in s.cuts if cut.at <= n]
             figures = (point.value, point.low, point.high, point.iterations)
             p = begun[-1].p if begun else None
             place = (r.placement, point.run + 1, h.runs[point.run])
-            table.writerow(map(celled, (*what, *place, *figures, len(begun), p)))
+            out.writerow(map(celled, (*what, *place, *figures, len(begun), p)))
     return text.getvalue()

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from reports.analysis.answer import HEADS, UNSURE, answers, cells_of, crossovers
+from reports.analysis.answer import UNSURE, answers, crossovers, told
 from reports.analysis.cautions import warnings_of
-from reports.analysis.compare import Comparison, Difference
+from reports.analysis.compare import Comparison
+from reports.analysis.differences import Difference
 from reports.analysis.quality import Rule, checklist, in_one_line
 from reports.analysis.winners import Stretch
 from reports.records.cores import SHARED, marked
 from reports.records.rows import Row
 from reports.records.shown import interval_text, percent, rate, seconds, setting, size_text
-from reports.tables.show import bounds_text, counts_of, grouped, heading, remedy, share_of_limit
+from reports.tables.comparison import bounds_text, counts_of, remedy
+from reports.tables.show import grouped, heading, share_of_limit
 
 #: A comment on GitHub holds 65536 characters; a row is about 100.
 MOST_ROWS = 500
@@ -61,10 +63,9 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def _answer(what: str, found: Sequence[Stretch]) -> str:
     """Which algorithm to take at which sizes: what a reader wants first."""
-    kept = [n for n, name in enumerate(HEADS) if any(cells[n] for cells in cells_of(found))]
-    rows = [[cells[n] for n in kept] for cells in cells_of(found)]
-    head = "| " + " | ".join(HEADS[n] for n in kept) + " |"
-    sides = "|---:" + "|---" * (len(kept) - 1) + "|"
+    heads, rows = told(found)
+    head = f"| {' | '.join(heads)} |"
+    sides = "|---:" + "|---" * (len(heads) - 1) + "|"
     changes = crossovers(found)
     notes = [f"\nCrossovers: {_cell(changes)}"] if changes else []
     notes += [f"\n{_cell(UNSURE)}"] * any(not one.sure for one in found)
@@ -87,7 +88,7 @@ def _rules(rules: Sequence[Rule]) -> list[str]:
 def _run_table(rows: Sequence[Row]) -> str:
     cells = [
         (
-            size_text(r.size if r.size is not None else r.message),
+            size_text(r.nbytes),
             marked(r),
             seconds(r.time_s),
             interval_text(r.low_s, r.high_s, r.time_s),
@@ -119,7 +120,7 @@ def comparison_markdown(
     changed += [c for c in comparisons if c.word not in ("slower", "faster") and c.row.new.wrong]
     rest = [c for c in comparisons if c not in changed]
     lines = [f"**{counts_of(comparisons)}** (time of NEW against BASE)", ""]
-    lines += [_cell(told), ""] if (told := remedy(comparisons)) else []
+    lines += [_cell(advice), ""] if (advice := remedy(comparisons)) else []
     lines += [f"- differs: {_cell(str(d))}" for d in differing]
     lines += [""] if differing else []
     if changed:
@@ -140,7 +141,7 @@ def _compared(comparisons: Sequence[Comparison]) -> list[str]:
     cells = [
         (
             setting(c.row.base),
-            size_text(c.row.base.size if c.row.base.size is not None else c.row.base.message),
+            size_text(c.row.base.nbytes),
             c.row.base.algorithm,
             seconds(c.row.base_s),
             seconds(c.row.new_s),

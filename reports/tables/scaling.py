@@ -11,7 +11,7 @@ from reports.records.rows import Row
 from reports.records.shown import rate, seconds, setting, size_text
 from reports.statistics.inference import ratio_interval
 from reports.statistics.quantities import efficiency, scaling_efficiency, speedup
-from reports.tables.show import Shown, plain_table
+from reports.tables.table import Column, Shown, table
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def scaling_tables(
 def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> Shown:
     rows = [s.row for s in group]
     bounds = [_bounds(s) for s in group]
-    columns: list[tuple[str, str, list[str]]] = [
+    columns: list[Column] = [
         ("size", "right", [size_text(r.size) for r in rows]),
         ("algorithm", "left", [r.algorithm for r in rows]),
         ("ranks", "right", [str(r.ranks) for r in rows]),
@@ -93,7 +93,7 @@ def _table(name: str, group: Sequence[Scaled], width: int, ascii_only: bool) -> 
         ("efficiency", "right", [f"{100 * s.efficiency:.1f}%" for s in group]),
         ("95 %", "right", bounds),
     ]
-    return plain_table(name, columns, ascii_only, width, ("busbw",))
+    return table(name, columns, ascii_only, width, ("busbw",))
 
 
 def _bounds(s: Scaled) -> str:

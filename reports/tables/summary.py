@@ -11,9 +11,9 @@ from math import floor, log10
 from textwrap import wrap
 
 from reports.analysis.cautions import ABOVE_LIMIT, WHY_ABOVE
-from reports.analysis.winners import LIBRARY, Winner, winners
+from reports.analysis.winners import Winner, winners
 from reports.records.gpus import energy, memory_clock
-from reports.records.record import Result
+from reports.records.record import LIBRARY, Result
 from reports.records.rows import Row
 from reports.records.shown import PLACEMENT
 from reports.statistics.order import bandwidths, center

@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from reports.analysis.answer import (
-    HEADS,
-    UNSURE,
-    answers,
-    cell,
-    cells_of,
-    counts,
-    crossovers,
-    head,
-)
+from reports.analysis.answer import HEADS, UNSURE, answers, cell, counts, crossovers, head, told
 from reports.analysis.winners import Cells, Stretch, winners
 from reports.records.cores import per_core_text
 from reports.records.rows import Row
@@ -36,8 +27,8 @@ def answer(rows: Sequence[Row], width: int) -> list[str]:
 
 def _ranges(found: Sequence[Stretch], width: int) -> list[str]:
     """A line a stretch under its heading; columns that no line needs are left out."""
-    table = zip(HEADS, *cells_of(found), strict=True)
-    columns = [column for column in table if any(column[1:])]
+    heads, rows = told(found)
+    columns = list(zip(heads, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     if sum(widths) + len(_GAP) * len(widths) > width and columns[-1][0] == HEADS[-1]:
         columns, widths = columns[:-1], widths[:-1]

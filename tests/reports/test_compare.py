@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reports.analysis.compare import compare, differences, join
+from reports.analysis.compare import compare, join
+from reports.analysis.differences import differences
 from reports.cli import main
 from reports.exports.formats import to_jsonl
 from reports.readers.reading import parse as read_text
-from reports.tables.show import remedy
+from reports.tables.comparison import remedy
 from tests.reports.runs import launches, noisy, rows
 
 # -- the words

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from busbar.errors import ReportError
-from reports.analysis.compare import differences
+from reports.analysis.differences import differences
 from reports.analysis.history import events, history, in_order
 from reports.cli import main
 from reports.exports.formats import to_jsonl

@@ -1,0 +1,125 @@
+"""What two runs do not share, and whether that forbids to compare them. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reports.analysis.compare import Key, by_key
+from reports.records.cores import per_core_text
+from reports.records.rows import Row
+
+_KINDS = {
+    "machine": ("cpu", "cpus", "gpu", "gpus", "devices", "topology", "fingerprint", "nodes"),
+    "mapping": ("ranks_per_node", "mapping", "binding", "order"),
+    "hosts": ("hosts",),
+}
+_OF_ONE_RUN = ("SLURM_JOB_ID", "started", "launch")  # differs by its nature and explains nothing
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that the two runs do not share: machine, mapping, hosts, versions, cores, work.
+
+    A fact that one side does not know is no difference that is known of; it is said, and forbids
+    nothing, as with logs of others and with records of an older format.
+    """
+
+    kind: str
+    name: str
+    base: str
+    new: str
+
+    @property
+    def forbids(self) -> bool:
+        """Whether a ratio would compare two machines and not two states of one."""
+        return self.kind in ("machine", "mapping") and bool(self.base and self.new)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.kind}: {self.name} {_short(self.base)} -> {_short(self.new)}"
+
+
+def _short(text: str) -> str:
+    """At most sixty characters of a fact, enough to recognise it by."""
+    return (text if len(text) <= 60 else text[:57] + "...") or "unknown"
+
+
+def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
+    """What the runs do not share of machine, mapping and versions.
+
+    And whether, of what both measured, ranks shared cores or each other's work on one side only.
+    """
+    left, right = _facts(base), _facts(new)
+    found = []
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name, "") != right.get(name, ""):
+            found.append(Difference(_kind(name), name, left.get(name, ""), right.get(name, "")))
+    return found + _shared(by_key(base), by_key(new))
+
+
+def _shared(
+    base: Mapping[Key, Sequence[Row]], new: Mapping[Key, Sequence[Row]]
+) -> list[Difference]:
+    """Where times of one side hold what the other side's do not; the unknown is no difference."""
+    pairs = [(rows[0], new[key][0]) for key, rows in base.items() if key in new]
+    found = []
+    crowded = [(a, b) for a, b in pairs if None not in (a.ranks_per_core, b.ranks_per_core)]
+    crowded = [(a, b) for a, b in crowded if a.oversubscribed != b.oversubscribed]
+    if crowded:
+        sides = (
+            per_core_text([r.ranks_per_core for r in side]) for side in zip(*crowded, strict=True)
+        )
+        what = f"{len(crowded)} of {len(pairs)} rows are oversubscribed on one side only:"
+        found.append(Difference("cores", what, *(said or "a core a rank" for said in sides)))
+    worked = [(a, b) for a, b in pairs if a.worksharing != b.worksharing]
+    if worked:
+        what = f"{len(worked)} of {len(pairs)} rows: a rank's work was"
+        sides = (
+            "shared" if any(r.worksharing for r in side) else "its own"
+            for side in zip(*worked, strict=True)
+        )
+        found.append(Difference("work", what, *sides))
+    return found
+
+
+def _facts(rows: Sequence[Row]) -> dict[str, str]:
+    facts: dict[str, dict[str, None]] = {}
+    for run in {id(r.run): r.run for r in rows}.values():
+        known: dict[str, Any] = {"library": run.library, "version": run.version}
+        known |= {"hosts": run.hosts, "nodes": len(run.hosts) or ""}
+        known |= _flat(run.environment)
+        if "cpu" not in known:
+            known["devices"] = run.devices
+        for name, value in known.items():
+            facts.setdefault(name, {})[_text(value)] = None
+    return {name: ", ".join(v for v in values if v) for name, values in facts.items()}
+
+
+def _flat(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """An environment with what is grouped in it as facts of their own, library variables bare."""
+    flat: dict[str, Any] = {}
+    for name, value in environment.items():
+        if name in _OF_ONE_RUN:
+            continue
+        if name == "variables" and isinstance(value, Mapping):
+            flat |= {k: v for k, v in value.items() if k not in _OF_ONE_RUN}
+        elif isinstance(value, Mapping):
+            flat |= {f"{name} {k}": v for k, v in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(v) for v in value if v is not None)
+    return "" if value is None else str(value)
+
+
+def _kind(name: str) -> str:
+    for kind, names in _KINDS.items():
+        if name.split(" ")[0] in names:
+            return kind
+    return "versions"

@@ -1,0 +1,69 @@
+"""A comparison for a terminal, and in a few words: what changed, and what could tell more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
+from reports.records.record import STEP
+from reports.records.shown import known, seconds, setting, size_text
+from reports.tables.pairs import TESTS
+from reports.tables.table import WIDE, Column, Shown, table
+
+
+def comparison_tables(
+    comparisons: Sequence[Comparison], width: int, ascii_only: bool = False
+) -> list[Shown]:
+    """A comparison, a table a measured thing; the change is that of the time: more is slower."""
+    groups: dict[str, list[Comparison]] = {}
+    for c in comparisons:
+        groups.setdefault(setting(c.row.base), []).append(c)
+    return [_compared(name, group, width, ascii_only) for name, group in groups.items()]
+
+
+def _compared(name: str, comparisons: Sequence[Comparison], width: int, ascii_only: bool) -> Shown:
+    wide = width >= WIDE
+    rows = [c.row.base for c in comparisons]
+    new = [seconds(c.row.new_s) if wide else "" for c in comparisons]
+    columns: list[Column] = [
+        ("size", "right", [size_text(r.nbytes) for r in rows]),
+        ("algorithm", "left", [r.algorithm for r in rows]),
+        ("base", "right", [seconds(c.row.base_s) for c in comparisons]),
+        ("new", "right", new),
+        ("change", "right", [f"{100 * (c.ratio - 1):+.1f}%" for c in comparisons]),
+        ("95 %", "right", [bounds_text(c) for c in comparisons]),
+        ("p", "right", [known(c.p, ".2g") if wide else "" for c in comparisons]),
+        ("effect", "right", [known(c.effect, "+.2f") if wide else "" for c in comparisons]),
+        ("NEW is", "left", [c.word for c in comparisons]),
+    ]
+    return table(f"{name}: time of NEW against BASE", columns, ascii_only)
+
+
+def counts_of(comparisons: Sequence[Comparison]) -> str:
+    """How many rows got which word: ``2 slower, 30 indistinguishable``."""
+    words = [c.word for c in comparisons]
+    counts = ", ".join(f"{words.count(k)} {k}" for k in WORDS if k in words)
+    return counts + ": one launch a side" * (CANNOT_TELL in words)
+
+
+def remedy(comparisons: Sequence[Comparison]) -> str:
+    """The commands that can tell what one launch a side cannot; empty where that is not so."""
+    row = next((c.row.new for c in comparisons if c.word == CANNOT_TELL), None)
+    if row is None:
+        return ""
+    door = "pt2pt" if row.collective in TESTS else row.collective
+    # bench.step has no --launches.
+    ours = row.run.format.startswith("busbar") and not row.collective.startswith(STEP)
+    once = f"python -m bench.{door} --ranks {row.ranks} --launches 5" if ours else ""
+    several = f"launch both several times ({once})" if once else "launch both several times"
+    return (
+        f"What differs from launch to launch is in no iteration of one: {several} and compare"
+        " a*.jsonl -- b*.jsonl, or have them take turns: python -m bench.ab -- A -- B"
+    )
+
+
+def bounds_text(c: Comparison) -> str:
+    """The interval of a change in per cent; empty when nothing could be tested."""
+    if c.low is None or c.high is None:
+        return ""
+    return f"{100 * (c.low - 1):+.1f} {100 * (c.high - 1):+.1f}"

@@ -1,0 +1,76 @@
+"""Tables for a terminal: columns of texts under a heading, those of them that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: From this many columns of a terminal on there is room for what is nice to have.
+WIDE = 110
+_GAP = 2  # between columns
+#: Name, side and cells.
+Column = tuple[str, Literal["left", "right"], list[str]]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A table with the line above it and, where cells need a reason, the one below."""
+
+    heading: str
+    table: Table
+    footnote: str = ""
+
+
+def fitting(
+    columns: Sequence[Column], width: int, spare: Sequence[str], least: int = 0
+) -> tuple[list[Column], int]:
+    """The columns that leave at least so much room beside them, and how much they leave.
+
+    Those of ``spare`` are given up where there is no room, the first first; empty ones always.
+    """
+    kept = [c for c in columns if any(c[2])]
+
+    def room() -> int:
+        used = sum(max(len(name), *map(len, cells)) + _GAP for name, _, cells in kept)
+        return width - used - _GAP - 1
+
+    for name in spare:
+        if room() >= least:
+            break
+        kept = [c for c in kept if c[0] != name]
+    return kept, room()
+
+
+def table(
+    heading: str,
+    columns: Sequence[Column],
+    ascii_only: bool = False,
+    width: int | None = None,
+    spare: Sequence[str] = (),
+    skipped: Sequence[str] = (),
+) -> Shown:
+    """A table of the columns that are not empty and, where it has a ``width``, that fit.
+
+    ``spare``: see `fitting`. ``skipped``: why a line has no figures, for each line; such lines are
+    dim, and the footnote has the reasons.
+    """
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    style = box.ASCII if ascii_only else box.SIMPLE_HEAD
+    made = Table(box=style, pad_edge=False, padding=(0, 1, 0, 0))
+    kept = [c for c in columns if any(c[2])]
+    kept = kept if width is None else fitting(kept, width, spare)[0]
+    for name, side, _ in kept:
+        words = name in ("algorithm", "transport", "collective")
+        made.add_column(name, justify=side, no_wrap=not words, overflow="fold")
+    for n in range(len(columns[0][2])):
+        cells = [escape(values[n]) for _, _, values in kept]
+        made.add_row(*cells, style="dim" if skipped and skipped[n] else "")
+    reasons = dict.fromkeys(filter(None, skipped))
+    return Shown(heading, made, "; ".join(f"N/A: {reason}" for reason in reasons))
