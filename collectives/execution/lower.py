@@ -90,7 +90,8 @@ class _Memory:
         for run in self.runs(todo, source):
             n = run.stop - run.start
             read = self.span_of(int(source[run.start]), n)
-            into.append(Local(self.span_of(int(todo[run.start]), n), read, False))
+            if read.size:
+                into.append(Local(self.span_of(int(todo[run.start]), n), read, False))
         self.pending[todo] = _NOTHING
 
     def change(self, ids: Ids, into: list[Local]) -> None:
@@ -180,9 +181,9 @@ def _local_now(
         if reduce:
             memory.settle(ids, step.before)
         memory.pending[ids] = _NOTHING
-        step.after.append(
-            Local(memory.span(db, dc, count), memory.span(sb, sc, count), bool(reduce))
-        )
+        source = memory.span(sb, sc, count)
+        if source.size:
+            step.after.append(Local(memory.span(db, dc, count), source, bool(reduce)))
 
 
 def lower(

@@ -21,7 +21,7 @@ from collectives.execution.shm.dependences import (
     Work,
     dependence_graph,
 )
-from collectives.execution.shm.tasks import Place, decoded, ordered, placed
+from collectives.execution.shm.tasks import Place, PlacedProgram, heard, ordered, told
 from collectives.execution.shm.worksharing import PIECE_BYTES, shared_out
 from collectives.execution.transport import LibraryCall
 from collectives.schedule.catalogue import algorithms, build, collectives, spec
@@ -47,7 +47,8 @@ def _flow(
     if in_place:
         places = {**SEGMENTS, Buffer.IN: SEGMENTS[Buffer.OUT]}
     programs = [lower(schedule, layout, r, elements, in_place=in_place) for r in range(nranks)]
-    return dependence_graph(ordered([placed(program, places) for program in programs]), nranks)
+    placed = [PlacedProgram(program.rank, program.steps, places) for program in programs]
+    return dependence_graph(ordered(placed), nranks)
 
 
 class _Machine:
@@ -186,8 +187,9 @@ def test_programs_are_told_as_they_are(pair: tuple[str, str]) -> None:
     schedule = build(*pair, 8)
     layout = Layout.of(schedule, spec(pair[0]))
     for rank in range(8):
-        steps = placed(lower(schedule, layout, rank, 5), SEGMENTS)
-        assert repr(decoded(json.loads(json.dumps(steps)))) == repr(steps)
+        program = lower(schedule, layout, rank, 5)
+        wrote = PlacedProgram(rank, list(program.steps), SEGMENTS)
+        assert repr(heard(json.loads(json.dumps(told(program, SEGMENTS))))) == repr(wrote)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -199,7 +201,7 @@ def test_a_put_makes_nobody_busier(pair: tuple[str, str]) -> None:
     layout = Layout.of(schedule, spec(pair[0]))
     programs = [lower(schedule, layout, r, 64) for r in range(8)]
     got = [0] * 8
-    for task in ordered([placed(program, SEGMENTS) for program in programs]):
+    for task in ordered([PlacedProgram(p.rank, p.steps, SEGMENTS) for p in programs]):
         places = len(task.targets) + len(task.sources) + 2 * task.late
         got[task.rank] += places * task.size
     assert max(sum(w.moved for w in works) for works in found.works) <= max(got)

@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.errors import Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
 from collectives.execution.ipc.kernels import PassKernels
@@ -20,15 +19,12 @@ from collectives.execution.ipc.memory import PeerMemory
 from collectives.execution.ipc.table import Addresses, StagingArea, control_bytes, table, teams
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import ENTRY, DependenceGraph, dependence_graph
-from collectives.execution.shm.tasks import Place, decoded, ordered, placed
+from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
 from collectives.execution.shm.worksharing import ends, shared_out
 from collectives.execution.transport import Buffers, LibraryCall
 from collectives.execution.world import Json, World
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op
-
-# The key of a buffer without elements.
-EMPTY = -2
 
 
 class Peers(Protocol):
@@ -76,9 +72,9 @@ class PeerBinding:
         """A rank's program, of all ranks together. An average's division is the last call."""
 
         def found(everyone: list[Json]) -> DependenceGraph:
-            return dependence_graph(ordered(list(map(decoded, everyone))), transport.world.size)
+            return dependence_graph(ordered(list(map(heard, everyone))), transport.world.size)
 
-        return cls._bound(transport, buffers, op, lambda places: placed(program, places), found)
+        return cls._bound(transport, buffers, op, lambda places: told(program, places), found)
 
     @classmethod
     def worksharing(
@@ -145,13 +141,8 @@ class PeerBinding:
         buffers: Mapping[Buffer, Any],
     ) -> tuple[Json, set[int]]:
         """What other ranks must know, and the keys of the allocations that it names."""
-        memory, size = self._transport.memory, self._dtype.itemsize
-        places: dict[Buffer, tuple[int, int]] = {}
-        for buffer, array in buffers.items():
-            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
-            if offset % size:
-                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
-            places[buffer] = key, offset // size
+        memory = self._transport.memory
+        places = places_of(memory.locate, buffers, self._dtype.itemsize)
         shared = self._transport.shared
         keys = {key for key, _ in places.values()} - {EMPTY}
         segments = {key: memory.describe(key, shared) for key in keys}

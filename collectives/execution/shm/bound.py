@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from busbar.errors import Unsupported
 from collectives.execution.program import Program
 from collectives.execution.shm.dependences import DependenceGraph, Work, dependence_graph
 from collectives.execution.shm.fast import Shape, direct, eager, mail_bytes, window
@@ -14,7 +13,7 @@ from collectives.execution.shm.lines import plan_bytes, traffic, words
 from collectives.execution.shm.memory import Memory
 from collectives.execution.shm.reference import Lives, Reference
 from collectives.execution.shm.stores import Maker, Past, with_best_stores
-from collectives.execution.shm.tasks import Place, decoded, ordered, placed
+from collectives.execution.shm.tasks import EMPTY, Place, heard, ordered, places_of, told
 from collectives.execution.shm.windows import Windows
 from collectives.execution.transport import Action, Array, Buffers, Spans
 from collectives.execution.world import Json, World
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from native._core import Watch
 
 T = TypeVar("T")
-EMPTY = -2
-"""The segment number of a buffer without elements."""
 
 
 class FiredPlan(Protocol):
@@ -83,7 +80,7 @@ class Bound(Action):
         self.transport, world = transport, transport.world
         # Also where this rank's part is empty: all ranks must come to the same plan.
         self.dtype = buffers[Buffer.OUT].dtype
-        found = self._where(buffers)
+        found = places_of(transport.memory.locate, buffers, self.dtype.itemsize)
         segments = {
             key: transport.memory.describe(key) for key, _ in found.values() if key != EMPTY
         }
@@ -106,17 +103,6 @@ class Bound(Action):
     @abstractmethod
     def _build(self, everyone: list[Json]) -> Built:
         """The plan, from what all ranks told."""
-
-    def _where(self, buffers: Buffers) -> dict[Buffer, tuple[int, int]]:
-        """The segment of each buffer, and the element there at which it begins."""
-        memory, size = self.transport.memory, self.dtype.itemsize
-        found: dict[Buffer, tuple[int, int]] = {}
-        for buffer, array in buffers.items():
-            key, offset = memory.locate(array) if array.size else (EMPTY, 0)
-            if offset % size:
-                raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
-            found[buffer] = key, offset // size
-        return found
 
     def in_numpy(self, found: DependenceGraph, op: Op | None, cores: int) -> Built:
         """A plan carried out in NumPy."""
@@ -230,11 +216,11 @@ class BoundProgram(Bound):
         super().__init__(transport, buffers)
 
     def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        return placed(self._program, places)
+        return told(self._program, places)
 
     def _build(self, everyone: list[Json]) -> Built:
         transport, op, nranks = self.transport, self._op, len(everyone)
-        programs = [decoded(told) for told in everyone]
+        programs = [heard(one) for one in everyone]
         shape = Shape.of(programs, self.dtype.itemsize, transport.cores)
         watch = transport.watch
         if watch is not None and shape.eager:

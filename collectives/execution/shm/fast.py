@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from busbar.errors import Unsupported
+from collectives.execution.program import Span
 from collectives.execution.shm.dependences import ENTRY, STAGE, DependenceGraph, Work
-from collectives.execution.shm.tasks import Place, PlacedStep, SegmentSpan
+from collectives.execution.shm.tasks import Place, PlacedProgram
 from collectives.execution.transport import Array
 from collectives.schedule.ops import Op
 
@@ -85,9 +86,9 @@ class Shape:
     cores: int
 
     @classmethod
-    def of(cls, programs: Sequence[Sequence[PlacedStep]], itemsize: int, cores: int) -> Shape:
+    def of(cls, programs: Sequence[PlacedProgram], itemsize: int, cores: int) -> Shape:
         """From all ranks' placed programs; the same on every rank."""
-        most = max(sum(s.span.size for step in steps for s in step.sends) for steps in programs)
+        most = max(program.sent for program in programs)
         return cls(most * itemsize <= EAGER_BYTES, itemsize, cores)
 
 
@@ -232,28 +233,26 @@ def _half(size: int, itemsize: int) -> int:
     return -(-(_WORD + size * itemsize) // _PAIR) * _PAIR
 
 
-def _mail(
-    programs: Sequence[Sequence[PlacedStep]], itemsize: int
-) -> dict[tuple[int, int], list[int]]:
+def _mail(programs: Sequence[PlacedProgram], itemsize: int) -> dict[tuple[int, int], list[int]]:
     """Where the mailbox of every message lies, by (sender, receiver), in order."""
     found: dict[tuple[int, int], list[int]] = {}
     at = 0
-    for rank, steps in enumerate(programs):
-        for step in steps:
-            for peer, span in step.sends:
-                found.setdefault((rank, peer), []).append(at)
-                at += 2 * _half(span.size, itemsize)
+    for program in programs:
+        for step in program.steps:
+            for send in step.sends:
+                found.setdefault((program.rank, send.peer), []).append(at)
+                at += 2 * _half(send.span.size, itemsize)
     return found
 
 
-def mail_bytes(programs: Sequence[Sequence[PlacedStep]], shape: Shape) -> int:
+def mail_bytes(programs: Sequence[PlacedProgram], shape: Shape) -> int:
     """Bytes of all mailboxes of a plan."""
     if not shape.eager:
         return 0
     return sum(
         2 * _half(send.span.size, shape.itemsize)
-        for steps in programs
-        for step in steps
+        for program in programs
+        for step in program.steps
         for send in step.sends
     )
 
@@ -262,7 +261,7 @@ def eager(
     watch: Watch,
     lines: int,
     to: Binding,
-    programs: Sequence[Sequence[PlacedStep]],
+    programs: Sequence[PlacedProgram],
     shape: Shape,
     op: Op | None,
     mail: int,
@@ -272,11 +271,13 @@ def eager(
 
     boxes = {pair: iter(at) for pair, at in _mail(programs, shape.itemsize).items()}
 
-    def at(span: SegmentSpan) -> int:
-        return to.address(Place(to.rank, span.segment, span.start))
+    mine = programs[to.rank]
+
+    def at(span: Span) -> int:
+        return to.address(mine.at(span))
 
     def letter(
-        pair: tuple[int, int], span: SegmentSpan, other: SegmentSpan | None
+        pair: tuple[int, int], span: Span, other: Span | None
     ) -> tuple[int, int, int, int, int, int]:
         peer = pair[1] if pair[0] == to.rank else pair[0]
         box = mail + next(boxes[pair])
@@ -284,8 +285,8 @@ def eager(
         return peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size
 
     rows, copies, letters = [], [], []
-    for step in programs[to.rank]:
-        letters += [letter((to.rank, p), span, None) for p, span in step.sends]
+    for step in mine.steps:
+        letters += [letter((to.rank, p), span, None) for p, span, _ in step.sends]
         letters += [letter((p, to.rank), span, other) for p, span, other, _ in step.receives]
         copies += [(at(a), at(b), a.size, add) for a, b, add in (*step.before, *step.after)]
         rows.append((len(step.before), len(step.sends), len(step.receives), len(step.after)))

@@ -8,55 +8,24 @@ other in their order would be right; what may overlap is worked out in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from collectives.execution.program import Local, Program, Span
+from busbar.errors import Unsupported
+from collectives.execution.program import (
+    Local,
+    Program,
+    ProgramStep,
+    Receive,
+    Send,
+    Span,
+)
 from collectives.execution.world import Json
 from collectives.schedule.moves import Buffer
 
-
-class SegmentSpan(NamedTuple):
-    """Elements of one of a rank's segments: which segment, the first element, and how many."""
-
-    segment: int
-    start: int
-    size: int
-
-
-class PlacedCopy(NamedTuple):
-    """`collectives.execution.program.Local` in segments."""
-
-    span: SegmentSpan
-    source: SegmentSpan
-    reduce: bool
-
-
-class PlacedSend(NamedTuple):
-    """`collectives.execution.program.Send` in segments."""
-
-    peer: int
-    span: SegmentSpan
-
-
-class PlacedReceive(NamedTuple):
-    """`collectives.execution.program.Receive` in segments."""
-
-    peer: int
-    span: SegmentSpan
-    other: SegmentSpan | None
-    late: bool
-
-
-class PlacedStep(NamedTuple):
-    """A step of a rank's program whose spans lie in segments: what ranks tell each other of it."""
-
-    number: int
-    before: list[PlacedCopy]
-    sends: list[PlacedSend]
-    receives: list[PlacedReceive]
-    after: list[PlacedCopy]
+EMPTY = -2
+"""The segment number of a buffer without elements."""
 
 
 class Place(NamedTuple):
@@ -93,64 +62,80 @@ class Task:
         return replace(self, size=size, targets=move(self.targets), sources=move(self.sources))
 
 
-def placed(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> list[PlacedStep]:
-    """A program's steps in segments, as tuples that are JSON.
+@dataclass(frozen=True)
+class PlacedProgram:
+    """A rank's steps, and where its buffers lie: in which segment, from which element on."""
 
-    ``places``: the segment of each buffer, and the element there at which it begins.
+    rank: int
+    steps: Sequence[ProgramStep]
+    places: Mapping[Buffer, tuple[int, int]]
+
+    def at(self, span: Span) -> Place:
+        """Where a span begins."""
+        segment, start = self.places[span.buffer]
+        return Place(self.rank, segment, start + span.start)
+
+    @property
+    def sent(self) -> int:
+        """Elements that the rank sends."""
+        return sum(send.span.size for step in self.steps for send in step.sends)
+
+
+def places_of(
+    locate: Callable[[Any], tuple[int, int]], buffers: Mapping[Buffer, Any], itemsize: int
+) -> dict[Buffer, tuple[int, int]]:
+    """The segment of each buffer, and the element there at which it begins.
+
+    ``locate``: the segment of an array, and its offset there in bytes. Raises Unsupported for a
+    buffer that begins inside an element.
     """
-
-    def at(span: Span) -> SegmentSpan:
-        segment, start = places[span.buffer]
-        return SegmentSpan(segment, start + span.start, span.size)
-
-    def local(moves: Iterable[Local]) -> list[PlacedCopy]:
-        return [PlacedCopy(at(m.span), at(m.source), m.reduce) for m in moves if m.span.size]
-
-    return [
-        PlacedStep(
-            step.number,
-            local(step.before),
-            [PlacedSend(s.peer, at(s.span)) for s in step.sends],
-            [
-                PlacedReceive(r.peer, at(r.span), None if r.other is None else at(r.other), r.late)
-                for r in step.receives
-            ],
-            local(step.after),
-        )
-        for step in program.steps
-    ]
+    found: dict[Buffer, tuple[int, int]] = {}
+    for buffer, array in buffers.items():
+        key, offset = locate(array) if array.size else (EMPTY, 0)
+        if offset % itemsize:
+            raise Unsupported(f"a buffer begins {offset} bytes in, not at a whole element")
+        found[buffer] = key, offset // itemsize
+    return found
 
 
-def decoded(steps: Json) -> list[PlacedStep]:
-    """What `placed` gave, after JSON has made lists of its tuples."""
+def told(program: Program, places: Mapping[Buffer, tuple[int, int]]) -> Json:
+    """What a rank tells the others of its program and its places, for `heard`."""
+    steps = [[s.number, s.before, s.sends, s.receives, s.after] for s in program.steps]
+    return [program.rank, steps, list(places.items())]
 
-    def local(moves: Json) -> list[PlacedCopy]:
-        return [
-            PlacedCopy(SegmentSpan(*span), SegmentSpan(*source), add) for span, source, add in moves
-        ]
 
-    return [
-        PlacedStep(
+def heard(what: Json) -> PlacedProgram:
+    """What `told` gave, after JSON has made lists of its tuples."""
+
+    def span(of: Json) -> Span:
+        buffer, start, stop = of
+        return Span(Buffer(buffer), start, stop)
+
+    def copies(of: Json) -> list[Local]:
+        return [Local(span(into), span(source), add) for into, source, add in of]
+
+    rank, steps, places = what
+    found = [
+        ProgramStep(
             number,
-            local(before),
-            [PlacedSend(peer, SegmentSpan(*span)) for peer, span in sends],
+            copies(before),
+            [Send(peer, span(of), add) for peer, of, add in sends],
             [
-                PlacedReceive(
-                    peer, SegmentSpan(*span), None if other is None else SegmentSpan(*other), late
-                )
-                for peer, span, other, late in receives
+                Receive(peer, span(of), None if other is None else span(other), late)
+                for peer, of, other, late in receives
             ],
-            local(after),
+            copies(after),
         )
         for number, before, sends, receives, after in steps
     ]
+    return PlacedProgram(rank, found, {Buffer(b): (segment, at) for b, (segment, at) in places})
 
 
 @dataclass
 class _Sum:
     """Receives of one step into one span, joined: one pass over all their messages."""
 
-    other: SegmentSpan | None
+    other: Place | None
     late: bool
     messages: list[Place] = field(default_factory=list)
 
@@ -158,49 +143,46 @@ class _Sum:
 class _Reader:
     """Turns placed programs into tasks; the n-th send of a pair meets its n-th receive."""
 
-    def __init__(self, programs: Sequence[Sequence[PlacedStep]]) -> None:
+    def __init__(self, programs: Sequence[PlacedProgram]) -> None:
         self.mail: dict[tuple[int, int], deque[Place]] = {}
         self.tasks: list[Task] = []
-        for rank, steps in enumerate(programs):
-            for step in steps:
-                for peer, span in step.sends:
-                    place = Place(rank, span.segment, span.start)
-                    self.mail.setdefault((rank, peer), deque()).append(place)
+        for program in programs:
+            for step in program.steps:
+                for send in step.sends:
+                    line = self.mail.setdefault((program.rank, send.peer), deque())
+                    line.append(program.at(send.span))
 
-    def locals(self, rank: int, when: tuple[int, int], moves: Iterable[PlacedCopy]) -> None:
+    def locals(self, of: PlacedProgram, when: tuple[int, int], moves: Iterable[Local]) -> None:
         for span, source, reduce in moves:
-            target = Place(rank, span.segment, span.start)
-            read = Place(rank, source.segment, source.start)
+            target, read = of.at(span), of.at(source)
             sources = (target, read) if reduce else (read,)
-            self.tasks.append(Task(rank, when, span.size, (target,), sources))
+            self.tasks.append(Task(of.rank, when, span.size, (target,), sources))
 
-    def receives(self, rank: int, number: int, receives: Iterable[PlacedReceive]) -> None:
-        sums: dict[SegmentSpan, _Sum] = {}
+    def receives(self, of: PlacedProgram, number: int, receives: Iterable[Receive]) -> None:
+        sums: dict[tuple[Place, int], _Sum] = {}
         for peer, span, other, late in receives:
-            message = self.mail[peer, rank].popleft()
-            joined = sums.setdefault(span, _Sum(other, late))
-            joined.messages.append(message)
-        for span, joined in sums.items():
-            target = (Place(rank, span.segment, span.start),)
-            o = joined.other
-            own = () if o is None else (Place(rank, o.segment, o.start),)
-            sources = (*own, *joined.messages)
+            own = None if other is None else of.at(other)
+            joined = sums.setdefault((of.at(span), span.size), _Sum(own, late))
+            joined.messages.append(self.mail[peer, of.rank].popleft())
+        for (target, size), joined in sums.items():
+            first = () if joined.other is None else (joined.other,)
+            sources = (*first, *joined.messages)
             when = (number, 3 if joined.late else 2)
             self.tasks.append(
-                Task(rank, when, span.size, target, sources, joined.late, o is not None)
+                Task(of.rank, when, size, (target,), sources, joined.late, bool(first))
             )
 
 
-def ordered(programs: Sequence[Sequence[PlacedStep]]) -> list[Task]:
+def ordered(programs: Sequence[PlacedProgram]) -> list[Task]:
     """The tasks of all ranks' placed programs in an order in which one could do them.
 
     Within a step: copies before it (phase 0), late messages put aside (1, by `flow`), the other
     receives (2), late ones (3), copies after it (4).
     """
     reader = _Reader(programs)
-    for rank, steps in enumerate(programs):
-        for step in steps:
-            reader.locals(rank, (step.number, 0), step.before)
-            reader.receives(rank, step.number, step.receives)
-            reader.locals(rank, (step.number, 4), step.after)
+    for program in programs:
+        for step in program.steps:
+            reader.locals(program, (step.number, 0), step.before)
+            reader.receives(program, step.number, step.receives)
+            reader.locals(program, (step.number, 4), step.after)
     return sorted(reader.tasks, key=lambda task: task.when)

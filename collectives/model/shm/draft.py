@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from collectives.execution.lower import lower
 from collectives.execution.shm.dependences import DependenceGraph, dependence_graph
-from collectives.execution.shm.tasks import PlacedStep, ordered, placed
+from collectives.execution.shm.tasks import PlacedProgram, ordered
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.place import place
@@ -22,7 +22,7 @@ class NodePrograms:
     """All ranks' programs over ``elements`` a part; the passes they come to are worked out once."""
 
     nranks: int
-    programs: list[list[PlacedStep]]
+    programs: list[PlacedProgram]
     _graph: DependenceGraph | None = field(default=None, repr=False)
 
     @property
@@ -35,10 +35,7 @@ class NodePrograms:
     @property
     def most_sent(self) -> int:
         """Elements that the rank sends which sends most."""
-        each = (
-            sum(send.span.size for step in steps for send in step.sends) for steps in self.programs
-        )
-        return max(each)
+        return max(program.sent for program in self.programs)
 
 
 class Drafts:
@@ -66,11 +63,10 @@ class Drafts:
         if elements not in self._made:
             places = {buffer: (int(buffer), 0) for buffer in Buffer}
             n = self._schedule.nranks
-            programs = [
+            lowered = (
                 lower(self._schedule, self._layout, rank, elements, in_place=self._in_place)
                 for rank in range(n)
-            ]
-            self._made[elements] = NodePrograms(
-                n, [placed(program, places) for program in programs]
             )
+            programs = [PlacedProgram(one.rank, one.steps, places) for one in lowered]
+            self._made[elements] = NodePrograms(n, programs)
         return self._made[elements]

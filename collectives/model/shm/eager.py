@@ -9,26 +9,27 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
-from collectives.execution.shm.tasks import PlacedCopy, PlacedReceive, PlacedStep
+from collectives.execution.program import Local, Receive
+from collectives.execution.shm.tasks import PlacedProgram
 from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between, Rates
 
 
 def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Between) -> float:
     """Seconds of an iteration, of programs whose elements count ``scale`` bytes each."""
-    mail = [_mail(steps) * scale for steps in draft.programs]
+    mail = [_mail(program) * scale for program in draft.programs]
     now = [0.0] * draft.nranks
     boxes: dict[tuple[int, int], deque[float]] = defaultdict(deque)
     at = [0] * draft.nranks
     posted = [False] * draft.nranks
-    left = sum(map(len, draft.programs))
+    left = sum(len(program.steps) for program in draft.programs)
     while left:
-        for rank, steps in enumerate(draft.programs):
-            while at[rank] < len(steps):
-                step, own = steps[at[rank]], between[cores[rank]][cores[rank]]
+        for rank, program in enumerate(draft.programs):
+            while at[rank] < len(program.steps):
+                step, own = program.steps[at[rank]], between[cores[rank]][cores[rank]]
                 if not posted[rank]:
                     now[rank] += _local(step.before, scale, own, mail[rank])
-                    for peer, span in step.sends:
+                    for peer, span, _ in step.sends:
                         rates = between[cores[rank]][cores[peer]]
                         now[rank] += rates.post + span.size * scale * rates.letter(mail[rank])
                         boxes[rank, peer].append(now[rank] + rates.flight)
@@ -45,14 +46,13 @@ def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Be
     return max(now)
 
 
-def _mail(steps: Sequence[PlacedStep]) -> float:
+def _mail(of: PlacedProgram) -> float:
     """Elements of all letters of a rank."""
-    sent = sum(send.span.size for step in steps for send in step.sends)
-    return sent + sum(receive.span.size for step in steps for receive in step.receives)
+    return of.sent + sum(receive.span.size for step in of.steps for receive in step.receives)
 
 
 def _arrived(
-    rank: int, receives: Sequence[PlacedReceive], boxes: dict[tuple[int, int], deque[float]]
+    rank: int, receives: Sequence[Receive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
     """Whether all letters of a step have been posted."""
     wanted: dict[int, int] = defaultdict(int)
@@ -61,6 +61,6 @@ def _arrived(
     return all(len(boxes[peer, rank]) >= count for peer, count in wanted.items())
 
 
-def _local(moves: Sequence[PlacedCopy], scale: float, own: Rates, mail: float) -> float:
+def _local(moves: Sequence[Local], scale: float, own: Rates, mail: float) -> float:
     """Seconds of copies inside the rank."""
     return sum(own.call + 2 * move.span.size * scale * own.own(mail) for move in moves)
