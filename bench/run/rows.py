@@ -61,7 +61,7 @@ class Bench:
         self._rooflines, self._gauges = rooflines, gauges
         self._world, self._transport, self._baseline = world, transport, baseline
         self._rules, self._watcher, self._check = rules, watcher, check
-        self._room, self._pace = room, pace
+        self._room, self.pace = room, pace
         self._arena = Arena(transport, world.rank)
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
@@ -106,7 +106,7 @@ class Bench:
                 self._transport.clock(),
                 self._rules,
                 self._watcher,
-                lambda: self._pace.left() - proof,
+                lambda: self.pace.left() - proof,
                 begin,
             )
             waits = core.share()

@@ -9,10 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from bench.launch.line import Hotline
-from bench.options.arrival import ArrivalPattern
-from bench.run.case import Case
-from bench.run.catalogue import Auto, Chosen, Job, told_parameters
-from bench.run.corewait import noted
+from bench.run.catalogue import Job
 from bench.run.entering import Entering
 from bench.run.environment import describe, place
 from bench.run.groups import Group
@@ -23,20 +20,18 @@ from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
 from bench.run.order import PlannedRow, all_work, order, planned
-from bench.run.paired import each
 from bench.run.roofline import Rooflines
+from bench.run.row_results import RowResults
 from bench.run.rows import Bench
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
-from busbar.errors import RankFailure, Unsupported
+from busbar.errors import RankFailure
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
-from collectives.schedule.dtypes import dtype
-from collectives.schedule.ops import op
 from reports.exports.nccl_table import footer
 from reports.records.cores import Load
-from reports.records.record import WORKSHARING, Result, Sample
+from reports.records.record import Result
 
 
 class Session:
@@ -65,7 +60,6 @@ class Session:
         self._spec, self._options = jobs[0].spec, jobs[0].options
         options = self._options
         self._screen = Screen(world.rank) if group is None else group.screen
-        self._status = 0
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
         self._keeper = Keeper(world, self._screen, options, line)
@@ -111,6 +105,17 @@ class Session:
             gauges=self._gauges,
             pace=self._pace,
         )
+        self._rows = RowResults(
+            world,
+            transport,
+            baseline,
+            self._bench,
+            self._entering,
+            self._gauges,
+            self._screen,
+            self._environment,
+            crowd,
+        )
 
     # -- the sweep
 
@@ -139,16 +144,12 @@ class Session:
         self._noted(self._rooflines.why, self._gauges.why)
         self._keeper.end(self._closing)
         self._noted(*(cautions(self._keeper.results) if self._world.rank == 0 else ()))
-        return 1 if self._keeper.failed else self._status
+        return int(self._keeper.failed or self._rows.failed)
 
     def _noted(self, *remarks: str) -> None:
         """Say what there is to say on standard error."""
         for remark in filter(None, remarks):
             self._screen.note(f"busbar: {remark}")
-
-    def _through(self, chosen: Auto | Chosen) -> str:
-        """The name of the transport that carries an algorithm."""
-        return self._baseline.name if chosen.library else self._transport.name
 
     def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
@@ -179,7 +180,7 @@ class Session:
         kept: Callable[[Result, Sequence[str]], None],
     ) -> None:
         options, chosen = self._options, first.chosen
-        program = f"{self._spec.name} {chosen.label} ({self._through(chosen)})"
+        program = f"{self._spec.name} {chosen.label} ({self._rows.through(chosen)})"
         top = banner(program, options, self._library, self._people, self._group, self._listed)
         said = remarks(self._group, self._crowd, self._world.size, self._transport)
         said += self._entering.remarks(first.arrival)
@@ -193,109 +194,10 @@ class Session:
         self._keeper.say(footer(lines, program, options.statistic))
 
     def _measured(self, work: PlannedRow) -> Result:
-        self._spec, self._options = work.job.spec, work.job.options
         self._watch.row()
         if self._group is not None:
             self._group.together()
-        return self._row(work)
-
-    def _row(self, work: PlannedRow) -> Result:
-        options, spec = self._options, self._spec
-        wanted, line = work.chosen, work.line
-        chosen = wanted.at(line.size)
-        operation = op("max") if spec.idempotent else op(line.op) if spec.reduces else None
-        schedule = chosen.schedule(line.root)
-        case = Case(
-            spec,
-            schedule,
-            dtype(line.dtype),
-            operation,
-            line.elements,
-            line.root,
-            worksharing=not (chosen.scheduled or chosen.library),
-            reach=chosen.reach,
-            nonblocking=chosen.nonblocking,
-        )
-        halves: dict[str, Sample] = {}
-        said: dict[str, dict[str, object]] = {}
-        waits: dict[str, list[float]] = {}
-        noise: dict[str, dict[str, object]] = {}
-        overlaps: dict[str, dict[str, float]] = {}
-        for placement in options.placements:
-            self._pace.begin()
-            self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
-            arrival = self._entering.at(work.arrival, line.size, self._keeper.results)
-            halves[placement] = self._half(case, placement, chosen, arrival)
-            said[placement] = self._said(chosen)
-            if halves[placement].times and self._bench.noise:
-                noise[placement] = self._bench.noise
-            if halves[placement].times and (shares := self._waits()):
-                waits[placement] = shares
-            if halves[placement].times and case.nonblocking and self._bench.overlap:
-                overlaps[placement] = self._bench.overlap.as_dict()
-        return Result(
-            collective=spec.name,
-            algorithm=wanted.label,
-            transport=self._through(chosen),
-            ranks=self._world.size,
-            size=line.size,
-            count=line.count,
-            dtype=line.dtype,
-            op=line.op,
-            root=line.shown_root,
-            bus_factor=spec.bus_factor(self._world.size),
-            alg_factor=spec.alg_factor(self._world.size),
-            out=halves.get("out"),
-            in_place=halves.get("in"),
-            parameters=told_parameters(wanted, chosen, said, overlaps) | self._injected(),
-            environment=self._environment,
-            schedule=chosen.digest(line.root),
-            gpus=self._gauges.taken(),
-            core_wait=waits,
-            noise=noise,
-            ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
-            worksharing=chosen.label == WORKSHARING,
-        )
-
-    def _injected(self) -> dict[str, object]:
-        """By how much the row was slowed, where that was asked for: it is no time of ours then."""
-        return {} if self._bench.slower is None else {"injected": self._bench.slower}
-
-    def _said(self, chosen: Chosen) -> dict[str, object]:
-        """What the transport says of the placement that it has just run: what a library chose."""
-        return dict((self._baseline if chosen.library else self._transport).said)
-
-    def _waits(self) -> list[float]:
-        """Each rank's share of waiting for a core in the last placement.
-
-        Empty where it is no news.
-        """
-        crowded = self._crowd is not None and self._crowd.per_core > 1
-        shares = [round(share, 3) for share in self._bench.core_waits]
-        return shares if noted(shares) and not crowded else []
-
-    def _half(self, case: Case, placement: str, chosen: Chosen, arrival: ArrivalPattern) -> Sample:
-        try:
-            begin = self._entering.begin(arrival)
-            sample, wrong = self._bench.sample(case, placement == "in", begin)
-        except Unsupported as error:  # this type on this library, say: the same on every rank
-            return Sample(skipped=str(error))
-        if wrong:
-            self._status = 1
-            self._screen.note(f"{chosen.label}: wrong result: {wrong}")
-        if case.schedule is not None and sample.times:
-            self._compare(chosen, case, sample)
-        return each(sample, chosen.holds)
-
-    def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
-        """What was counted while running must be what the schedule says."""
-        sent, received = chosen.traffic(case.elements, case.dtype.itemsize, case.root)
-        if (sample.sent, sample.received) != (sent, received):
-            self._status = 1
-            self._screen.note(
-                f"{chosen.label}: counted {sample.sent} bytes out and {sample.received} in on the"
-                f" busiest rank, but the schedule says {sent} and {received}"
-            )
+        return self._rows.result(work, self._keeper.results)
 
     # -- reporting
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from secrets import token_hex
-from subprocess import DEVNULL, Popen, TimeoutExpired
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from bench.launch import child
 from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
+from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.ends import LearnerEnd, ServerEnd
 from bench.steps.server.hooks import parts
@@ -26,7 +23,7 @@ from bench.steps.server.serving import Served, Serving
 from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
 from bench.steps.server.trained import training
-from busbar.errors import RankFailure, Unavailable, Unsupported
+from busbar.errors import RankFailure, Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
 from busbar.sizes import human
@@ -41,8 +38,6 @@ _FEWEST = 6
 # Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a
 # copy that is on its way, what comes.
 _LEARNER_VECTORS, _SERVER_VECTORS = 3, 5
-# How long learners that are processes take to end.
-_ENDS_S = 10.0
 
 
 def check(choice: UpdateChoice, nranks: int, options: StepOptions) -> None:
@@ -213,20 +208,15 @@ class _ServerRun:
         }
         end = SocketServer(name, world.rank, about)
         world.barrier()  # a learner calls all servers
-        processes = _started(name, self.learners) if world.rank == 0 else []
-        try:
+        with LearnerProcesses(name, self.learners if world.rank == 0 else 0) as learners:
             if world.rank == 0:
                 self.job.note(f"learners may join: python -m bench.step --join {name}")
-            end.gather(self.learners, lambda: _look(processes))
+            end.gather(self.learners, learners.look)
             if world.rank == 0:
-                pids = ", ".join(str(process.pid) for process in processes)
+                pids = ", ".join(map(str, learners.pids))
                 self.job.note(f"{self.learners} learners are here (pid {pids})")
             yield end
-            _wait(processes)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+            learners.wait()
 
     # -- what came of it
 
@@ -275,32 +265,3 @@ class _ServerRun:
             lines=made["lines"],
             transport="sockets" if self.options.learners else self.world.name,
         )
-
-
-def _started(name: str, learners: int) -> list[Popen[str]]:
-    """Learners as processes of their own, which end when this one is killed."""
-    command = [sys.executable, "-m", "bench.step", "--join"]
-    try:
-        return [
-            child.popen([*command, f"{name}:{number}"], os.environ, stdout=DEVNULL)
-            for number in range(learners)
-        ]
-    except OSError as error:
-        raise Unavailable(f"a learner cannot be started: {error.strerror}") from None
-
-
-def _look(processes: Sequence[Popen[str]]) -> None:
-    """Raise RankFailure where a learner has ended before it began."""
-    for process in processes:
-        if process.poll() is not None:
-            status = child.shell(process.returncode)
-            raise RankFailure(f"a learner (pid {process.pid}) ended with {status} before it began")
-
-
-def _wait(processes: Sequence[Popen[str]]) -> None:
-    """Wait for those that end by themselves."""
-    for process in processes:
-        try:
-            process.wait(_ENDS_S)
-        except TimeoutExpired:
-            return
