@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from _pytest.mark import ParameterSet
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from bench.cli.main import main
 from busbar.errors import Unavailable
@@ -22,8 +22,11 @@ from collectives.cli import main as collectives_main
 from collectives.execution.gpu.load import count_gpus, load_cupy
 from tests.once import run_folder
 
-# How long an example takes says more of what else runs on a machine than of the code.
-settings.register_profile("busbar", deadline=None)
+# How long examples take says more of what else runs on a machine than of the code; and a run says
+# the same of the same tree. New examples are looked for with ``--hypothesis-profile search``.
+CALM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("search", CALM)
+settings.register_profile("busbar", CALM, derandomize=True)
 settings.load_profile("busbar")
 
 REPO = Path(__file__).resolve().parent.parent

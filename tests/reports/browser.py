@@ -16,7 +16,8 @@ _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-
           "--disable-quic", "--no-first-run", "--disable-background-networking",
           "--disable-component-update", "--disable-sync", "--window-size=1280,900")  # fmt: skip
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-LIMIT_S = 60
+#: Seconds for what a page does; axe-core needs most.
+LIMIT_S = 180
 
 
 @contextmanager
@@ -45,14 +46,11 @@ def chromium(profile: Path) -> Iterator[Any]:
 
 def opened(driver: Any, page: Path) -> None:
     """Open a file and wait until its script has drawn everything; forget the log before it."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
     driver.get("about:blank")
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(page.as_uri())
-    ready = "return document.documentElement.dataset.ready === 'yes'"
-    WebDriverWait(driver, LIMIT_S).until(lambda d: d.execute_script(ready))
+    drawn(driver)
 
 
 def drawn(driver: Any) -> None:

@@ -12,10 +12,20 @@ from reports.analysis.machine import read_machine
 from reports.page import page
 from reports.records.shown import interval_text, percent, rate, seconds, size_text
 from reports.tables.show import share_of_limit
-from tests.reports.browser import cells, choose, column, console, drawn, lines, opened, requests
+from tests.reports.browser import (
+    LIMIT_S,
+    cells,
+    choose,
+    column,
+    console,
+    drawn,
+    lines,
+    opened,
+    requests,
+)
 from tests.reports.runs import EVIL, MEASURED, records, rows
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 
 
 def test_it_opens_from_a_file_and_asks_for_nothing(tab: Any, file: Path) -> None:
@@ -168,7 +178,7 @@ def test_hovering_tells_numbers(tab: Any) -> None:
         ActionChains(d).move_by_offset(0, 1).move_to_element(point).perform()
         return d.execute_script("return document.querySelector('#busbw .hovertext')?.textContent")
 
-    text = WebDriverWait(tab, 20).until(told)
+    text = WebDriverWait(tab, LIMIT_S).until(told)
     assert "1M" in text and "GB/s" in text and "time" in text and "95 %" in text
     assert any(name in text for name in ("ring", "tree", "halving_doubling", "library"))
 
@@ -176,14 +186,15 @@ def test_hovering_tells_numbers(tab: Any) -> None:
 def test_numbers_of_a_figure_as_a_table(tab: Any) -> None:
     """Rule: what a figure draws can be read as a table, a column a line, and follows the filter."""
     from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
 
     tab.find_element(By.CSS_SELECTOR, "#busbw summary").click()
-    drawn(tab)
     script = (
         "return [...document.querySelectorAll('#busbw details tr')].map(r => "
         "[...r.cells].map(c => c.textContent))"
     )
-    table = tab.execute_script(script)
+    # The page hears in its own time that it was opened.
+    table = WebDriverWait(tab, LIMIT_S).until(lambda d: d.execute_script(script))
     assert table[0] == ["size", "ring", "tree", "halving_doubling", "library"]
     assert [row[0] for row in table[1:]] == ["1K", "64K", "1M", "64M"]
     assert all(cell.endswith(" GB/s") for row in table[1:] for cell in row[1:])

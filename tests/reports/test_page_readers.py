@@ -11,7 +11,7 @@ from reports.page import page
 from tests.reports.browser import LIMIT_S, column, lines, opened, resized
 from tests.reports.runs import records, rows
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 
 
 def _look(tab: Any, scheme: str) -> tuple[str, str]:
@@ -52,11 +52,11 @@ def test_the_page_never_scrolls_sideways(tab: Any, width: int) -> None:
     # The figures follow the width in their own time: waited for is the state.
     script = """const e = document.documentElement;
       return e.scrollWidth == e.clientWidth && [e.clientWidth]"""
-    (room,) = WebDriverWait(tab, 20).until(lambda d: d.execute_script(script))
+    (room,) = WebDriverWait(tab, LIMIT_S).until(lambda d: d.execute_script(script))
     assert width - 20 <= room <= width  # what is missing is the scroll bar
     script = """return [...document.querySelectorAll('figure .canvas')].filter(c => c.clientWidth)
       .map(c => c.querySelector('.main-svg').clientWidth - c.clientWidth)"""
-    WebDriverWait(tab, 20).until(lambda d: set(d.execute_script(script)) == {0})
+    WebDriverWait(tab, LIMIT_S).until(lambda d: set(d.execute_script(script)) == {0})
 
 
 @pytest.mark.parametrize("width", [1400, 420])
