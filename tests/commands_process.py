@@ -20,7 +20,7 @@ from typing import IO, Any
 from busbar.cli import DOORS, main
 from busbar.door import leave
 
-_PATIENCE_S = 60
+_PATIENCE_S = 300
 #: What commands load, loaded once.
 _LOADED = (
     "rich.table",

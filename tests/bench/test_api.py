@@ -178,7 +178,6 @@ class TestListening:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(150)
 def test_the_notebook_runs(mpich: Mpi) -> None:
     """Rule: docs/notebook.ipynb does what it shows, cell by cell."""
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
@@ -189,6 +188,6 @@ def test_the_notebook_runs(mpich: Mpi) -> None:
     said = json.dumps(book)
     assert "Traceback" not in said and str(REPO) not in said
     where = {"metadata": {"path": str(REPO)}}
-    nbclient.NotebookClient(book, timeout=100, resources=where).execute()
+    nbclient.NotebookClient(book, timeout=300, resources=where).execute()
     outputs = [one for cell in book.cells for one in cell.get("outputs", [])]
     assert "text/html" in {kind for one in outputs for kind in one.get("data", {})}

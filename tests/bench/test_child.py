@@ -42,7 +42,6 @@ def listening() -> Iterator[None]:
         signal.signal(one, handler)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.usefixtures("listening")
 @pytest.mark.parametrize(
     ("came", "told", "arrives"),
@@ -64,7 +63,6 @@ def test_what_tells_us_to_end_tells_the_child(
     assert signal.getsignal(came) is handler
 
 
-@pytest.mark.timeout(60)
 def test_a_child_by_itself_ends_as_it_ends() -> None:
     """Rule: status and standard error are the child's.
 
@@ -78,7 +76,6 @@ def test_a_child_by_itself_ends_as_it_ends() -> None:
         run(["/nosuch"], os.environ)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
 def test_whoever_is_killed_leaves_nothing_behind() -> None:
     """Rule: a child whose parent is killed outright is told to end."""
@@ -99,7 +96,6 @@ def test_whoever_is_killed_leaves_nothing_behind() -> None:
     process.wait()
 
 
-@pytest.mark.timeout(60)
 def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
     """Rule: a signal ends the run under way and the tuning, with the signal's own status."""
     launcher = f"{sys.executable} -c {shlex.quote(ECHO)} {int(signal.SIGTERM)}"
@@ -108,7 +104,6 @@ def test_tuning_that_is_told_to_end_says_what_is_kept(tmp_path: Path) -> None:
     assert told.value.exit_status == 128 + signal.SIGTERM
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("parent", "status"), [("os.getppid()", 0), ("os.getpid()", 143)])
 def test_a_child_whose_parent_is_gone_does_not_begin(parent: str, status: int) -> None:
     """Rule: a parent killed before its end could be followed is noticed, whatever its number."""

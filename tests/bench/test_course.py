@@ -102,7 +102,6 @@ def test_the_short_way_says_what_the_drawing_says(
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(100)
 def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
     """Rule: an interrupted tuning decides on its rows, writes the file, and ends with 130."""
     out = tmp_path / "t.json"
@@ -126,7 +125,6 @@ def test_ctrl_c_keeps_what_was_found(mpich: Mpi, tmp_path: Path) -> None:
     assert {one.transport for one in load(out)} == {"inproc"} and "allreduce, 2 ranks" in text
 
 
-@pytest.mark.timeout(100)
 def test_a_budget_ends_what_would_not_end(mpich: Mpi, tmp_path: Path) -> None:
     """Rule: --budget MINUTES holds for all runs; one whose time is over gives what it has."""
     out = tmp_path / "t.json"
@@ -136,7 +134,7 @@ def test_a_budget_ends_what_would_not_end(mpich: Mpi, tmp_path: Path) -> None:
         "--budget", "0.05", "--out", str(out),
     ]  # fmt: skip
     done = subprocess.run(
-        line, env=environment(), cwd=REPO, capture_output=True, text=True, check=False, timeout=90
+        line, env=environment(), cwd=REPO, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode in (0, 1), done.stderr
     assert "within 3 s" in done.stderr and "Traceback" not in done.stderr

@@ -14,7 +14,7 @@ from bench.run.work import read_counts, rows
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
 from tests.bench.test_sweep import ROW
-from tests.conftest import LIMIT_S, Mpi, Run, on_threads, under
+from tests.conftest import Mpi, Run, on_threads, under
 
 
 @pytest.mark.parametrize("collective", names())
@@ -172,7 +172,6 @@ def test_counts_are_read_as_they_stand(tmp_path: Path) -> None:
     assert np.array_equal(read_counts(path, 2), [[1, 2], [3, 4]])
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize(
     ("mpi", "ranks"),
     [

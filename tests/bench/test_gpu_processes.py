@@ -13,7 +13,6 @@ SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
 STARTED = ("-m", "tests.bench.gpu_process")
 
 
-@pytest.mark.timeout(150)
 def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: one rank a GPU by its place on the node; our algorithms beside NCCL's, all right."""
     file = tmp_path / "run.jsonl"
@@ -27,7 +26,6 @@ def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) 
     assert environment["mapping"]["gpu"] == [f"0000:{7 + n:02x}:00.0" for n in range(3)]
 
 
-@pytest.mark.timeout(150)
 def test_every_group_of_a_split_measures(mpich: Mpi, run: Run) -> None:
     """Rule: --split goes through commSplit, and every group's rows are reported and right."""
     done = run(*under(mpich, 4, *STARTED, "4", "allreduce", *SMALL, "--split", "mod:2"))
@@ -36,7 +34,6 @@ def test_every_group_of_a_split_measures(mpich: Mpi, run: Run) -> None:
     assert len(rows) >= 16 and all(row[8] == "0" for row in rows)
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize("name", ["alltoall", "reduce_scatter", "broadcast"])
 def test_other_collectives_among_processes(name: str, mpich: Mpi, run: Run) -> None:
     """Rule: library calls and what is composed of messages are right among processes, too."""
@@ -45,7 +42,6 @@ def test_other_collectives_among_processes(name: str, mpich: Mpi, run: Run) -> N
     assert all(row[8] == "0" for row in table_rows(done.stdout))
 
 
-@pytest.mark.timeout(150)
 def test_two_ranks_on_one_gpu_are_refused_once(mpich: Mpi, run: Run) -> None:
     """Rule: more ranks than GPUs, asked for NCCL: one line with the advice, and no rank hangs."""
     done = run(*under(mpich, 2, *STARTED, "1", "allreduce", "--transport", "nccl", *SMALL))
@@ -53,7 +49,6 @@ def test_two_ranks_on_one_gpu_are_refused_once(mpich: Mpi, run: Run) -> None:
     assert done.stderr.count("--oversubscribe-gpu") == 1
 
 
-@pytest.mark.timeout(150)
 def test_an_older_nccl_shares_by_host_names_and_that_is_labelled(mpich: Mpi, run: Run) -> None:
     """Rule: before 2.30 processes on one GPU are hosts of their own to NCCL: correctness only."""
     more = ("--transport", "nccl", "--oversubscribe-gpu", *SMALL, "-A", "ring,library")

@@ -21,8 +21,6 @@ from collectives.execution.inproc.world import InprocWorld
 from reports.records.record import Result
 from tests.conftest import REPO, environment
 
-pytestmark = pytest.mark.timeout(60)
-
 # A run that kills itself as it enters, or leaves, the step that is named, for the fourth time.
 KILLED = """
 import os, sys

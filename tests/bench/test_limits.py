@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LIMIT_S, Mpi, Run, table_rows, thorough, under
+from tests.conftest import Mpi, Run, table_rows, thorough, under
 
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 GIB = 2**30
 # What the small rows need is there; 256 MiB on 4 ranks need more than either limit leaves.
 SWEEP = [

@@ -280,7 +280,6 @@ def _sweep(node: _Node, rows: list[Row]) -> list[str]:
     return list(found[0])
 
 
-@pytest.mark.timeout(300)
 @settings(max_examples=12)
 @given(st.permutations(ROWS), st.integers(1, 14))
 def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:

@@ -16,7 +16,6 @@ import native
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, thorough, under
 from tests.together import together
 
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 TRANSPORTS = ("mpi", "shm")
 PROPERTY = str(REPO / "tests/bench/mpi_property.py")
 FAULTS = str(REPO / "tests/bench/mpi_faults.py")

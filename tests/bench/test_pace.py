@@ -160,7 +160,6 @@ def test_short_runs_are_quiet() -> None:
     assert "at most" not in _shown([40.0], 50.0, bounded=False)
 
 
-@pytest.mark.timeout(120)
 def test_a_launchers_pipe_gets_progress(mpich: Mpi) -> None:
     """Rule: under mpirun, where rank 0's standard error is a pipe, progress is seen in time."""
     argv = ["-m", "bench.allreduce", "-b", "1K", "-e", "1K", "-N", "0", "-A", "ring"]

@@ -169,7 +169,6 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
         assert mine.startswith(theirs.rstrip())
 
 
-@pytest.mark.timeout(120)
 def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: on shm the records of schedules and library carry the limit.
 

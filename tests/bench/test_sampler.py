@@ -96,7 +96,6 @@ def test_the_idle_power_is_measured() -> None:
     assert watching.idle_w == pytest.approx(IDLE_W) and waited[0] >= LONG
 
 
-@pytest.mark.timeout(60)
 def test_the_thread_looks_only_while_a_window_is_open() -> None:
     """Rule: looks come by themselves inside a window, and none before or after."""
     gpu = _Gpu(STEADY)

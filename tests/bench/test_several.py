@@ -25,7 +25,6 @@ from reports.readers.reading import read
 from reports.records.cores import Load, busiest
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, on_threads
 
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
 SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
 

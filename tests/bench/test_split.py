@@ -43,7 +43,6 @@ def test_a_rule_that_is_none_is_refused(rule: str) -> None:
     assert (status, out) == (2, "") and err.count("\n") == 1 and "mod:N, div:N, and:MASK" in err
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("transport", ["mpi", "auto"])
 def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     """Rule: the same as processes, each group with its own library and shared memory."""

@@ -22,8 +22,6 @@ from bench.launch.starter import RankRun
 from busbar.errors import Unavailable
 from tests.conftest import REPO, environment
 
-pytestmark = pytest.mark.timeout(60)
-
 # Starts ranks, each a piece of Python with `line` and `rank`, and then does what it is told itself.
 LAUNCHER = """
 import os, signal, subprocess, sys, time

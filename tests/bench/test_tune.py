@@ -208,7 +208,6 @@ _TUNE = ("-m", "bench.tune")
 class TestCommand:
     """``python -m bench.tune`` and ``-A auto``."""
 
-    @pytest.mark.timeout(120)
     def test_measure_then_auto(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
         """What a tuning run writes, ``-A auto`` follows, size by size; the record says what ran."""
         out = tmp_path / "tuning.json"

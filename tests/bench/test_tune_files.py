@@ -125,7 +125,6 @@ for n in (256, 65536):
 """
 
 
-@pytest.mark.timeout(120)
 def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """A real Open MPI computes by the algorithm that our file names.
 

@@ -9,13 +9,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import native
-from tests.conftest import LIMIT_S, Mpi, Run
+from tests.conftest import Mpi, Run
 from tests.together import together
-
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 
 _SMALL = ("-b", "1K", "-e", "1K", "-n", "5", "-A", "ring,library", "--placement", "out")
 

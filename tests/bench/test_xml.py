@@ -15,7 +15,7 @@ import native
 from tests.bench.test_gpu import here as gpus
 from tests.bench.test_ipc import here as peers
 from tests.collectives.msccl_files import OWN, PUBLIC
-from tests.conftest import LIMIT_S, Mpi, Run, in_process
+from tests.conftest import Mpi, Run, in_process
 from tests.together import Ended, together
 
 __all__ = ["gpus", "peers"]
@@ -98,7 +98,6 @@ def _fits(file: Path, transport: str) -> bool:
 @pytest.mark.parametrize(
     "public", [False, *([pytest.param(True, marks=pytest.mark.thorough)] if PUBLIC else [])]
 )
-@pytest.mark.timeout(LIMIT_S + 30)
 def test_files(ran: Check, request: pytest.FixtureRequest, public: bool) -> None:
     """Rule: every kind of step that sends gives right results and the bytes that the file tells.
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Mpi, Run
 
-pytestmark = [pytest.mark.usefixtures("namespaces"), pytest.mark.timeout(120)]
+pytestmark = pytest.mark.usefixtures("namespaces")
 
 
 def test_clocks_that_are_seconds_off_are_one_again(mpich: Mpi, run: Run, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tests.collectives.ipc_stand_in import library
 from tests.conftest import LIMIT_S, REPO, environment
 
 pytestmark = [
-    pytest.mark.timeout(LIMIT_S + 30),
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here"),
 ]
 SCRIPT = str(REPO / "tests/collectives/ipc_process.py")

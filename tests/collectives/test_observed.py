@@ -23,7 +23,7 @@ from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Layout
 from collectives.schedule.ops import op
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, thorough, under
+from tests.conftest import REPO, Mpi, Run, thorough, under
 
 SCRIPT = str(REPO / "tests/collectives/observed_process.py")
 watched = pytest.mark.skipif(
@@ -38,7 +38,6 @@ EXECUTORS = [
 
 
 @watched
-@pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_on_shared_memory_a_process_touches_its_partners_alone(
@@ -54,7 +53,6 @@ def test_on_shared_memory_a_process_touches_its_partners_alone(
     assert done.stdout.split() == ["10", "no", "ring", "all"]
 
 
-@pytest.mark.timeout(LIMIT_S + 30)
 def test_over_mpi_messages_go_where_the_schedule_says(mpi: Mpi, run: Run) -> None:
     """Rule: a rank's process binds a message for each of its own moves, and no others."""
     done = run(*under(mpi, 4, SCRIPT, "mpi"))

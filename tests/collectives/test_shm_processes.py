@@ -10,7 +10,6 @@ import native
 from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, thorough, under
 from tests.together import together
 
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 SCRIPT = str(REPO / "tests/collectives/shm_process.py")
 EXECUTORS = [
     "numpy",

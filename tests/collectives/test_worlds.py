@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from collectives.execution.inproc.world import run
 from tests.collectives.world_process import check
 from tests.conftest import Mpi, Run
@@ -14,7 +12,6 @@ def test_groups_and_alarms_among_threads() -> None:
     run(4, check, deadline=100)
 
 
-@pytest.mark.timeout(120)
 def test_groups_and_alarms_under_mpi(mpi: Mpi, run: Run) -> None:
     """Rule: the same under MPI."""
     program = (mpi.python, "-m", "tests.collectives.world_process")

@@ -44,7 +44,6 @@ def built(tmp_path: Path, run: Run) -> Path:
     return copy
 
 
-@pytest.mark.timeout(150)
 def test_without_a_compiler_mpi_carries_the_ranks(built: Path, mpich: Mpi, run: Run) -> None:
     """Rule: no compiler leaves the install working.
 

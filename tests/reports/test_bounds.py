@@ -50,7 +50,7 @@ def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path / "a.jsonl")],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("1\n", "")
 

@@ -191,7 +191,6 @@ def test_the_data_of_a_page() -> None:
     assert [s["worksharing"] for s in data["series"]] == [True, False]
 
 
-@pytest.mark.timeout(240)
 def test_a_page_shows_them(tmp_path: Path) -> None:
     """Rule: the table's columns, explained hollow marks, findings, and figures of the best."""
     pytest.importorskip("plotly")

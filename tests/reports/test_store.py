@@ -146,7 +146,6 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
     assert _sizes(path) == [1024 * (i + 1) for i in range(int(n))]
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_killed_run_leaves_its_rows(tmp_path: Path, name: str) -> None:
     """Rule: SIGKILL after three rows: three rows, and a cut gzip file says that it is cut."""

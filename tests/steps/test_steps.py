@@ -30,10 +30,9 @@ from reports.readers.own import results
 from reports.readers.reading import read
 from reports.records.record import Result, Sample
 from tests.bench.tunings import rules
-from tests.conftest import LIMIT_S, Mpi, Run, thorough
+from tests.conftest import Mpi, Run, thorough
 from tests.together import together
 
-pytestmark = pytest.mark.timeout(LIMIT_S + 30)
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
 TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
 

@@ -230,7 +230,7 @@ def launch(
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=environment, check=False
+        command, capture_output=True, text=True, timeout=300, env=environment, check=False
     )
 
 

@@ -16,8 +16,6 @@ from topology.sources import own_json
 
 from .test_measure import launch
 
-pytestmark = pytest.mark.timeout(120)
-
 
 @given(st.integers(2, 7), st.sampled_from(sorted(QUANTITIES)), st.data())
 def test_a_round_moves_what_it_claims(nranks: int, quantity: str, data: st.DataObject) -> None:

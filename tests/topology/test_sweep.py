@@ -21,7 +21,6 @@ from topology.sources import own_json
 
 from .test_measure import launch
 
-pytestmark = pytest.mark.timeout(120)
 PLAIN = sorted(name for name in SWEPT.keys() & PATTERNS if not PATTERNS[name].adds)
 
 

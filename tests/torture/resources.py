@@ -21,7 +21,7 @@ from pathlib import Path
 from tests.conftest import REPO, environment
 from tests.torture.campaign import Failure, pythons, run_campaign
 
-LIMIT_S = 120
+LIMIT_S = 300
 BENCH = "{python} -m bench.{collective} -b 1K -e 4K -n 3 -A {algorithm} --limit none"
 INPROC = f"{BENCH} --transport inproc --ranks 2"
 RANKS = f"{BENCH} --ranks 2"

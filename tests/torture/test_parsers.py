@@ -14,7 +14,7 @@ from tests.torture import parsers
 from tests.torture.mutate import mutated
 from tests.torture.targets import Broken, Target, printable
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(960)
 
 
 def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_no_parser_gives_anything_but_what_it_should(tmp_path: Path) -> None:
     words = ["--cases", "400", "--seed", "20261122", "--keep", str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "tests.torture.parsers", *words],
-        capture_output=True, text=True, timeout=540, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert list(tmp_path.iterdir()) == []
