@@ -75,14 +75,14 @@ def case(world: MpiWorld, transport: ShmTransport, name: str, nbytes: int) -> st
         return f"{name} {turns(world, ours)}, MPI_Allreduce {turns(world, theirs)}"
 
 
-def turns(world: MpiWorld, fire: Callable[[int], list[float]]) -> list[float]:
+def turns(world: MpiWorld, timed: Callable[[int], list[float]]) -> list[float]:
     """The median of each turn, by the slower rank's times, in microseconds."""
     found = []
     for _ in range(TURNS):
         times: list[float] = []
         start = time.monotonic()
         while world.broadcast(time.monotonic() - start < SECONDS):
-            times += fire(100)
+            times += timed(100)
         found.append(round(float(np.median(world.combine(np.array(times), "max"))) * 1e6, 2))
     return found
 

@@ -114,7 +114,7 @@ def fill(device: GpuDevice, stream: Any, array: DeviceArray, tile: np.ndarray[An
 class Judge:
     """Whether an array is a repeated tile, every byte compared on the GPU.
 
-    Made while nobody fires.
+    Made while nobody launches.
     """
 
     def __init__(self, transport: Any, array: DeviceArray, tile: np.ndarray[Any, Any]) -> None:
@@ -227,7 +227,7 @@ def right_over_nccl(
 
 
 TOLD = (
-    "All-reduce, sum; every algorithm that serves so many ranks, fired three times, twice from a"
+    "All-reduce, sum; every algorithm that serves so many ranks, launched three times, twice from a"
     " graph; every byte compared, over poisoned memory."
 )
 

@@ -50,10 +50,10 @@ def copy_rate(cupy: Any, nbytes: int, turns: int = 10) -> float:
     return float(run(1, body)[0])
 
 
-def timed(transport: Any, one: Bound, firings: int, repeats: int) -> list[float]:
-    """Seconds of a firing, firings back to back: of the slowest rank, several times over."""
-    one.action.times(firings, True)
-    own = [one.action.times(firings, True)[0] / firings for _ in range(repeats)]
+def timed(transport: Any, one: Bound, iterations: int, repeats: int) -> list[float]:
+    """Seconds of an iteration, iterations back to back: of the slowest rank, several times over."""
+    one.action.times(iterations, True)
+    own = [one.action.times(iterations, True)[0] / iterations for _ in range(repeats)]
     return [float(x) for x in transport.world.combine(np.array(own), "max")]
 
 
@@ -74,7 +74,7 @@ def two_shot(
         "Two-shot over peer memory, ranks as threads",
         "`sharded_ps`, each rank doing its own moves, and `worksharing`, which moves no more "
         "than must"
-        " move; float sum, 20 firings back to back as graphs, the slowest rank, median of"
+        " move; float sum, 20 iterations back to back as graphs, the slowest rank, median of"
         f" {repeats} (and range), against a copy of as many bytes inside the GPU, read and written"
         " both counted (median of 10).",
         (
@@ -104,8 +104,8 @@ def small(page: Page, cupy: Any, size: int, ranks: Sequence[int], repeats: int) 
     """Small all-reduces, timed by events round graphs."""
     page.table(
         f"{size} bytes, ranks as threads",
-        f"Float sum, 200 firings back to back as graphs, the slowest rank, median of {repeats} (and"
-        " range).",
+        f"Float sum, 200 iterations back to back as graphs, the slowest rank, median of {repeats}"
+        " (range).",
         ("ranks", "algorithm", "time (us)"),
     )
     for n in ranks:
@@ -123,9 +123,9 @@ def overhead(page: Page, cupy: Any, ranks: Sequence[int] = (1, 2, 4), size: int 
     """What plans cost beside moving bytes: eager and from a graph."""
     page.table(
         "Plan overhead",
-        f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds a"
-        " firing. Ranks are threads and share one interpreter, so eager firings of n ranks are"
-        " enqueued one after the other; 1 rank has it alone.",
+        f"Ring all-reduce of {size} bytes, no gate, so that enqueueing is inside: microseconds an"
+        " iteration. Ranks are threads and share one interpreter, so eager iterations of n ranks"
+        " are enqueued one after the other; 1 rank has it alone.",
         ("ranks", "steps", "eager (us), one interpreter", "graph (us)"),
     )
     for n in ranks:
@@ -147,7 +147,7 @@ def baseline(page: Page, cupy: Any, nccl: Any, sizes: Sequence[int]) -> None:
     page.table(
         "NCCL alone, 1 rank",
         "Out of place a copy inside the GPU, in place nothing moves. Ours: events round each of 20"
-        " firings as graphs, the median. nccl-tests' protocol: 20 calls after 5, one stream, the"
+        " iterations as graphs, the median. nccl-tests' protocol: 20 calls after 5, one stream, the"
         " host's clock from the first call to the end of the stream; median of 5 rounds.",
         ("bytes", "placement", "ours (us)", "protocol (us)", "ours less (%)", "algbw (GB/s)"),
     )

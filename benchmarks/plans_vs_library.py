@@ -24,17 +24,17 @@ from collectives.schedule.catalogue import build, spec
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import op
 
-Fire = Callable[[], None]
+Contender = Callable[[], None]
 SPEC, SUM = spec("allreduce"), op("sum")
 
 
 def contenders(
     world: MpiWorld, names: list[str], source: np.ndarray, target: np.ndarray
-) -> dict[str, Fire]:
+) -> dict[str, Contender]:
     """The library's call and each algorithm's plan, on the same buffers."""
     transport, n = MpiTransport(world), len(source)
     buffers = {Buffer.IN: source, Buffer.OUT: target}
-    found: dict[str, Fire] = {
+    found: dict[str, Contender] = {
         "MPI_Allreduce": transport.library(LibraryCall(SPEC, buffers, SUM, n))
     }
     for name in names:
@@ -47,16 +47,16 @@ def contenders(
 
 
 def rounds(
-    world: MpiWorld, fires: dict[str, Fire], count: int, inner: int
+    world: MpiWorld, plans: dict[str, Contender], count: int, inner: int
 ) -> dict[str, np.ndarray]:
-    """Seconds per firing, maximum over ranks, ``count`` rounds of each in turn."""
-    times = {name: np.empty(count) for name in fires}
+    """Seconds per iteration, maximum over ranks, ``count`` rounds of each in turn."""
+    times = {name: np.empty(count) for name in plans}
     for i in range(count):
-        for name, fire in fires.items():
+        for name, plan in plans.items():
             world.barrier()
             start = time.perf_counter()
             for _ in range(inner):
-                fire()
+                plan()
             times[name][i] = (time.perf_counter() - start) / inner
     return {name: world.combine(values, "max") for name, values in times.items()}
 
@@ -74,13 +74,13 @@ def main() -> None:
         print(f"# {'bytes':>10} {'algorithm':>20} {'median us':>12} {'ratio':>7}  middle half")
     for size in map(int, given.sizes.split(",")):
         source, target = np.ones(size // 4, np.float32), np.zeros(size // 4, np.float32)
-        fires = contenders(world, given.algorithms.split(","), source, target)
-        for fire in fires.values():
-            fire()
+        plans = contenders(world, given.algorithms.split(","), source, target)
+        for plan in plans.values():
+            plan()
             assert (target == world.size).all()
             target[:] = 0
         inner = 1000 if size < 2**16 else 1
-        times = rounds(world, fires, given.rounds, inner)
+        times = rounds(world, plans, given.rounds, inner)
         base = times["MPI_Allreduce"]
         for name, values in times.items():
             low, middle, high = np.quantile(values / base, [0.25, 0.5, 0.75])
@@ -90,8 +90,8 @@ def main() -> None:
                     f"  {low:.2f} to {high:.2f}",
                     flush=True,
                 )
-        for fire in fires.values():
-            fire.close()  # type: ignore[attr-defined]
+        for plan in plans.values():
+            plan.close()  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from collectives.execution.mpi.transport import MpiTransport
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.plan import Plan
 from collectives.execution.roofline import least
-from collectives.execution.shm.affinity import BINDINGS, bind
+from collectives.execution.shm.affinity import AFFINITIES, set_affinity
 from collectives.execution.shm.transport import ShmTransport
 from collectives.execution.shm.worksharing import WorkSharing
 from collectives.execution.transport import Array, LibraryCall
@@ -49,12 +49,12 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, nargs="+", required=True)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
-    parser.add_argument("--bind", choices=BINDINGS, default="none")
+    parser.add_argument("--affinity", choices=AFFINITIES, default="none")
     parser.add_argument("--algorithms", help="of the shm transport, instead of the usual ones")
     parser.add_argument("--mpi-ring", action="store_true", help="also the ring over MPI")
     given = parser.parse_args()
     world = MpiWorld()
-    bind(given.bind, world.rank, world.size)
+    set_affinity(given.affinity, world.rank, world.size)
     transport = ShmTransport(world)
     for nbytes in given.bytes:
         for in_place in (False, True) if spec(given.collective).in_place else (False,):

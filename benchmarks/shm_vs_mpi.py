@@ -34,10 +34,17 @@ def main() -> None:
     parser.add_argument("--latency", action="store_true", help="also 8 bytes on 2 ranks")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--turn", type=float, default=0.1, help="seconds a turn should take")
-    parser.add_argument("--bind", default="none")
+    parser.add_argument("--affinity", default="none")
     given = parser.parse_args()
     sizes = [str(n * MB) for n in given.megabytes]
-    common = ["--rounds", str(given.rounds), "--turn", str(given.turn), "--bind", given.bind]
+    common = [
+        "--rounds",
+        str(given.rounds),
+        "--turn",
+        str(given.turn),
+        "--affinity",
+        given.affinity,
+    ]
     for collective in given.collectives:
         print(f"\n### {collective}\n\n{_head(collective)}", flush=True)
         for ranks in given.ranks:

@@ -98,7 +98,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **more})
         self._left: list[str] = []
-        text = "show the version and leave"
+        text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

@@ -28,15 +28,17 @@ DOORS: Mapping[str, Door] = {
     "collectives": Door("collectives", "collectives.cli:main", "see, prove, cost and simulate"),
     "reports": Door("reports", "reports.cli:main", "show, compare and draw what was measured"),
     "cluster": Door(
-        "busbar", "bench.cluster.main:main", "run a command over emulated hosts and links"
+        "busbar", "bench.cluster.main:main", "run a command on emulated hosts and links"
     ),
     "step": Door("busbar", "bench.launch.rank:step", "measure training steps of a model"),
-    "ab": Door("busbar", "bench.trials.ab:main", "two commands in turns: is one slower?"),
+    "ab": Door("busbar", "bench.trials.ab:main", "interleave two commands: is one slower?"),
     "selfcheck": Door(
-        "busbar", "bench.trials.selfcheck:main", "is compare right where nothing changed?"
+        "busbar", "bench.trials.selfcheck:main", "check that comparisons and intervals are right"
     ),
     "tune": Door("busbar", "bench.tuning.cli:main", "find the best algorithm for each size"),
-    "doctor": Door("busbar", "bench.cli.doctor:main", "what is here, what is missing, what to do"),
+    "doctor": Door(
+        "busbar", "bench.cli.doctor:main", "what is installed, what is missing, what to do"
+    ),
 }
 
 

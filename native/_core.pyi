@@ -27,12 +27,12 @@ PLACE: np.dtype[np.void]
 WAIT: np.dtype[np.void]
 #: Elements of a window, how many windows, the highest stage, and who waits for everyone.
 ROUNDS: np.dtype[np.void]
-#: How many copies and letters a step of mailboxes has, in the order in which they are done.
+#: How many copies and messages a step of mailboxes has, in the order in which they are done.
 EXCHANGE: np.dtype[np.void]
 #: Inside a rank: ``target`` becomes ``source``, or gains it.
 COPY: np.dtype[np.void]
 #: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
-LETTER: np.dtype[np.void]
+EAGER_MESSAGE: np.dtype[np.void]
 
 class PeerFailure(Exception):
     """Another rank is lost; its arguments are the rank and the reason's number."""
@@ -51,9 +51,9 @@ class Watch:
     ) -> None: ...
 
 class Plan:
-    """A collective that fires without the interpreter's lock. Raises PeerFailure."""
+    """A collective, run without the interpreter's lock. Raises PeerFailure when a rank is lost."""
 
-    def fire(self) -> None: ...
+    def run(self) -> None: ...
     def spans(self, n: int, starts: Sequence[float]) -> tuple[list[float], list[float]]: ...
     def each(self, n: int) -> list[float]: ...
     def loop(self, n: int) -> float: ...
@@ -88,7 +88,7 @@ def eager(
     op: int,
     steps: NDArray[np.void],
     copies: NDArray[np.void],
-    letters: NDArray[np.void],
+    messages: NDArray[np.void],
     /,
 ) -> Plan: ...
 def sweep(

@@ -88,7 +88,7 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
     (["reports", "plot", "RUN", "--topolgy", "x"], "did you mean --topology?"),
     (["allreduce", "--ran", "4"], "unrecognized arguments: --ran"),
     (["pt2pt", "--tests", "lat"], "no test 'lat'; there are: latency"),
-    (["pt2pt", "-A", "ring"], "no way 'ring' to move bytes; there are: two_sided, put, get"),
+    (["pt2pt", "-A", "ring"], "no transfer 'ring'; there are: two_sided, put, get"),
     (["pt2pt", "--grid", "2x2"], "unrecognized arguments: --grid"),
     (["tune", "--ranks", "0", "-b", "1K"], "at least 2"),
     (["step", "--frob"], "--frob; see python -m bench.step --help"),

@@ -77,11 +77,13 @@ def _show(argv: Sequence[str]) -> int:
     commands = "\n".join(f"  {program('topology')} {name} --help" for name in _COMMANDS if name)
     parser = _parser("", "Map a machine: the matrix of nvidia-smi topo -m.", f"also:\n{commands}")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the whole map, with who said what")
+    form.add_argument(
+        "--json", action="store_true", help="the whole map, with the source of each fact"
+    )
     form.add_argument("--csv", action="store_true", help="the matrix as CSV")
     form.add_argument("--tree", action="store_true", help="the tree from host to device")
     parser.add_argument("--svg", metavar="FILE", help="draw the link graph (matplotlib)")
-    parser.add_argument("--html", metavar="FILE", help="draw it as a page with facts (plotly)")
+    parser.add_argument("--html", metavar="FILE", help="draw it as an HTML page (plotly)")
     completing(parser, argv, filter(None, _COMMANDS))
     args = parser.parse_args(argv)
     topology = _gathered(args)
@@ -148,14 +150,14 @@ def _choice(parser: argparse.ArgumentParser, required: bool) -> None:
         action="append",
         default=[],
         metavar="GPU[,GPU]",
-        help="leave out by index, id, UUID or bus id; may be repeated",
+        help="leave out these GPUs, by index, id, UUID or bus id; may be repeated",
     )
     parser.add_argument("--busy", action="store_true", help="leave out GPUs that are in use")
     parser.add_argument(
         "--objective",
         choices=("ring", "pairs", "all-to-all"),
         default="ring",
-        help="what the job does (default: %(default)s)",
+        help="the job's communication pattern (default: %(default)s)",
     )
 
 

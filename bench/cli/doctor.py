@@ -23,7 +23,7 @@ def _doctor(argv: Sequence[str]) -> int:
         prog=program("bench.doctor"),
         description="See what is installed, what belongs together, and what a run would take."
         " Exit status 1 where something is in the way.",
-        epilog="ok: well; --: not here, which nobody may need; !!: in the way.",
+        epilog="ok: works; --: not installed, and perhaps not needed; !!: a run would fail.",
     ).parse_args(argv)
     width = shutil.get_terminal_size().columns
     found = []

@@ -106,7 +106,7 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
     ``line``: to whoever started this rank.
     """
     from collectives.execution.mpi.world import MpiWorld
-    from collectives.execution.shm.affinity import bind
+    from collectives.execution.shm.affinity import set_affinity
 
     entry = transports().get(first.transport)
     if entry is not None and entry.on_gpu and launched() is None:
@@ -130,7 +130,7 @@ def mpi(first: Options, line: Hotline, run_it: Body) -> int:
         raise Unsupported(f"--ranks {first.ranks}, but the launcher started {world.size}")
     try:
         local = [rank for rank, node in enumerate(world.nodes) if node == world.nodes[world.rank]]
-        bind(first.bind, local.index(world.rank), len(local))
+        set_affinity(first.affinity, local.index(world.rank), len(local))
         return _run(_opened(world, first, world.library(), line), run_it)
     except (Unsupported, take.NoGpu) as error:
         return _said(world, error)

@@ -82,13 +82,15 @@ def network_options(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=text.rate, default=12.5e6, metavar="RATE",
         help="rate of a host's link, each way (default 100Mbit)")  # fmt: skip
     add("--racks", type=text.racks, metavar="RxH[:taper=T]",
-        help="R racks of H hosts under a spine, with 1/T of their rate upwards")  # fmt: skip
+        help="R racks of H hosts each under a spine; a rack's uplink has 1/T of its hosts'"
+        " rates")  # fmt: skip
     add("--slow", type=text.slow, action="append", default=[], metavar="HOST:RATE",
-        help="a link with a rate of its own; repeatable")  # fmt: skip
+        help="give a host's link another rate; repeatable")  # fmt: skip
     add("--latency", type=text.latency, metavar="TIME",
-        help="delay of what a host sends, as 50us; needs the kernel's netem")  # fmt: skip
+        help="delay of everything that a host sends, such as 50us; needs the kernel's"
+        " netem")  # fmt: skip
     add("--loss", type=text.loss, metavar="P%",
-        help="share of packets lost, as 0.1%%; needs the kernel's netem")  # fmt: skip
+        help="share of packets that are lost, such as 0.1%%; needs the kernel's netem")  # fmt: skip
     add("--mtu", type=whole(1280, "bytes a packet", 65535), default=9000, metavar="BYTES",
         help="largest packet (default 9000)")  # fmt: skip
     add(
@@ -96,7 +98,7 @@ def network_options(parser: argparse.ArgumentParser) -> None:
         type=whole(16, "KiB", 1 << 20),
         default=1 << 16,
         metavar="KIB",
-        help="what a port holds before it drops (default 65536 KiB, a fabric without loss)",
+        help="queue of a port before it drops packets (default 65536 KiB: nothing is lost)",
     )
 
 
@@ -122,18 +124,19 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="HOST@TIME[+TIME]",
-        help="take a host's link away so long after the start, and bring it back; repeatable",
+        help="take a host's link down at this time after the start, and up again after +TIME;"
+        " repeatable",
     )
     add(
         "--clocks",
         type=text.clocks,
         metavar="TIME:PPM",
-        help="hosts' clocks as benchmarks read them: off by up to so much, as 3s:100ppm",
+        help="let the hosts' clocks be wrong by up to this offset and drift, such as 3s:100ppm",
     )
     add("--once", action="store_true",
-        help="start COMMAND once, beside the hosts: it starts its ranks itself")  # fmt: skip
+        help="start COMMAND once, outside the hosts; it starts its ranks itself")  # fmt: skip
     add("--dry-run", action="store_true",
-        help="print the plan and the commands that would make it, and stop")  # fmt: skip
+        help="print the plan and the commands that would make it, and exit")  # fmt: skip
     add("--svg", type=Path, metavar="FILE",
         help="draw the network, links coloured by how busy they were")  # fmt: skip
     return parser

@@ -30,7 +30,7 @@ from collectives.schedule.dtypes import DTYPES, FLOAT8
 from collectives.schedule.ops import OPS
 
 LAYOUTS = ("auto", "nccl", "compact")
-BINDINGS = ("none", "core", "numa")
+AFFINITIES = ("none", "core", "numa")
 TUNING = Path("busbar-tuning.json")
 
 Add = Callable[..., object]
@@ -98,14 +98,14 @@ def _sweep(add: Add, low: str, high: str) -> None:
         type=seconds,
         default=2.0,
         metavar="SECONDS",
-        help="time for a row and placement, without -n (default 2)",
+        help="time limit of a row and placement, without -n (default 2)",
     )
     add(
         "-T",
         "--timeout",
         type=patience,
         metavar="SECONDS",
-        help="end a row that is stuck so long (default 0: never)",
+        help="end a row that makes no progress for so long (default 0: never)",
     )
 
 
@@ -114,22 +114,23 @@ def _work(add: Add, collective: str) -> None:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="names joined by commas, each perhaps :key=value; library; worksharing (all ranks'"
-        " processes share the work); auto; all (default"
+        help="names joined by commas, each with :key=value if it has parameters; library (MPI's"
+        " or NCCL's own); worksharing (all processes share the work of all ranks); auto (as"
+        " tuned); all (default"
         " ring,library; on GPUs tree, torus and ps, too)",
     )
     offer(algorithm, (*algorithms(collective), "worksharing", "library", "auto", "all"))
     add(
         "--nonblocking",
         action="store_true",
-        help="also MPI's non-blocking collective, and how much of it computing hides",
+        help="also measure MPI's non-blocking collective and its overlap with computation",
     )
     add(
         "--tuning",
         type=Path,
         default=TUNING,
         metavar="FILE",
-        help=f"what -A auto goes by, as python -m bench.tune wrote it (default {TUNING})",
+        help=f"the choices for -A auto, written by python -m bench.tune (default {TUNING})",
     )
     add("--grid", metavar="XxY", help="the grid of algorithms that have one, such as 4x4")
     operation = add(
@@ -150,7 +151,7 @@ def _work(add: Add, collective: str) -> None:
         type=root,
         default=0,
         metavar="RANK",
-        help="root, where there is one, or all (default 0)",
+        help="root rank of rooted collectives, or all (default 0)",
     )
     if collective == "sendrecv":
         add(
@@ -190,26 +191,26 @@ def _ranks(add: Add, pairs: bool) -> None:
         type=ranks(1),
         default=(),
         metavar="P[,P…]",
-        help="start this many ranks ourselves; of several counts one after the other, and at the"
-        " end who wins at which size and count",
+        help="start this many ranks, without mpirun; several counts run one after the other, and"
+        " a map of the fastest algorithm by size and count follows",
     )
     add(
         "--launches",
         type=at_least(1, "launches"),
         default=1,
         metavar="N",
-        help="launch the ranks anew N times, rows in another order each time, and show the interval"
-        " over launches (default 1)",
+        help="start the ranks N times, with the rows in another order each time, and show the"
+        " interval over launches (default 1)",
     )
     add(
         "--seed",
         type=at_least(0, "as seed", MOST_SEED),
         metavar="N",
-        help="of --launches' order of rows (default: drawn; the records have it)",
+        help="seed of the order of rows with --launches (default: drawn, and kept in the records)",
     )
     add(
-        "--bind",
-        choices=BINDINGS,
+        "--affinity",
+        choices=AFFINITIES,
         default="none",
         help="pin ranks to a core each, or to the cores of a NUMA node (default none)",
     )
@@ -217,7 +218,8 @@ def _ranks(add: Add, pairs: bool) -> None:
         "--split",
         type=split,
         metavar="RULE:N",
-        help="groups at once, by rank mod N, div N, and N, or or N; every group has its table",
+        help="split the ranks into groups that run at the same time, by rank mod N, div N, and N,"
+        " or or N; every group has a table of its own",
     )
 
 
@@ -227,19 +229,19 @@ def _gpus(add: Add) -> None:
         type=gpus,
         default=(),
         metavar="N,N…",
-        help="the GPUs of a node for its ranks, in their order, or pick: as topology pick ranks"
-        " them (default: by node-local rank)",
+        help="the GPUs that a node's ranks take, in this order; pick: those that topology pick"
+        " ranks first (default: by node-local rank)",
     )
     add(
         "--oversubscribe-gpu",
         action="store_true",
-        help="let ranks share a GPU, for tests: refused otherwise",
+        help="let ranks share a GPU, for tests; otherwise this is refused",
     )
     add(
         "--threads",
         type=at_least(1, "threads", MOST_RANKS),
         metavar="N",
-        help="N ranks as threads of this process, over one GPU or several, or on the host",
+        help="run N ranks as threads of this process, on one or several GPUs or on the host",
     )
     add(
         "-t",
@@ -253,7 +255,7 @@ def _gpus(add: Add) -> None:
         "--ngpus",
         type=at_least(1, "GPUs", MOST_RANKS),
         metavar="N",
-        help="ranks on N GPUs for each of -t threads: --threads t x g, and on nothing but GPUs",
+        help="GPUs for each of -t threads: --threads t x g, and an error where there is no GPU",
     )
     add(
         "-G",
@@ -272,16 +274,16 @@ def _output(add: Add) -> None:
         "--layout",
         choices=LAYOUTS,
         default="auto",
-        help="rows as nccl-tests prints them, or compact, a line a placement; auto (default) is"
-        " compact on a terminal that is too narrow for nccl-tests', never into a pipe",
+        help="nccl: rows as nccl-tests prints them; compact: one short line for each placement;"
+        " auto (default): compact only on a terminal that is too narrow",
     )
     add(
         "--out",
         action="append",
         default=[],
         metavar="FILE",
-        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), after every row, or a run"
-        " directory (DIR/); repeatable",
+        help="write records after every row, as .jsonl, .jsonl.gz, .json, .csv or .parquet, or"
+        " into a run directory (DIR/); repeatable",
     )
     # Between us and the launches that we start: the rows of those before, and which one it is.
     add("--after", type=Path, help=argparse.SUPPRESS)
@@ -298,17 +300,17 @@ def _output(add: Add) -> None:
         const=1,
         default=0,
         metavar="0|1",
-        help="add columns about single iterations (default 0; -I alone is 1)",
+        help="add columns of per-iteration statistics (default 0; -I alone is 1)",
     )
     add(
         "-J",
         "--output_file",
         type=Path,
         metavar="FILE.json",
-        help="write nccl-tests' JSON shape, after every row",
+        help="write nccl-tests' JSON after every row",
     )
     add(
         "--dry-run",
         action="store_true",
-        help="print what would run, its memory and its bytes, and stop",
+        help="print what would run, with its memory and bytes, and exit",
     )

@@ -11,7 +11,7 @@ from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
 from bench.options.arrival import ZERO, ArrivalPattern
 from bench.options.launching import LaunchTurn, parse_turn
-from bench.options.pairs import PT2PT, TITLE, Pairing, ways
+from bench.options.pairs import PT2PT, TITLE, Pairing, transfers
 from bench.options.timing_arguments import sync
 from busbar.arguments import unknown, whole
 from busbar.errors import Unsupported
@@ -89,7 +89,7 @@ class Options:
     energy: bool = False
     placements: tuple[str, ...] = ("out", "in")
     transport: str = "auto"
-    bind: str = "none"
+    affinity: str = "none"
     gpus: tuple[int, ...] | None = ()
     ngpus: bool = False
     oversubscribe_gpu: bool = False
@@ -147,7 +147,7 @@ def _canonical(types: str) -> str:
 
 def _choices(text: str | None, collective: str) -> tuple[Choice, ...]:
     if collective == PT2PT:
-        return tuple(map(Choice, ways(text)))
+        return tuple(map(Choice, transfers(text)))
     known = catalogue.algorithms(collective)
     if text == "all":
         return tuple(map(Choice, (*known, *BESIDE)))
@@ -301,7 +301,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
         transport=given.transport,
-        bind=given.bind,
+        affinity=given.affinity,
         gpus=given.gpus,
         ngpus=given.ngpus is not None,
         oversubscribe_gpu=given.oversubscribe_gpu,

@@ -15,7 +15,7 @@ PT2PT = "pt2pt"
 TITLE = "latency, bandwidth and message rate between pairs of ranks"
 TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
 TWO_SIDED = "two_sided"
-WAYS = (TWO_SIDED, "put", "get")
+TRANSFERS = (TWO_SIDED, "put", "get")
 """How bytes travel in a pair: as messages, or one rank reaches into the other's memory."""
 #: What collectives' command lines have beside, as it is here.
 DEFAULTS: Mapping[str, object] = MappingProxyType(
@@ -54,8 +54,7 @@ def add_options(add: Callable[..., object]) -> None:
         "-A",
         "--algorithm",
         metavar="NAMES",
-        help="two_sided (messages, the default), put, get (one rank reaches into the other's"
-        " memory), all",
+        help="two_sided (messages, the default), put or get (one-sided), or all",
     )
     add(
         "-W",
@@ -63,13 +62,14 @@ def add_options(add: Callable[..., object]) -> None:
         type=at_least(1, "messages", 4096),
         default=64,
         metavar="N",
-        help="messages under way at once in tests of bandwidth (default 64, as in OSU's)",
+        help="messages in flight in bandwidth tests (default 64, as OSU's)",
     )
     add(
         "--pairs",
         type=at_least(1, "pairs", MOST_RANKS),
         metavar="N",
-        help="pairs at once: of P ranks, rank i with rank i + P/2 (default: all)",
+        help="pairs that run at once; of P ranks, rank i is paired with rank i + P/2 (default:"
+        " all)",
     )
     add("-c", "--check", type=check, default=True, metavar="0|1", help="check results (default 1)")
 
@@ -81,10 +81,12 @@ def _tests(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.split(",")))
 
 
-def ways(text: str | None) -> tuple[str, ...]:
+def transfers(text: str | None) -> tuple[str, ...]:
     """The names of ``-A``. Raises Unsupported for others."""
-    names = WAYS if text == "all" else WAYS[:1] if text is None else tuple(text.split(","))
+    names = (
+        TRANSFERS if text == "all" else TRANSFERS[:1] if text is None else tuple(text.split(","))
+    )
     for name in names:
-        if name not in WAYS:
-            raise Unsupported(f"no way {name!r} to move bytes; there are: {', '.join(WAYS)}, all")
+        if name not in TRANSFERS:
+            raise Unsupported(f"no transfer {name!r}; there are: {', '.join(TRANSFERS)}, all")
     return names

@@ -23,28 +23,30 @@ def timing_options(add: Callable[..., object]) -> None:
     add(
         "--sync",
         choices=("barrier", "window"),
-        help="begin iterations behind a barrier (default), or at agreed times of one clock; the"
-        " time is then from the earliest start to the latest end",
+        help="how iterations begin: behind a barrier (default), or at agreed times of one clock"
+        " (window); with window the time is from the earliest start to the latest end",
     )
     add(
         "--arrival",
         type=arrivals,
         metavar="PATTERN",
         help="let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US, random:US, a"
-        " file (a line an iteration, a number a rank), or all[:US], with a table of who wins; the"
-        " time is from the last arrival; implies --sync window",
+        " file (one line per iteration, one number per rank), or all[:US] for a table of the"
+        " fastest algorithm by pattern; the time counts from the last arrival; implies --sync"
+        " window",
     )
     add(
         "--wait-quiet",
         type=duration,
         metavar="TIME",
-        help="before the first row wait until nothing else takes cores, so long at most, as 30s",
+        help="before the first row, wait until nothing else uses the cores, at most this long,"
+        " such as 30s",
     )
     add(
         "--statistic",
         choices=("median", "mean"),
         default="median",
-        help="a row's time from its iterations (default median)",
+        help="a row's time is this statistic of its iterations (default median)",
     )
     add(
         "-a",
@@ -52,19 +54,20 @@ def timing_options(add: Callable[..., object]) -> None:
         type=int,
         choices=(0, 1, 2, 3),
         default=3,
-        help="time of an iteration: 0 rank 0's, 1 the average, 2 the least, 3 the most (default 3)",
+        help="time of an iteration over ranks: 0 rank 0's, 1 average, 2 minimum, 3 maximum"
+        " (default 3)",
     )
     add(
         "--limit",
         choices=LIMITS,
         default="table",
-        help="%% of what memory allows (shm): in the closing table (default), also in a last"
-        " column, or none, without the probe",
+        help="%% of the memory roofline (shm): in the table at the end (default), also in a last"
+        " column, or none, without measuring the roofline",
     )
     add(
         "--energy",
         action="store_true",
-        help="on GPUs: keep every row going for 2 s, untimed, so that its joules can be told",
+        help="on GPUs: extend each row to 2 s, untimed, so that its energy can be measured",
     )
 
 

@@ -48,7 +48,7 @@ class Timed:
     """Seconds of each iteration, combined over ranks, and what ended the row.
 
     ``per_rank``: the same before they were combined, a tuple a rank; empty unless asked for.
-    ``fired``: how often the plan was run in all, warm-ups and lost iterations among them.
+    ``runs``: how often the plan was run in all, warm-ups and lost iterations among them.
     ``across``, ``also``, ``sync`` and ``warm_up``: see `reports.records.record.Sample`.
     """
 
@@ -56,7 +56,7 @@ class Timed:
     iterations: int
     stopped: str
     per_rank: tuple[tuple[float, ...], ...] = ()
-    fired: int = 0
+    runs: int = 0
     across: str = "max"
     also: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     sync: Mapping[str, Json] = field(default_factory=dict)
@@ -94,11 +94,11 @@ def measure(
         return _loop(plan, world, clock, rules, watcher, left)
     times, own = list[float](), list[float]()
     also: dict[str, list[float]] = {}
-    fired, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
+    runs, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     start = clock()
     while True:
-        fresh = how.batch(plan, batch, fired, watcher, once)
-        fired += batch
+        fresh = how.batch(plan, batch, runs, watcher, once)
+        runs += batch
         times += fresh.times.tolist()
         own += fresh.own.tolist()
         for name, values in fresh.also.items():
@@ -106,7 +106,7 @@ def measure(
         decided = ["", 0, 0]
         # One rank decides for all: their clocks may not agree on the budget.
         if world.rank == 0:
-            decided = list(_decided(times, fired, clock() - start, left(), rules))
+            decided = list(_decided(times, runs, clock() - start, left(), rules))
         stopped, batch, cut = world.broadcast(decided)
         if stopped:
             return Timed(
@@ -114,7 +114,7 @@ def measure(
                 len(times) - cut,
                 stopped,
                 _of_ranks(own[cut:], world, rules),
-                rules.warmup + fired,
+                rules.warmup + runs,
                 how.across,
                 {name: tuple(values[cut:]) for name, values in also.items()},
                 how.facts(),
@@ -133,39 +133,39 @@ def _room(left: float, once: float) -> int:
 
 
 def _decided(
-    times: list[float], fired: int, spent: float, left: float, rules: Timing
+    times: list[float], runs: int, spent: float, left: float, rules: Timing
 ) -> tuple[str, int, int]:
     """`_onwards`, and of a row that ends how many first iterations are its warm-up.
 
     Without these it may be less precise than with them, and goes on if there is time.
     """
-    stopped, batch = _onwards(times, fired, spent, left, rules)
+    stopped, batch = _onwards(times, runs, spent, left, rules)
     if not rules.settle or stopped not in ("precise", "budget"):
         return stopped, batch, 0
     cut = steady(times).warm_up
     if stopped == "precise" and cut and relative_width(times[cut:]) >= rules.precise:
-        stopped, batch = _onwards(times, fired, spent, left, replace(rules, precise=0.0))
+        stopped, batch = _onwards(times, runs, spent, left, replace(rules, precise=0.0))
     return stopped, batch, cut if stopped else 0
 
 
 def _onwards(
-    times: list[float], fired: int, spent: float, left: float, rules: Timing
+    times: list[float], runs: int, spent: float, left: float, rules: Timing
 ) -> tuple[str, int]:
     """What ends the row, or how many come next: as many again as there were, within the budget.
 
-    ``fired``: how many iterations there were, with those that are lost.
+    ``runs``: how many iterations there were, with those that are lost.
     """
     if rules.iterations is not None:
         missing = rules.iterations - len(times)
         if not missing:
             return "iterations", 0
-        return ("", missing) if fired < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
+        return ("", missing) if runs < _TRIES * (rules.iterations + FEWEST) else ("lost", 0)
     # The first few may agree by chance, or because each resembles the one before.
     if len(times) >= ORDERED and relative_width(times) < rules.precise:
         return "precise", 0
-    if len(times) < FEWEST and fired >= _TRIES * FEWEST:
+    if len(times) < FEWEST and runs >= _TRIES * FEWEST:
         return "lost", 0
-    each = spent / fired
+    each = spent / runs
     if left < 2 * each or (spent >= rules.budget and len(times) >= FEWEST):
         return "budget", 0
     within = int((rules.budget - spent) / each) if each > 0 else 1
@@ -199,6 +199,6 @@ def _loop(
     spent = np.array([(clock() - start if own is None else own[0]) / n])
     stopped = "iterations" if rules.iterations is not None else "budget"
     times = tuple(world.combine(spent, rules.across).tolist())
-    fired = rules.warmup + n + (rules.iterations is None)
+    runs = rules.warmup + n + (rules.iterations is None)
     kept = _of_ranks(spent.tolist(), world, rules)
-    return Timed(times, n, stopped, kept, fired, rules.across)
+    return Timed(times, n, stopped, kept, runs, rules.across)

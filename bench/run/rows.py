@@ -117,7 +117,7 @@ class Bench:
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
-            self._gauges.end("in" if in_place else "out", timed.fired + more)
+            self._gauges.end("in" if in_place else "out", timed.runs + more)
             before = action.sent, action.received
             wrong = self._prove(case, action, inputs, source, target, in_place)
             moved = action.sent - before[0], action.received - before[1]
@@ -288,7 +288,7 @@ class Bench:
             sync=timed.sync,
             skipped=""
             if timed.times
-            else f"of {timed.fired} iterations in windows there is none"
+            else f"of {timed.runs} iterations in windows there is none"
             " that every rank began in time: use --sync barrier",
         )
         return sample, complaint

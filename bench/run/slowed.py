@@ -8,7 +8,7 @@ from collectives.execution.transport import Action
 
 
 class Slowed(Action):
-    """Fires an action, then waits on the clock for a share of the time that this took.
+    """Runs an action, then waits on the clock for a share of the time that this took.
 
     The transport's own timing is not used (`Action.times` is None), whatever the share, so that
     actions slowed by 0 and by more are timed alike.

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.arguments import BINDINGS, TUNING, Add
+from bench.options.arguments import AFFINITIES, TUNING, Add
 from bench.steps.workloads.file import PRECISIONS
 from busbar.arguments import Parser, number, program
 from busbar.sizes import MOST_RANKS
@@ -49,7 +49,7 @@ def _work(add: Add) -> None:
         type=number(1, 1e9, "as scale"),
         default=1.0,
         metavar="F",
-        help="exchange a part in F of every tensor, as on links F times as fast (default 1)",
+        help="exchange 1/F of every tensor, as if links were F times as fast (default 1)",
     )
     add(
         "--precision",
@@ -62,20 +62,22 @@ def _work(add: Add) -> None:
         type=at_least(1, "samples"),
         default=32,
         metavar="N",
-        help="samples of a rank's step, for samples/s (default 32)",
+        help="samples per rank and step, for samples/s (default 32)",
     )
     add(
         "--compute",
         metavar="LAW",
-        help="a rank's step without exchange: none, fixed:MS, exp:MS, exp:MS,SHIFT, model (the"
-        " times of the model's file) or a .csv file of milliseconds, a row a step and a column a"
-        " rank (default: model where its file has times, else none)",
+        help="distribution of a rank's compute time per step: none, fixed:MS, exp:MS,"
+        " exp:MS,SHIFT, model (the times in the model's file), or a .csv file of milliseconds"
+        " with a row for each step and a column for each rank (default: model where its file has"
+        " times, else none)",
     )
     add(
         "--compute-by",
         choices=SPENDING,
         default="sleep",
-        help="sleep (default): as where an accelerator computes; burn: the rank's core is busy",
+        help="sleep (default): the core is free, as when an accelerator computes; burn: the core"
+        " is busy",
     )
     add(
         "--straggler",
@@ -89,7 +91,7 @@ def _work(add: Add) -> None:
         type=at_least(0, "as seed"),
         default=0,
         metavar="N",
-        help="of everything that is drawn (default 0)",
+        help="seed of all random numbers (default 0)",
     )
 
 
@@ -105,32 +107,34 @@ def _update(add: Add) -> None:
         "--fusion",
         default="ddp",
         metavar="HOW",
-        help="ddp (default: a bucket of 1M, then of 25M), ddp:FIRST,REST, SIZE, none or all",
+        help="bucket sizes: ddp (default: the first of 1M, the others of 25M), ddp:FIRST,REST,"
+        " one SIZE, none or all",
     )
     add(
         "--cycle",
         type=duration,
         metavar="TIME",
-        help="fill a buffer of --fusion SIZE every so often, as 5ms, with what is ready",
+        help="as Horovod: at this interval, such as 5ms, fill buffers of --fusion SIZE with the"
+        " gradients that are ready",
     )
     add(
         "--overlap",
         choices=("on", "off"),
         default="on",
-        help="exchange while the backward pass goes on (default), or after it",
+        help="exchange during the backward pass (default), or after it",
     )
     add(
         "--sweep",
         choices=("fusion", "ranks"),
-        help="fusion: many bucket sizes, and which is best; ranks: 1, 2, 4 … --ranks P, and how"
-        " well they scale",
+        help="fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P and"
+        " show the scaling",
     )
     add(
         "--tuning",
         type=Path,
         default=TUNING,
         metavar="FILE",
-        help=f"what --update auto goes by (default {TUNING})",
+        help=f"the choices for --update auto (default {TUNING})",
     )
     add(
         "--fit",
@@ -138,7 +142,9 @@ def _update(add: Add) -> None:
         metavar="FILE",
         help="predict with these costs (python -m collectives fit)",
     )
-    add("--topology", nargs="+", metavar="FILE", help="predict for the machine that files map")
+    add(
+        "--topology", nargs="+", metavar="FILE", help="predict for the machine that these files map"
+    )
 
 
 def duration(text: str) -> float:
@@ -152,17 +158,18 @@ def duration(text: str) -> float:
 
 def _training(add: Add) -> None:
     add("--problem", metavar="NAME",
-        help="train softmax or network (network:hidden=64:features=32:samples=4096) for real"
-        " instead of exchanging a model's; needs no --model")  # fmt: skip
+        help="train softmax or network (network:hidden=64:features=32:samples=4096) with real"
+        " gradients, instead of exchanging those of a --model")  # fmt: skip
     add("--rule", default="fixed", metavar="NAME",
-        help="of an update: fixed (default), staleness (rate over the mean staleness),"
-        " distance:c=1 (c over the squared distance from the weights that were read, --rate at"
-        " most), adagrad")  # fmt: skip
+        help="learning-rate rule: fixed (default), staleness (--rate over the mean staleness),"
+        " distance:c=1 (c over the squared distance from the weights that were read, at most"
+        " --rate), adagrad")  # fmt: skip
     add("--rate", type=number(1e-9, 1e9, "as rate"), default=0.1, metavar="R",
-        help="of learning (default 0.1)")  # fmt: skip
+        help="learning rate (default 0.1)")  # fmt: skip
     add("--compress", default="none", metavar="NAME",
-        help="gradients on the wire: none (default), fp16, bf16; where a gradient travels once"
-        " (one_shot, ps, sharded_ps, protocols) also int8, 1bit, topk:fraction=0.01")  # fmt: skip
+        help="compression of gradients: none (default), fp16, bf16; for updates that send a"
+        " gradient once (one_shot, ps, sharded_ps, parameter servers) also int8, 1bit,"
+        " topk:fraction=0.01")  # fmt: skip
     add("--plot", type=Path, metavar="FILE",
         help="draw time per update over K, and loss (.png, .svg, .pdf)")  # fmt: skip
 
@@ -172,44 +179,44 @@ def _ranks(add: Add) -> None:
         "--transport",
         choices=("auto", *transports()),
         default="auto",
-        help="as of the benchmarks (default auto)",
+        help="what moves the bytes (default auto, as for the other benchmarks)",
     )
     add(
         "--ranks",
         type=ranks(1),
         default=(),
         metavar="P[,P…]",
-        help="start this many ranks ourselves; several counts one after the other",
+        help="start this many ranks, without mpirun; several counts run one after the other",
     )
     add(
         "--threads",
         type=at_least(1, "threads", MOST_RANKS),
         metavar="N",
-        help="N ranks as threads of this process",
+        help="run N ranks as threads of this process",
     )
     add(
         "--servers",
         type=at_least(1, "servers", MOST_RANKS),
         default=1,
         metavar="S",
-        help="of the protocols with a server (sync, async …) the first S ranks serve a part of the"
-        " weights each, and the others learn (default 1)",
+        help="with a parameter server (sync, async …): the first S ranks serve a part of the"
+        " weights each, the others learn (default 1)",
     )
     add(
         "--learners",
         type=at_least(1, "learners", MOST_RANKS),
         default=0,
         metavar="P",
-        help="start P learners as processes joined by sockets, which may be lost and may join; this"
-        " process serves",
+        help="serve in this process and start P learners as processes, joined by sockets;"
+        " learners may be lost and others may join",
     )
     add(
         "--join",
         default="",
         metavar="NAME",
-        help="be a learner of a run with --learners on this host; it prints its name",
+        help="join a run with --learners on this host as a learner; that run prints its NAME",
     )
-    add("--bind", choices=BINDINGS, default="none", help="pin ranks to cores (default none)")
+    add("--affinity", choices=AFFINITIES, default="none", help="pin ranks to cores (default none)")
 
 
 def _time(add: Add) -> None:
@@ -226,21 +233,21 @@ def _time(add: Add) -> None:
         type=at_least(0, "warm-ups"),
         default=1,
         metavar="N",
-        help="steps before the first that counts (default 1)",
+        help="warm-up steps (default 1)",
     )
     add(
         "--budget",
         type=seconds,
         default=5.0,
         metavar="SECONDS",
-        help="time for an update, without -n (default 5)",
+        help="time limit of an update, without -n (default 5)",
     )
     add(
         "-T",
         "--timeout",
         type=patience,
         metavar="SECONDS",
-        help="end an update that is stuck so long (default 0: never)",
+        help="end an update that makes no progress for so long (default 0: never)",
     )
 
 
@@ -257,7 +264,7 @@ def _output(add: Add) -> None:
         "--trace",
         type=Path,
         metavar="FILE.json",
-        help="write when what happened, for Perfetto or chrome://tracing; of one --update",
+        help="write a timeline for Perfetto or chrome://tracing; for one --update only",
     )
     add("--per-rank", action="store_true", help="keep every rank's own times in the records")
     # Between us and the launches that --ranks 2,4 starts: the rows of those before.

@@ -103,7 +103,7 @@ def parse(argv: Sequence[str]) -> StepOptions:
         budget=given.budget,
         timeout=given.timeout,
         transport=given.transport,
-        bind=given.bind,
+        affinity=given.affinity,
         threads=given.threads,
         per_rank=given.per_rank,
         ranks=counts[0] if len(counts) == 1 else None,

@@ -92,7 +92,7 @@ class RankTraining:
         return facts, lines
 
     def compression(
-        self, fired: int, sent: int, spent: Spent, once_more: Callable[[], Vector]
+        self, runs: int, sent: int, spent: Spent, once_more: Callable[[], Vector]
     ) -> tuple[Facts, Lines]:
         """What compressing cost and saved in so many steps. All ranks call this together.
 
@@ -102,7 +102,7 @@ class RankTraining:
         if not self.compressed:
             return {}, []
         codec, n = self.codec, max(1, len(self._source))
-        mine = np.array([sent, spent.encode, spent.decode]) / fired
+        mine = np.array([sent, spent.encode, spent.decode]) / runs
         each, encode, decode = self._world.combine(mine, "avg").tolist()
         off = self._error(once_more)
         bits = 8 * codec.nbytes(n) / n

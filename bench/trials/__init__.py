@@ -1,1 +1,1 @@
-"""Is a difference one? Two commands in turns, and the tool itself where nothing has changed."""
+"""Is a difference one? Two commands, interleaved, and the tool itself where nothing has changed."""

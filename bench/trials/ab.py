@@ -1,4 +1,4 @@
-"""``python -m bench.ab``: two commands in turns, until every row is decided or the time is over."""
+"""``python -m bench.ab``: two commands, interleaved, until every row is decided."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from busbar.launchers import launched
 from busbar.process import serve
 from reports.analysis.expect import parse_share
 
-_MOST_TURNS = 1000
+_MOST_ROUNDS = 1000
 
 
 def share(text: str) -> float:
@@ -44,21 +44,21 @@ def _parser() -> argparse.ArgumentParser:
     p = Parser(
         prog=own,
         usage=f"{own} [options] -- A… -- B…",
-        description="Launch two commands in turns, in random order, until every row is decided or"
-        " the time is over, and say what B is against A.",
+        description="Interleave two commands, in random order, until every row is decided or the"
+        " time is up, and say whether B is slower or faster than A.",
         epilog="A and B: a benchmark with its options, as allreduce --ranks 2 -A ring; or any"
         " command that writes our records or prints a log that reports read, such as that of"
         " another build. See docs/measuring.md.",
     )
     add = p.add_argument
     add("--budget", type=seconds, default=300.0, metavar="SECONDS",
-        help="no turn begins that would end later (default 300)")  # fmt: skip
-    add("--most", type=at_least(1, "turns", _MOST_TURNS), default=_MOST_TURNS, metavar="N",
-        help="turns at most")  # fmt: skip
+        help="time limit: no round begins that would end later (default 300)")  # fmt: skip
+    add("--most", type=at_least(1, "rounds", _MOST_ROUNDS), default=_MOST_ROUNDS, metavar="N",
+        help="most rounds (default 1000)")  # fmt: skip
     add("--noise", type=share, default=0.01, metavar="SHARE",
         help="least difference that counts (default 1%%)")  # fmt: skip
     add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N",
-        help="of the order of turns and rows (default: drawn)")  # fmt: skip
+        help="seed of the order of sides and rows (default: drawn)")  # fmt: skip
     add("--out", type=Path, metavar="DIR",
         help="keep the records of every launch: a-001.jsonl, b-001.jsonl, …")  # fmt: skip
     return p
@@ -92,7 +92,7 @@ def _run(argv: Sequence[str]) -> int:
         except OSError as error:
             raise Unsupported(f"{folder}: {error.strerror}") from None
         try:
-            _turns(sides, pairs, folder, seed, given)
+            _rounds(sides, pairs, folder, seed, given)
         except SideInterrupted as end:
             status = end.exit_status
     if pairs.found:
@@ -100,31 +100,31 @@ def _run(argv: Sequence[str]) -> int:
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
             _say(
-                f"{undecided} of {len(pairs.words)} rows are undecided: --budget or --most is over"
+                f"{undecided} of {len(pairs.words)} rows are undecided: --budget or --most is reached"
             )
     return status
 
 
-def _turns(
+def _rounds(
     sides: Sequence[Side], pairs: PairedRows, folder: Path, seed: int, given: argparse.Namespace
 ) -> None:
-    """Turn after turn, both sides in each, until all is decided or there is no time for another."""
+    """Run rounds of both sides until all rows are decided or there is no time for another."""
     random, begin, longest = Random(seed), time.monotonic(), 0.0
     for number in range(1, given.most + 1):
         start = time.monotonic()
         if start - begin + longest > given.budget and number > 1:
             return
         order = random.sample(sides, 2)
-        turn = LaunchTurn(number, 0, seed)
+        which = LaunchTurn(number, 0, seed)
         rows = {
-            one.name: launch(one, folder / f"{one.name.lower()}-{number:03}.jsonl", turn)
+            one.name: launch(one, folder / f"{one.name.lower()}-{number:03}.jsonl", which)
             for one in order
         }
         pairs.add(rows["A"], rows["B"])
         longest = max(longest, time.monotonic() - start)
         done = sum(word != UNDECIDED for word in pairs.words)
         first = "".join(one.name for one in order)
-        _say(f"turn {number} ({first}): {done} of {len(pairs.words)} rows decided")
+        _say(f"round {number} ({first}): {done} of {len(pairs.words)} rows decided")
         if pairs.decided:
             return
 

@@ -36,7 +36,7 @@ Key = tuple[object, ...]
 
 @dataclass
 class Pair:
-    """A row: its times in seconds, of A and B, a turn each."""
+    """A row: its times in seconds, of A and B, one of each a round."""
 
     row: Row
     a: list[float] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Pair:
 
 
 class PairedRows:
-    """All rows that both sides measure, turn by turn."""
+    """All rows that both sides measure, round by round."""
 
     def __init__(self, noise: float) -> None:
         self._noise = noise
@@ -79,7 +79,7 @@ class PairedRows:
         self.against = ""
 
     def add(self, a: Sequence[Row], b: Sequence[Row]) -> None:
-        """A turn's rows. Raises ReportError where the sides have none in common."""
+        """A round's rows. Raises ReportError where the sides have none in common."""
         if self._dropped is None:
             self._dropped = self._compared(a, b)
         sides = [self._times(rows) for rows in (a, b)]
@@ -123,7 +123,7 @@ class PairedRows:
         """The table: a line a row, and what its columns mean."""
         if self.against:
             yield f"compared: {self.against}"
-        head = ("size", "algorithm", "A", "B", "B to A", "95 %", "turns", "B is")
+        head = ("size", "algorithm", "A", "B", "B to A", "95 %", "rounds", "B is")
         rows = sorted(zip(self.found.values(), self.words, strict=True), key=_place)
         table = [head, *(self._cells(pair, word) for pair, word in rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -66,15 +66,21 @@ def main(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     p = Parser(
         prog=program("bench.selfcheck"),
-        description="Measure the same thing twice, and one thing slowed by a known share, and count"
-        " how often compare is right; how often intervals hold what they should; what the harness"
-        " costs. At most 20 minutes; the machine should be quiet.",
+        description="Check the tool itself. Measure equal sides, and sides slowed by a known"
+        " share, and count how often compare is right. Count how often confidence intervals hold"
+        " the true median. Measure what the harness costs. This takes at most 20 minutes and"
+        " needs a quiet machine.",
     )
     add = p.add_argument
-    add("--quick", action="store_true", help="a few launches of each, in two minutes")
+    add("--quick", action="store_true", help="only a few launches of each, in two minutes")
     add("--ranks", type=at_least(2, "ranks", 1024), default=2, metavar="N", help="default 2")
     add("--transport", default="shm,mpi", metavar="NAMES", help="default shm,mpi")
-    add("--budget", type=seconds, metavar="SECONDS", help="for all of it (default 1140)")
+    add(
+        "--budget",
+        type=seconds,
+        metavar="SECONDS",
+        help="time limit of the whole check (default 1140)",
+    )
     add("--seed", type=at_least(0, "as seed", MOST_SEED), metavar="N", help="of all orders")
     given = p.parse_args(argv)
     if launched() is not None:

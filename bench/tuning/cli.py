@@ -55,24 +55,77 @@ def _parser() -> argparse.ArgumentParser:
     add("--ranks", type=ranks(2), metavar="P,P…", help="rank counts to measure (default 2)")
     add("--transport", default="auto", metavar="NAMES", help="such as mpi,shm (default auto)")
     add("-A", "--algorithm", metavar="NAMES", help="default: all that serve the ranks")
-    add("--open-mpi", action="store_true", help="also every algorithm of Open MPI's own")
-    add("--nccl", action="store_true", help="also every algorithm and protocol of NCCL's own")
+    add("--open-mpi", action="store_true", help="also measure every algorithm of Open MPI")
+    add("--nccl", action="store_true", help="also measure every algorithm and protocol of NCCL")
     add("--rounds", type=at_least(1, "rounds"), default=3, help="sweeps per run (default 3)")
     minutes = number(0.05, 100_000, "minutes")
-    add("--budget", type=minutes, metavar="MINUTES", help="time for all of it (default: as needed)")
-    add("--row-budget", type=seconds, metavar="SECONDS", help="time for a row (default 2)")
-    add("--launches", type=at_least(1, "launches"), default=1, help="of each run (default 1)")
-    add("--seed", type=at_least(0, "as seed", MOST_SEED), help="of --launches' order of rows")
+    add(
+        "--budget",
+        type=minutes,
+        metavar="MINUTES",
+        help="time limit of the whole search (default: none)",
+    )
+    add("--row-budget", type=seconds, metavar="SECONDS", help="time limit of a row (default 2)")
+    add(
+        "--launches",
+        type=at_least(1, "launches"),
+        default=1,
+        help="launches of each run (default 1)",
+    )
+    add(
+        "--seed",
+        type=at_least(0, "as seed", MOST_SEED),
+        help="seed of the order of rows with --launches",
+    )
     add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
     add("--placement", choices=("out", "in"), default="out", help="default out")
-    add("--noise", type=_share, default=0.02, metavar="SHARE", help="no preference (default 2%%)")
-    add("--default", default=LIBRARY, metavar="NAME", help="kept unless beaten (library)")
-    add("--from-model", type=Path, metavar="FIT", help="decide on predictions of this fit")
+    add(
+        "--noise",
+        type=_share,
+        default=0.02,
+        metavar="SHARE",
+        help="differences up to this do not count (default 2%%)",
+    )
+    add(
+        "--default",
+        default=LIBRARY,
+        metavar="NAME",
+        help="algorithm that stays unless another is faster (default library)",
+    )
+    add(
+        "--from-model",
+        type=Path,
+        metavar="FIT",
+        help="measure nothing; decide by the predictions of this fit",
+    )
     add("--topology", nargs="+", metavar="FILE", help="the machine to predict for")
-    add("--from", dest="runs", nargs="+", type=Path, metavar="RUN", help="decide on these records")
-    add("--out", type=Path, default=TUNING, metavar="FILE", help=f"our JSON (default {TUNING})")
-    add("--open-mpi-rules", type=Path, metavar="FILE", help="for coll_tuned_dynamic_rules_filename")
-    add("--nccl-tuner", type=Path, metavar="FILE", help="for NCCL's example tuner plug-in")
+    add(
+        "--from",
+        dest="runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="measure nothing; decide by these records",
+    )
+    add(
+        "--out",
+        type=Path,
+        default=TUNING,
+        metavar="FILE",
+        help=f"write the choices here, as JSON (default {TUNING})",
+    )
+    add(
+        "--open-mpi-rules",
+        type=Path,
+        metavar="FILE",
+        help="also write Open MPI's coll_tuned_dynamic_rules_filename",
+    )
+    add(
+        "--nccl-tuner",
+        type=Path,
+        metavar="FILE",
+        help="also write the file of NCCL's example tuner plug-in",
+    )
     return p
 
 

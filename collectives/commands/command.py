@@ -49,7 +49,7 @@ def schedule_options(
     option("name", metavar="NAME", nargs="?" if optional else None, default="all", help=text)
     option("-c", "--collective", help="which collective")
     option("-n", "--ranks", default=Unsaid(ranks), help=ranks_help)
-    option("-r", "--root", type=int, default=0, help="the root's rank")
+    option("-r", "--root", type=int, default=0, help="root rank (default 0)")
     for key, text in (("grid", "a torus, like 4x4"), ("segments", "pipeline segments")):
         option(f"--{key}", help=text)
 

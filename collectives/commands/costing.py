@@ -37,12 +37,12 @@ def _options(parser: argparse.ArgumentParser) -> None:
     text = f"rank count, up to {_MOST_RANKS} (default 8)"
     schedule_options(parser, every=True, ranks="8", ranks_help=text, optional=True)
     option = parser.add_argument
-    option("-b", "--minbytes", metavar="SIZE", help="predict times from this size on (default 1M)")
-    option("-e", "--maxbytes", metavar="SIZE", help="to this size (default 1G)")
+    option("-b", "--minbytes", metavar="SIZE", help="smallest size to predict (default 1M)")
+    option("-e", "--maxbytes", metavar="SIZE", help="largest size to predict (default 1G)")
     option("-f", "--stepfactor", type=float, metavar="F", help="factor between sizes (default 2)")
-    text = "the machine: anything python -m topology --from reads; may be repeated"
+    text = "map of the machine: any file that python -m topology --from reads; may be repeated"
     option("--topology", action="append", metavar="FILE", help=text)
-    text = "what its links cost: a file of python -m collectives fit"
+    text = "costs of its links (python -m collectives fit)"
     option("--fit", type=Path, metavar="FILE", help=text)
     option("--format", choices=FORMATS, default="table", help="default table")
 

@@ -23,8 +23,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="+",
         metavar="MATRIX.json",
-        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; several"
-        " numbers of ranks, and several times the same",
+        help="saved by mpirun -n P python -m topology measure --sweep 16M -o MATRIX.json; give"
+        " several files for several rank counts or repeated measurements",
     )
     option("--out", type=Path, metavar="FILE", help="write the fit here, for --fit")
 

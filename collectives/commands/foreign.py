@@ -40,12 +40,17 @@ def _import_options(parser: argparse.ArgumentParser) -> None:
 def _export_options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     option("name", metavar="NAME", help="an algorithm, perhaps chain:segments=4; or a FILE.xml")
-    option("-c", "--collective", help="which collective; a file says itself")
-    option("-n", "--ranks", default=Unsaid("8"), help="rank count (default 8); a file says itself")
-    option("-r", "--root", type=int, default=0, help="the root's rank (default 0)")
+    option("-c", "--collective", help="collective of the algorithm; an XML file states its own")
+    option(
+        "-n",
+        "--ranks",
+        default=Unsaid("8"),
+        help="rank count (default 8); an XML file states its own",
+    )
+    option("-r", "--root", type=int, default=0, help="root rank (default 0)")
     option("-F", "--format", choices=sorted(FORMATS), default="msccl", help="default msccl")
     option("-o", "--output", type=Path, metavar="FILE", help="default: standard output")
-    text = "size that goal and chakra state (default 1M)"
+    text = "goal and chakra: size of the collective (default 1M)"
     option("--bytes", type=whole(1, "bytes", MOST_BYTES), default=1 << 20, help=text)
     option("--placement", choices=_PLACEMENTS, default="both", help="msccl: default both")
     option("--proto", choices=PROTOCOLS, default="Simple", help="msccl: default Simple")
@@ -53,9 +58,9 @@ def _export_options(parser: argparse.ArgumentParser) -> None:
         "--channels",
         type=whole(1, "channels", _MOST_CHANNELS),
         default=1,
-        help="msccl: channels of a pair (default 1)",
+        help="msccl: channels per pair of ranks (default 1)",
     )
-    text = "goal: cost of an addition (default 0)"
+    text = "goal: time of an addition, in nanoseconds per byte (default 0)"
     option("--ns-per-byte", type=number(0, 1e6, "ns a byte"), default=0.0, help=text)
 
 

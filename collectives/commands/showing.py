@@ -31,7 +31,11 @@ _WIDEST = 8
 
 def _options(parser: argparse.ArgumentParser) -> None:
     schedule_options(parser, every=False, ranks="8", ranks_help="rank count (default 8)")
-    parser.add_argument("--placed", action="store_true", help="slots of in, out, scratch")
+    parser.add_argument(
+        "--placed",
+        action="store_true",
+        help="show where each chunk lies in the buffers in, out and scratch",
+    )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it (.svg, .png or .pdf)")
 
 

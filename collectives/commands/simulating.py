@@ -29,7 +29,8 @@ _SHOWN_LINKS = 5
 
 def _options(parser: argparse.ArgumentParser) -> None:
     text = (
-        "rank count (default: the machine's places, or the grid's); with --sweep n a list, 2-8,64"
+        "rank count (default: as many as the machine or the grid has); with --sweep n a list,"
+        " 2-8,64"
     )
     schedule_options(parser, every=False, ranks="", ranks_help=text)
     option = parser.add_argument
@@ -39,11 +40,25 @@ def _options(parser: argparse.ArgumentParser) -> None:
         " (docs/simulation.md)"
     )
     option("--machine", required=True, metavar="SPEC", help=text)
-    option("-b", "--minbytes", default="1M", metavar="SIZE", help="size (default 1M)")
+    option(
+        "-b",
+        "--minbytes",
+        default="1M",
+        metavar="SIZE",
+        help="size; with --sweep b the smallest (default 1M)",
+    )
     option("-e", "--maxbytes", metavar="SIZE", help="with --sweep b: up to this size")
-    option("-f", "--stepfactor", type=float, default=4.0, metavar="F", help="with --sweep b: 4")
-    option("--sweep", choices=("n", "b"), help="over rank counts n, or sizes b")
-    text = "however long it takes; else large cases without symmetry are off by up to 10 %%"
+    option(
+        "-f",
+        "--stepfactor",
+        type=float,
+        default=4.0,
+        metavar="F",
+        help="factor between the sizes of --sweep b (default 4)",
+    )
+    option("--sweep", choices=("n", "b"), help="simulate several rank counts (n) or sizes (b)")
+    text = "compute exact times, however long that takes; otherwise large cases without symmetry"
+    " are off by up to 10 %%"
     option("--exact", action="store_true", help=text)
     option("--svg", type=Path, metavar="FILE", help="draw link loads, or the sweep (.svg or .png)")
 
@@ -223,10 +238,10 @@ def _links(found: Outcome) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
     from collectives.simulate.outcome import busiest
 
-    table = new_table("busiest links", "link", "alike", "bytes each", "busy")
+    table = new_table("busiest links", "link", "count", "bytes each", "busy")
     for group in busiest(found, _SHOWN_LINKS):
         name = found.machine.link(group.link)
-        table.add_row(name, str(group.alike), human(group.nbytes), f"{group.busy:.1%}")
+        table.add_row(name, str(group.count), human(group.nbytes), f"{group.busy:.1%}")
     return table
 
 

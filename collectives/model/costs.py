@@ -65,8 +65,8 @@ class Curve:
 class Shared:
     """What the executor of shared memory costs between two ranks, told apart by how it carries out.
 
-    Through mailboxes: ``hop``, one way alone; ``mail``, a letter each way behind a barrier;
-    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` letters each way. Where
+    Through mailboxes: ``hop``, one way alone; ``mail``, a message each way behind a barrier;
+    ``mail_join``, the same with an addition; ``mail_burst``, `BURST` messages each way. Where
     messages lie: ``pull``, one way alone, of data just written, a message at a time; ``warm``, as
     `LinkCosts.still`;
     ``join``, as `LinkCosts.sum`.
@@ -90,7 +90,7 @@ class LinkCosts:
     what is sent has just been written; ``still`` is a swap of data that nobody has written, so that
     caches may hold it already, and ``sum`` the same with an addition. ``said``: where the figures
     are from, in a few words. A curve that is None was not measured. ``shared``: where ranks share
-    memory, what passes and letters cost, from the same measurements.
+    memory, what passes and eager messages cost, from the same measurements.
     """
 
     trip: Curve

@@ -24,10 +24,10 @@ from collectives.model.nccl_tables import (
     HOP_US,
     LL_MAX,
     NVLS_EFFICIENCY,
+    PATHS,
     POST_US,
     PROTOCOLS,
     TREE_SHARE,
-    WAYS,
 )
 
 _SERVED: Mapping[str, Sequence[str]] = {
@@ -43,9 +43,9 @@ _SERVED: Mapping[str, Sequence[str]] = {
 class NcclGraph:
     """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
 
-    ``within``, ``between``: the worst kind of way that it takes from GPU to GPU inside a node, and
-    from GPU to NIC, in NCCL's words (`WAYS`). ``latency_us``: of the network, as its plug-in states
-    it.
+    ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
+    from GPU to NIC, in NCCL's words (`PATHS`). ``latency_us``: of the network, as its plug-in
+    states it.
     """
 
     channels: int
@@ -99,11 +99,11 @@ class NcclChoice(NamedTuple):
     bandwidth: float
 
 
-_WAY = "|".join(WAYS)
+_PATH = "|".join(PATHS)
 _RATE = r"(\d{1,9}(?:\.\d{1,9})?)"
 _PATTERN = re.compile(
     rf"Pattern (\d{{1,9}}), crossNic \d+, nChannels (\d{{1,9}}), bw {_RATE}/{_RATE},"
-    rf" type ({_WAY})/({_WAY}), sameChannels (\d)",
+    rf" type ({_PATH})/({_PATH}), sameChannels (\d)",
     re.ASCII,
 )
 _PATTERNS = {1: ("tree",), 2: ("tree",), 3: ("tree",), 4: ("ring",), 5: ("nvls", "nvls_tree")}
@@ -175,8 +175,8 @@ def _ll128(system: System, graph: NcclGraph) -> bool:
     From Volta on; from Hopper on also over C2C and through another GPU.
     """
     far = "PXN" if system.sm >= 90 else "PXB"
-    near = WAYS.index(graph.within) <= WAYS.index("NVB")
-    return near and WAYS.index(graph.between) <= WAYS.index(far) and system.sm >= 70
+    near = PATHS.index(graph.within) <= PATHS.index("NVB")
+    return near and PATHS.index(graph.between) <= PATHS.index(far) and system.sm >= 70
 
 
 def _steps(collective: str, ranks: int) -> int:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 VERSION = "2.30.7"
 PROTOCOLS = ("LL", "LL128", "Simple")
-#: Kinds of ways, best first, as ``topo.cc`` names them.
-WAYS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
+#: Types of paths, best first, as ``topo.cc`` names them.
+PATHS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", "NET", "DIS")
 #: Microseconds before anything moves, by protocol.
 BASE_US: Mapping[str, Sequence[float]] = {
     "tree": (6.8, 14.0, 8.4),

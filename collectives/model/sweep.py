@@ -70,7 +70,9 @@ def work_about(collective: str, name: str, nranks: int, given: Mapping[str, Any]
 
     def count(n: int) -> int:
         steps = draft(collective, name, n, **given).steps
-        different = {i if step.alike is None else step.alike: step for i, step in enumerate(steps)}
+        different = {
+            i if step.signature is None else step.signature: step for i, step in enumerate(steps)
+        }
         return sum(len(step.moves()) for step in different.values()) + _STEP_MOVES * len(steps)
 
     try:

@@ -43,20 +43,20 @@ def cost(schedule: Schedule, spec: Collective) -> Cost:
     n = schedule.nranks
     sent, got, added = np.zeros(n), np.zeros(n), np.zeros(n)
     steps = rounds = 0
-    # How often steps come that are alike, and the first of them. What a rank sends at once may be
+    # How often steps of one signature come. What a rank sends at once may be
     # joined in one and not in another, so those are counted each.
-    alike: dict[Hashable, int] = Counter(step.alike for step in schedule.steps)
+    repeats: dict[Hashable, int] = Counter(step.signature for step in schedule.steps)
     counted: set[Hashable] = set()
     for step in schedule.steps:
-        if step.alike in counted:
+        if step.signature in counted:
             continue
         every = step.moves()  # not kept: for thousands of ranks all steps at once would not fit
         m = every.remote()
         alone = _alone(m, n)
         times = 1
-        if alone and step.alike is not None:
-            counted.add(step.alike)
-            times = alike[step.alike]
+        if alone and step.signature is not None:
+            counted.add(step.signature)
+            times = repeats[step.signature]
         pairs = _messages(m, n, schedule.packed, alone)
         messages = [np.bincount(end, minlength=n).max() for end in pairs]
         steps += times * (len(m) > 0)

@@ -23,7 +23,7 @@ def named(schedule: Schedule, name: str, **parameters: object) -> Schedule:
 
 def _map(schedule: Schedule, change: object, **fields: object) -> Schedule:
     steps = tuple(
-        Step(lambda s=s: change(s.make()), s.alike)  # type: ignore[misc, operator]
+        Step(lambda s=s: change(s.make()), s.signature)  # type: ignore[misc, operator]
         for s in schedule.steps
     )
     return replace(schedule, steps=steps, **fields)  # type: ignore[arg-type]
@@ -79,8 +79,8 @@ def then(*schedules: Schedule) -> Schedule:
 
 
 def _tagged(step: Step, part: int) -> Step:
-    """A step of one of several schedules: alike only among its own."""
-    return step if step.alike is None else replace(step, alike=(part, step.alike))
+    """A step of one of several schedules: its signature is unique among its own steps."""
+    return step if step.signature is None else replace(step, signature=(part, step.signature))
 
 
 def reverse(schedule: Schedule, reduce: bool = False) -> Schedule:
@@ -158,10 +158,10 @@ def _union(
             together[i].append((j, one))
 
     def step(at_once: list[tuple[int, Step]]) -> Step:
-        alike = tuple((j, s.alike) for j, s in at_once)
+        signatures = tuple((j, s.signature) for j, s in at_once)
         return Step(
             lambda: Moves.concat(s.make() for _, s in at_once),
-            None if any(tag is None for _, tag in alike) else alike,
+            None if any(tag is None for _, tag in signatures) else signatures,
         )
 
     return Schedule(nranks, nchunks, tuple(map(step, together)), scratch)

@@ -33,13 +33,13 @@ from collectives.schedule.moves import Move, Moves
 class Step:
     """Moves that may happen at once; ``make()`` gives all of them, the same each time.
 
-    What one rank executes is picked from what was proven of all. ``alike``: steps of one
+    What one rank executes is picked from what was proven of all. ``signature``: steps of one
     schedule in which it is the same, and not None, move as much between the same ranks in the same
     order, and add the same; only which chunks they are may differ. It saves making them all.
     """
 
     make: Callable[[], Moves]
-    alike: Hashable = None
+    signature: Hashable = None
 
     @classmethod
     def fixed(cls, all_moves: Moves) -> Step:

@@ -1,7 +1,7 @@
 """A schedule's messages on a machine's links, as columns; links that never hold anything up go.
 
 The messages of all patterns stand one after the other. What a message can at best have is its
-``cap``, the slowest link of its way.
+``cap``, the slowest link of its route.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Amounts = NDArray[np.float64]
 
 # Sums of rates that differ by less are equal: what a few additions of floats may be off.
 _EXACT = 1e-12
-# More entries of ways than these are not looked through for links that others stand for.
+# More entries of routes than these are not looked through for links that others stand for.
 _MOST_SORTED = 4_000_000
 _MOST_MERGED = 4_000_000
 _MOST_NESTED = 2_000_000
@@ -31,9 +31,9 @@ _MOST_NESTED = 2_000_000
 class Flows:
     """Messages of all patterns; pattern q has rows ``first[q]`` to ``first[q + 1]``.
 
-    ``ways``: over links that are numbered as in ``rate``; only those that can hold something up are
-    in it. ``latency`` and ``cap``: of the whole way.
-    ``carried``: chunks that every link of the machine carries in all steps.
+    ``routes``: over links that are numbered as in ``rate``; only those that can hold something up
+    are in it. ``latency`` and ``cap``: of the whole route. ``carried``: chunks that every link of
+    the machine carries in all steps.
     """
 
     first: Numbers
@@ -44,7 +44,7 @@ class Flows:
     times: Numbers
     latency: Amounts
     cap: Amounts
-    ways: RankRoutes
+    routes: RankRoutes
     rate: Amounts
     carried: Amounts
 
@@ -66,7 +66,7 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
     first = np.concatenate([[0], np.cumsum([len(p.src) for p in traffic.patterns])]).astype(
         np.int64
     )
-    ways = machine.ways(src, dst)
+    routes = machine.routes(src, dst)
     links = machine.links
     repeats = np.bincount(traffic.steps, minlength=len(first) - 1)
     flows = Flows(
@@ -76,22 +76,22 @@ def flows_of(traffic: Traffic, machine: Machine) -> Flows:
         columns["chunks"],
         columns["added"],
         columns["times"].astype(np.int64),
-        ways.total(links.latency),
-        ways.least(links.rate),
-        ways,
+        routes.total(links.latency),
+        routes.least(links.rate),
+        routes,
         links.rate,
         np.zeros(len(links)),
     )
     weights = columns["carried"] * columns["times"] * repeats[flows.pattern()]
-    return _pruned(flows, ways.loads(weights), machine.buffer > 0)
+    return _pruned(flows, routes.loads(weights), machine.buffer > 0)
 
 
 def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
     """Without links that hold nobody up, and with one link for those that hold up the same."""
     flows = _only(replace(flows, carried=carried), _binding(flows, carried > 0, buffered))
-    if flows.ways.work <= _MOST_MERGED:
+    if flows.routes.work <= _MOST_MERGED:
         flows = _only(flows, _slowest(flows))
-        while flows.ways.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
+        while flows.routes.cells <= _MOST_NESTED and (inner := _nested(flows)).any():
             flows = _only(flows, ~inner)
     return flows
 
@@ -99,13 +99,13 @@ def _pruned(flows: Flows, carried: Amounts, buffered: bool) -> Flows:
 def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
     """With some of the links alone."""
     number: Ids = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-    return replace(flows, ways=flows.ways.kept(number, int(keep.sum())), rate=flows.rate[keep])
+    return replace(flows, routes=flows.routes.kept(number, int(keep.sum())), rate=flows.rate[keep])
 
 
 def _slowest(flows: Flows) -> NDArray[np.bool_]:
     """Of links that the same messages cross only the slowest counts."""
     tags = np.random.default_rng(0).integers(1, 1 << 63, len(flows), np.uint64)
-    users = flows.ways.gather(tags)
+    users = flows.routes.gather(tags)
     order = np.lexsort((flows.rate, users))
     first = np.ones(len(order), bool)
     first[1:] = users[order][1:] != users[order][:-1]
@@ -120,7 +120,7 @@ def _nested(flows: Flows) -> NDArray[np.bool_]:
     They are never full before that one is. No two links have the same messages any more, so of two
     such links one has the other's and more.
     """
-    links = flows.ways.table()
+    links = flows.routes.table()
     none = len(flows.rate)
     rate = np.append(flows.rate, np.inf)
     found = np.zeros(none, bool)
@@ -145,14 +145,14 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
     """
     weight = flows.cap * flows.times
     limit = flows.rate * (1 + _EXACT)
-    binding = used & (flows.ways.loads(weight) > limit)
+    binding = used & (flows.routes.loads(weight) > limit)
     if buffered:
         return binding
     # What is looked at more closely is only what all messages together would fill.
     few = _only(flows, binding)
     most, limit = np.zeros(len(few.rate)), limit[binding]
     for a, b in pairwise(flows.first) if len(most) else ():
-        np.maximum(most, few.ways.loads(weight[a:b], slice(int(a), int(b))), out=most)
+        np.maximum(most, few.routes.loads(weight[a:b], slice(int(a), int(b))), out=most)
     asked = most <= limit
     if asked.any():
         asked &= ~_of_one(few)
@@ -164,13 +164,13 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
     """Links that only one sender's messages cross, or only one receiver's."""
     nranks = int(max(flows.src.max(initial=0), flows.dst.max(initial=0))) + 1
     tags = np.random.default_rng(0).integers(1, 1 << 63, nranks, np.uint64)
-    count = flows.ways.gather(np.ones(len(flows), np.uint64))
+    count = flows.routes.gather(np.ones(len(flows), np.uint64))
     found = np.zeros(len(count), bool)
     for end in (flows.src, flows.dst):
         # n equal numbers, and hardly any others, have n times the sum of their squares as the
         # square of their sum.
         tag = tags[end]
-        once, square = flows.ways.gather(tag), flows.ways.gather(tag * tag)
+        once, square = flows.routes.gather(tag), flows.routes.gather(tag * tag)
         found |= count * square == once * once
     return found
 
@@ -182,24 +182,24 @@ def _bounded(
     cleared = np.zeros(len(asked), bool)
     if not asked.any():
         return cleared
-    hits = flows.ways.hashes(asked.astype(np.uint64))
+    hits = flows.routes.hashes(asked.astype(np.uint64))
     if int(hits.sum()) > _MOST_SORTED:
         return cleared
     rows = np.flatnonzero(hits)
-    links = flows.ways.table(rows)
+    links = flows.routes.table(rows)
     row, column = np.nonzero(np.append(asked, False)[links])
     link, row = links[row, column].astype(np.int64), rows[row]
     pattern, weights = flows.pattern()[row], weight[row]
     for end in (flows.src, flows.dst):
         order = np.lexsort((pattern, end[row], link))
-        way, who, q = link[order], end[row][order], pattern[order]
-        new = np.ones(len(way), bool)
-        new[1:] = (way[1:] != way[:-1]) | (who[1:] != who[:-1])
+        route, who, q = link[order], end[row][order], pattern[order]
+        new = np.ones(len(route), bool)
+        new[1:] = (route[1:] != route[:-1]) | (who[1:] != who[:-1])
         turn = new.copy()
         turn[1:] |= q[1:] != q[:-1]
         each = np.add.reduceat(weights[order], np.flatnonzero(turn))
         groups = np.flatnonzero(new[turn])
         most = np.maximum.reduceat(each, groups)
-        bound = np.bincount(way[new], most, len(asked))
+        bound = np.bincount(route[new], most, len(asked))
         cleared |= asked & (bound <= limit)
     return cleared

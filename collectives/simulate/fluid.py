@@ -69,7 +69,7 @@ def fair(links: Numbers, load: Amounts, cap: Amounts, rate: Amounts) -> Amounts:
 
 @dataclass(frozen=True)
 class Bytes:
-    """Messages that are to flow, as columns: bytes of each, the most it can have, its way.
+    """Messages that are to flow, as columns: bytes of each, the most it can have, its route.
 
     ``links`` and ``load`` as for `fair`. ``slack``: seconds by which it may begin and end earlier
     or later than it would; see `Fluid`.

@@ -108,9 +108,9 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     caches = Caches(schedule) if weights != NONE else None
     for step in schedule.steps:
         # Steps that move alike may find other things in caches.
-        alike = step.alike if caches is None else None
-        if alike is not None and alike in tags:
-            steps.append(tags[alike])
+        signature = step.signature if caches is None else None
+        if signature is not None and signature in tags:
+            steps.append(tags[signature])
             continue
         m = step.moves()
         pattern, several = _pattern(m, schedule.nranks, schedule.packed, weights, caches)
@@ -122,7 +122,7 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
         if number == len(patterns):
             patterns.append(pattern)
         # Where a pair exchanges several, which of them join depends on the chunks' numbers.
-        if alike is not None and not several:
-            tags[alike] = number
+        if signature is not None and not several:
+            tags[signature] = number
         steps.append(number)
     return Traffic(schedule.nranks, tuple(patterns), np.array(steps, np.int64))

@@ -23,7 +23,7 @@ from collectives.simulate.symmetry import alone, classes_of
 
 Amounts = NDArray[np.float64]
 
-#: The slack that is chosen from so many messages and shared links on their ways on; a message
+#: The slack that is chosen from so many messages and shared links on their routes on; a message
 #: itself costs what so many links do.
 SLACK, MOST_EXACT = 0.1, 1_000_000
 _MESSAGE = 8
@@ -42,7 +42,7 @@ class Outcome:
     ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
     each link of the machine carries. ``parts``: seconds along the chain of messages that the last
     rank waited for: ``posting`` messages, the ``latency`` of links, on the ``wire`` at the rate
-    of the slowest link of the way, ``sharing`` (what a message took longer, because links were
+    of the slowest link of the route, ``sharing`` (what a message took longer, because links were
     shared), ``adding``; together they are ``seconds``. ``machine``: with the rates that this size
     found (`Machine.at`). ``slack``: 0 where all this is exact; see `Simulation.run`.
     """
@@ -167,7 +167,7 @@ class Busy(NamedTuple):
     """Links that carry as much at one rate: the first, how many, bytes, share of the time."""
 
     link: int
-    alike: int
+    count: int
     nbytes: float
     busy: float
 

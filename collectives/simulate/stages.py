@@ -25,8 +25,8 @@ class Stage:
 
     ``out`` messages leave each rank of class ``src``, ``into`` of them reach each of ``dst``. Each
     has ``chunks`` chunks, of which the receiver adds ``added``. ``links``: classes of links on the
-    way, shape (rows, most links), padded with the number of classes; ``load``: how many messages of
-    the row share such a link. By class of ranks: ``local`` chunks are added inside, ``posts``
+    route, shape (rows, most links), padded with the number of classes; ``load``: how many messages
+    of the row share such a link. By class of ranks: ``local`` chunks are added inside, ``posts``
     messages are sent and received. ``alone``: however its messages meet, no link holds any up.
     """
 
@@ -89,10 +89,12 @@ def stages_of(
         rows, total = head[a:b], every[a:b]
         src, dst = classes.rank[flows.src[rows]], classes.rank[flows.dst[rows]]
         # NO_LINK is the last of the classes.
-        ways = link_class[flows.ways.table(rows)]
-        load = np.where(ways < nlinks, total[:, None] / link_size[ways], 0.0)
-        # Where every link is its own class, ways are as they were.
-        links, load = (ways, load) if nlinks == len(classes.link) else _joined(ways, load, nlinks)
+        routes = link_class[flows.routes.table(rows)]
+        load = np.where(routes < nlinks, total[:, None] / link_size[routes], 0.0)
+        # Where every link is its own class, routes are as they were.
+        links, load = (
+            (routes, load) if nlinks == len(classes.link) else _joined(routes, load, nlinks)
+        )
         out, into = total / rank_size[src], total / rank_size[dst]
         inside = np.zeros(nranks)
         inside[classes.rank] = local[number]

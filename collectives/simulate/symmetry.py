@@ -83,14 +83,14 @@ class _Refinement:
     def round(self) -> None:
         """Everything takes on the colours of what it touches."""
         flows = self.flows
-        seen = flows.ways.hashes(_mix(self.link + np.uint64(7)))
+        seen = flows.routes.hashes(_mix(self.link + np.uint64(7)))
         colour = _with(_with(self.own, self.rank[flows.src]), self.rank[flows.dst])
         self.message = _with(colour, seen)
         ranks = [np.zeros_like(self.rank) for _ in range(2)]
         for of, end in zip(ranks, (flows.src, flows.dst), strict=True):
             np.add.at(of, end, self.message)
         self.rank = _with(_with(self.rank, ranks[0]), ranks[1])
-        self.link = _with(self.link, flows.ways.gather(self.message))
+        self.link = _with(self.link, flows.routes.gather(self.message))
 
 
 def _numbered(colours: Colours) -> Numbers:

@@ -3,8 +3,8 @@
 //
 // A team (a block) does its part of every pass and waits for the same team of other ranks only, so
 // there is no barrier among the blocks of a GPU, but all teams of all ranks must be resident at
-// once. What is signalled only grows: a firing raises it by `stride`, and each team counts its own
-// firings in memory, so the same launch may be repeated, from a captured graph too. Signals are
+// once. What is signalled only grows: an iteration raises it by `stride`, and each team counts its own
+// iterations in memory, so the same launch may be repeated, from a captured graph too. Signals are
 // released and waits acquire at system scope; a team's barrier stands between them and its passes.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace busbar {
 
 constexpr u32 kPolls = 256;  // polls of a word between two looks at everything else
 
-BUSBAR_DEVICE u64 fired_at(const u64* plan, u32 team) { return plan[kFired] + 8ull * team; }
+BUSBAR_DEVICE u64 iterations_at(const u64* plan, u32 team) { return plan[kIterations] + 8ull * team; }
 
 // Why waiting for a peer is vain, as far as can be seen; `kNone` where it may still come.
 BUSBAR_DEVICE u64 vain(const u64* plan, u64 peer, u64& start) {
@@ -38,8 +38,8 @@ BUSBAR_DEVICE void give_up(const u64* plan, u64 reason, u64 peer, u64 record, u3
         if (const u64 tell = plan[plan[kTell] + rank]) store_release(tell, 2);
 }
 
-BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 record, u32 team) {
-    const u64 peer = wait[0], need = fired * wait[1] + wait[2];
+BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 done, u64 record, u32 team) {
+    const u64 peer = wait[0], need = done * wait[1] + wait[2];
     const u64 at = plan[kWords] + 8 * (plan[kRanks] * team + peer);
     u64 start = 0;
     for (u32 polls = 1; load_acquire(at) < need; ++polls) {
@@ -56,42 +56,42 @@ BUSBAR_DEVICE bool wait_one(const u64* plan, const u64* wait, u64 fired, u64 rec
 
 // Whether all that a record waits for has come; the team's earlier passes are complete then too.
 BUSBAR_DEVICE bool wait_all(
-    const u64* plan, const Record& record, u64 number, u64 fired, const Team& team) {
+    const u64* plan, const Record& record, u64 number, u64 done, const Team& team) {
     bool lost = false;
     for (u64 i = team.member(); i < record.nwaits() && !lost; i += team.members())
-        lost = !wait_one(plan, record.waits() + kWaitWords * i, fired, number, team.number());
+        lost = !wait_one(plan, record.waits() + kWaitWords * i, done, number, team.number());
     return !team.any(lost);
 }
 
 // Tells those who wait for this record; what the whole team did before is seen by them.
-BUSBAR_DEVICE void signal_all(const u64* plan, const Record& record, u64 fired, const Team& team) {
+BUSBAR_DEVICE void signal_all(const u64* plan, const Record& record, u64 done, const Team& team) {
     if (!record.nsignals()) return;
     team.together();
-    const u64 value = fired * plan[kStride] + record.mark();
+    const u64 value = done * plan[kStride] + record.mark();
     for (u64 i = team.member(); i < record.nsignals(); i += team.members())
         store_release(record.signals()[i] + 8 * plan[kRanks] * team.number(), value);
 }
 
 // Firings that a team had completed when this one began.
-BUSBAR_DEVICE u64 firings(const u64* plan, const Team& team) {
-    return load_acquire(fired_at(plan, team.number()));
+BUSBAR_DEVICE u64 iterations_done(const u64* plan, const Team& team) {
+    return load_acquire(iterations_at(plan, team.number()));
 }
-BUSBAR_DEVICE void count_firing(const u64* plan, u64 fired, const Team& team) {
-    if (team.member() == 0) store_release(fired_at(plan, team.number()), fired + 1);
+BUSBAR_DEVICE void count_iteration(const u64* plan, u64 done, const Team& team) {
+    if (team.member() == 0) store_release(iterations_at(plan, team.number()), done + 1);
 }
 
 // The whole plan, of so many words.
 template <class F, int op>
 BUSBAR_DEVICE void program(const u64* far, u64 words, const Team& team) {
     const u64* plan = team.near(far, words);
-    const u64 fired = firings(plan, team), records = plan[kRecords];
+    const u64 done = iterations_done(plan, team), records = plan[kRecords];
     for (u64 number = 0; number < records; ++number) {
         const Record record(plan, number);
-        if (!wait_all(plan, record, number, fired, team)) return;
+        if (!wait_all(plan, record, number, done, team)) return;
         if (record.count()) pass_part<F, op>(record, team);
-        signal_all(plan, record, fired, team);
+        signal_all(plan, record, done, team);
     }
-    count_firing(plan, fired, team);
+    count_iteration(plan, done, team);
 }
 
 }  // namespace busbar

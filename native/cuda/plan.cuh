@@ -2,7 +2,7 @@
 // collectives/execution/ipc/table.py, which has the same numbers.
 //
 // A plan is a header and then records. A record is waits, one pass over memory, and signals:
-// record 0 only says that the rank has entered the firing, the last one only waits until nobody
+// record 0 only says that the rank has entered the iteration, the last one only waits until nobody
 // touches the rank's memory any more, those between are the rank's passes in their order.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace busbar {
 enum Header {
     kRecords,      // how many records
     kRanks,        // how many ranks
-    kStride,       // by how much one firing raises what this rank signals
-    kFired,        // address of a word per team: firings that it has completed
+    kStride,       // by how much one iteration raises what this rank signals
+    kIterations,        // address of a word per team: iterations that it has completed
     kWords,        // address of [team][rank]: what each rank has signalled to this one
     kGone,         // address of a word per rank: whether it has left (1) or failed (2)
     kClaim,        // address of a word: set by the first team that gives up

@@ -33,7 +33,7 @@ struct Kernels {
     const char* name;  // the instruction set
     void (*reduce[kTypes][kOps])(const Pass&);
     void (*copy)(const Pass&);  // one source; count is in bytes
-    // Sum of all 64-bit words: a read that the compiler cannot drop. For the ceiling probe.
+    // Sum of all 64-bit words: a read that the compiler cannot drop. For the roofline probe.
     unsigned long long (*read)(const void* at, std::size_t nbytes);
     void (*fill)(void* at, std::size_t nbytes, bool stream);
     // Reads and writes every byte where it lies, and changes none.

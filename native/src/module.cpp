@@ -1,4 +1,4 @@
-// The door for Python: maps memory, builds plans from tables, fires them without the interpreter's
+// The door for Python: maps memory, builds plans from tables, runs them without the interpreter's
 // lock. A table is a NumPy structured array; its row is declared here and offered as a dtype.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -98,7 +98,7 @@ struct CopyRow {
     std::int64_t count;
     bool reduce;
 };
-struct LetterRow {
+struct MessageRow {
     std::int32_t peer;
     std::uint64_t mailbox;
     std::int64_t stride;
@@ -157,7 +157,7 @@ Copy copy_of(const CopyRow& r) {
     return {address(r.target), address(r.source), static_cast<std::size_t>(r.count), r.reduce};
 }
 
-Letter letter_of(const LetterRow& r) {
+EagerMessage message_of(const MessageRow& r) {
     return {r.peer, address(r.mailbox), static_cast<std::size_t>(r.stride), address(r.span),
             address(r.other), static_cast<std::size_t>(r.count)};
 }
@@ -199,15 +199,15 @@ std::unique_ptr<Plan> worksharing(
 
 std::unique_ptr<Plan> eager(
     Watch& watch, std::uintptr_t lines, int type, int op, const py::object& steps,
-    const py::object& copies, const py::object& letters) {
+    const py::object& copies, const py::object& messages) {
     Rows<CopyRow> local(copies);
-    Rows<LetterRow> mail(letters);
+    Rows<MessageRow> mail(messages);
     Rows<ExchangeRow> rows(steps);
     auto found = rows.list<Exchange>(rows.left(), [&](const ExchangeRow& r) {
         Exchange e;
         e.before = local.list<Copy>(r.before, copy_of);
-        e.sends = mail.list<Letter>(r.sends, letter_of);
-        e.receives = mail.list<Letter>(r.receives, letter_of);
+        e.sends = mail.list<EagerMessage>(r.sends, message_of);
+        e.receives = mail.list<EagerMessage>(r.receives, message_of);
         e.after = local.list<Copy>(r.after, copy_of);
         return e;
     });
@@ -281,18 +281,18 @@ PYBIND11_MODULE(_core, m) {
     PYBIND11_NUMPY_DTYPE(RoundsRow, window, nwindows, depth, gates, enter_all, exit_all);
     PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
     PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
-    PYBIND11_NUMPY_DTYPE(LetterRow, peer, mailbox, stride, span, other, count);
+    PYBIND11_NUMPY_DTYPE(MessageRow, peer, mailbox, stride, span, other, count);
     m.attr("TASK") = py::dtype::of<TaskRow>();
     m.attr("PLACE") = py::dtype::of<PlaceRow>();
     m.attr("WAIT") = py::dtype::of<WaitRow>();
     m.attr("ROUNDS") = py::dtype::of<RoundsRow>();
     m.attr("EXCHANGE") = py::dtype::of<ExchangeRow>();
     m.attr("COPY") = py::dtype::of<CopyRow>();
-    m.attr("LETTER") = py::dtype::of<LetterRow>();
+    m.attr("EAGER_MESSAGE") = py::dtype::of<MessageRow>();
 
     const auto released = py::call_guard<py::gil_scoped_release>();
     py::class_<Plan>(m, "Plan")
-        .def("fire", &Plan::fire, released)
+        .def("run", &Plan::run, released)
         .def("spans", &Plan::spans, py::arg("n"), py::arg("starts"), released)
         .def("each", &Plan::each, py::arg("n"), released)
         .def("loop", &Plan::loop, py::arg("n"), released)
@@ -310,7 +310,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 3;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 4;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

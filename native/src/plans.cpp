@@ -22,7 +22,7 @@ void Plan::barrier() {
     watch_.wait_all(barrier_gate(), ++barriers_);
 }
 
-void Plan::run(const Task& task, std::size_t from, std::size_t count) {
+void Plan::carry_out(const Task& task, std::size_t from, std::size_t count) {
     const std::size_t size = size_of(type_);
     const auto at = [&](const Place& p) { return p.fixed ? p.at : p.at + from * size; };
     targets_.clear();
@@ -45,13 +45,13 @@ void Plan::run(const Task& task, std::size_t from, std::size_t count) {
 Plan::Spans Plan::spans(int n, const std::vector<double>& starts) {
     const auto size = static_cast<std::size_t>(n);
     if (!starts.empty() && starts.size() != size)
-        throw std::invalid_argument("a start for each firing, or none");
+        throw std::invalid_argument("a start for each iteration, or none");
     Spans found{std::vector<double>(size), std::vector<double>(size)};
     for (std::size_t i = 0; i < size; ++i) {
         if (starts.empty()) barrier();
         else watch_.until(starts[i]);
         found.first[i] = now();
-        fire();
+        run();
         found.second[i] = now();
     }
     return found;
@@ -66,7 +66,7 @@ std::vector<double> Plan::each(int n) {
 double Plan::loop(int n) {
     barrier();
     const double start = now();
-    for (int i = 0; i < n; ++i) fire();
+    for (int i = 0; i < n; ++i) run();
     return now() - start;
 }
 
@@ -80,7 +80,7 @@ Sweep::Sweep(
       nbytes_(nbytes),
       stream_(stream) {}
 
-void Sweep::fire() {
+void Sweep::run() {
     const Target target{target_, stream_};
     const void* source = source_;
     if (kind_ == Kind::read) sink_ = kernels_.read(source_, nbytes_);
@@ -88,7 +88,7 @@ void Sweep::fire() {
     if (kind_ == Kind::copy) kernels_.copy({&target, 1, &source, 1, nbytes_});
     if (kind_ == Kind::update) kernels_.update(target_, nbytes_);
     watch_.arrive(exit_gate(), watch_.rank());
-    watch_.wait_all(exit_gate(), ++fired_);
+    watch_.wait_all(exit_gate(), ++done_);
 }
 
 Direct::Direct(
@@ -106,13 +106,13 @@ Direct::Direct(
       enter_all_(enter_all),
       exit_all_(exit_all) {}
 
-// What a rank's progress word shows once it has done a task in a round of this firing. A firing
+// What a rank's progress word shows once it has done a task in a round of this iteration. An iteration
 // counts one for having begun, and one for every task in every round, whether or not it has a
 // window then.
 std::uint64_t Direct::mark(int rank, std::int64_t round, std::int64_t task) const {
     const std::uint64_t tasks = static_cast<std::uint64_t>(ntasks_[static_cast<std::size_t>(rank)]);
-    const std::uint64_t firing = 1 + tasks * static_cast<std::uint64_t>(nwindows_ + depth_);
-    return fired_ * firing + 2 + static_cast<std::uint64_t>(round) * tasks +
+    const std::uint64_t marks = 1 + tasks * static_cast<std::uint64_t>(nwindows_ + depth_);
+    return done_ * marks + 2 + static_cast<std::uint64_t>(round) * tasks +
            static_cast<std::uint64_t>(task);
 }
 
@@ -121,11 +121,11 @@ void Direct::await(const Wait& wait, std::int64_t window) {
     watch_.wait(progress(wait.peer), mark(wait.peer, round, wait.task), wait.peer);
 }
 
-void Direct::fire() {
+void Direct::run() {
     const int me = watch_.rank();
     watch_.publish(progress(me), mark(me, 0, -1));
     if (gates_) watch_.arrive(entry_gate(), me);
-    if (enter_all_) watch_.wait_all(entry_gate(), fired_ + 1);
+    if (enter_all_) watch_.wait_all(entry_gate(), done_ + 1);
     for (std::int64_t round = 0; round < nwindows_ + depth_; ++round) {
         std::int64_t index = -1;
         for (const Task& task : tasks_) {
@@ -134,14 +134,14 @@ void Direct::fire() {
             if (window < 0 || window >= nwindows_) continue;
             for (const Wait& wait : task.waits) await(wait, window);
             const std::size_t from = static_cast<std::size_t>(window) * window_;
-            if (from < task.count) run(task, from, std::min(window_, task.count - from));
+            if (from < task.count) carry_out(task, from, std::min(window_, task.count - from));
             if (task.publish) watch_.publish(progress(me), mark(me, round, index));
         }
     }
     if (gates_) watch_.arrive(exit_gate(), me);
-    if (exit_all_) watch_.wait_all(exit_gate(), fired_ + 1);
+    if (exit_all_) watch_.wait_all(exit_gate(), done_ + 1);
     for (const Wait& wait : exits_) await(wait, nwindows_ - 1);
-    ++fired_;
+    ++done_;
 }
 
 WorkSharing::WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts)
@@ -149,41 +149,41 @@ WorkSharing::WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vecto
 
 namespace {
 
-// A part's word says who took it last, on which core, and in which firing, counted from 1.
+// A part's word says who took it last, on which core, and in which iteration, counted from 1.
 constexpr int kRankBits = 12, kCoreBits = 12;
 constexpr std::uint64_t kRanks = std::uint64_t{1} << kRankBits, kCores = std::uint64_t{1} << kCoreBits;
 
 std::uint64_t core_of(std::uint64_t word) { return word / kRanks % kCores; }
-std::uint64_t firing_of(std::uint64_t word) { return word / kRanks / kCores; }
+std::uint64_t iteration_of(std::uint64_t word) { return word / kRanks / kCores; }
 
 }  // namespace
 
 bool WorkSharing::claim(int part, std::uint64_t core, bool any) const {
     std::atomic<std::uint64_t>& word = progress(part).value;
     std::uint64_t seen = word.load(std::memory_order_relaxed);
-    if (firing_of(seen) > fired_ || !(any || core_of(seen) == core)) return false;
+    if (iteration_of(seen) > done_ || !(any || core_of(seen) == core)) return false;
     const auto rank = static_cast<std::uint64_t>(watch_.rank());
-    return word.compare_exchange_strong(seen, ((fired_ + 1) * kCores + core) * kRanks + rank);
+    return word.compare_exchange_strong(seen, ((done_ + 1) * kCores + core) * kRanks + rank);
 }
 
 int WorkSharing::holder(int part) const {
     return static_cast<int>(progress(part).value.load() % kRanks);
 }
 
-void WorkSharing::fire() {
+void WorkSharing::run() {
     const int me = watch_.rank(), size = watch_.size();
     watch_.arrive(entry_gate(), me);
-    watch_.wait_all(entry_gate(), fired_ + 1);
+    watch_.wait_all(entry_gate(), done_ + 1);
     const auto core = static_cast<std::uint64_t>(sched_getcpu()) % kCores;
-    // First what was done on this core in the firing before: its caches may still hold some of it.
+    // First what was done on this core in the iteration before: its caches may still hold some of it.
     for (const bool any : {false, true})
         for (int i = 0; i < size; ++i) {
             const int part = (me + i) % size;
             if (!claim(part, core, any)) continue;
-            for (const Task& task : parts_[static_cast<std::size_t>(part)]) run(task, 0, task.count);
+            for (const Task& task : parts_[static_cast<std::size_t>(part)]) carry_out(task, 0, task.count);
             watch_.arrive(exit_gate(), part);
         }
-    watch_.wait_all(exit_gate(), ++fired_, [this](int part) { return holder(part); });
+    watch_.wait_all(exit_gate(), ++done_, [this](int part) { return holder(part); });
 }
 
 Eager::Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps)
@@ -203,21 +203,21 @@ void Eager::local(const Copy& c) {
         {&target, 1, sources, 2, c.count});
 }
 
-void Eager::send(const Letter& s) {
+void Eager::send(const EagerMessage& s) {
     std::uint64_t& known = known_[static_cast<std::size_t>(s.peer)];
-    if (known + 1 < fired_) {
-        watch_.wait(progress(s.peer), fired_ - 1, s.peer);
-        known = fired_ - 1;
+    if (known + 1 < done_) {
+        watch_.wait(progress(s.peer), done_ - 1, s.peer);
+        known = done_ - 1;
     }
-    std::byte* half = s.mailbox + (fired_ & 1) * s.stride;
+    std::byte* half = s.mailbox + (done_ & 1) * s.stride;
     std::memcpy(half + sizeof(Word), s.span, s.count * size_of(type_));
     stored(s.peer, s.count * size_of(type_));
-    watch_.publish(*reinterpret_cast<Word*>(half), fired_ + 1);
+    watch_.publish(*reinterpret_cast<Word*>(half), done_ + 1);
 }
 
-void Eager::receive(const Letter& r) {
-    std::byte* half = r.mailbox + (fired_ & 1) * r.stride;
-    watch_.wait(*reinterpret_cast<Word*>(half), fired_ + 1, r.peer);
+void Eager::receive(const EagerMessage& r) {
+    std::byte* half = r.mailbox + (done_ & 1) * r.stride;
+    watch_.wait(*reinterpret_cast<Word*>(half), done_ + 1, r.peer);
     const std::byte* message = half + sizeof(Word);
     if (!r.other) {
         std::memcpy(r.span, message, r.count * size_of(type_));
@@ -228,18 +228,18 @@ void Eager::receive(const Letter& r) {
             {&target, 1, sources, 2, r.count});
     }
     std::uint64_t& known = known_[static_cast<std::size_t>(r.peer)];
-    known = std::max(known, fired_);
+    known = std::max(known, done_);
 }
 
-void Eager::fire() {
+void Eager::run() {
     for (const Exchange& step : steps_) {
         for (const Copy& c : step.before) local(c);
-        for (const Letter& s : step.sends) send(s);
-        for (const Letter& r : step.receives) receive(r);
+        for (const EagerMessage& s : step.sends) send(s);
+        for (const EagerMessage& r : step.receives) receive(r);
         for (const Copy& c : step.after) local(c);
     }
-    ++fired_;
-    watch_.publish(progress(watch_.rank()), fired_);
+    ++done_;
+    watch_.publish(progress(watch_.rank()), done_);
 }
 
 }  // namespace busbar

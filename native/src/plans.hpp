@@ -60,14 +60,14 @@ public:
     Plan(Watch& watch, Line* lines, Type type, Op op);
     virtual ~Plan() = default;
     // Carries the collective out once.
-    virtual void fire() = 0;
-    // When each of n firings began and ended by `now`: every one begun together after a barrier, or
+    virtual void run() = 0;
+    // When each of n iterations began and ended by `now`: every one begun together after a barrier, or
     // with `starts` each as that time comes, and at once where it has passed.
     using Spans = std::pair<std::vector<double>, std::vector<double>>;
     Spans spans(int n, const std::vector<double>& starts);
-    // Seconds of each of n firings, every one begun together after a barrier.
+    // Seconds of each of n iterations, every one begun together after a barrier.
     std::vector<double> each(int n);
-    // Seconds of n firings, one directly after the other; begun together.
+    // Seconds of n iterations, one directly after the other; begun together.
     double loop(int n);
     void barrier();
 
@@ -77,7 +77,7 @@ protected:
     const Kernels& kernels_;
     Type type_;
     Op op_;
-    std::uint64_t fired_ = 0;
+    std::uint64_t done_ = 0;
 
     Word& progress(int rank) const { return lines_[rank].word; }
     Gate gate(int which) const {
@@ -85,7 +85,7 @@ protected:
         return {lines_[size + which].word, lines_ + (which + 1) * size + kGates};
     }
     // One task, or elements `from` on of it.
-    void run(const Task& task, std::size_t from, std::size_t count);
+    void carry_out(const Task& task, std::size_t from, std::size_t count);
     // Counts bytes that this rank has stored into another rank's memory.
     void stored(int rank, std::size_t nbytes) { stores_[rank] += nbytes; }
     Gate entry_gate() const { return gate(0); }
@@ -99,14 +99,14 @@ private:
     std::vector<const void*> sources_;
 };
 
-// A sweep over one's own memory, for the ceiling probe: done when every rank is done.
+// A sweep over the rank's own memory, for the roofline probe: done when every rank is done.
 class Sweep : public Plan {
 public:
     enum class Kind { read, write, copy, update };
     Sweep(
         Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target,
         std::size_t nbytes, bool stream);
-    void fire() override;
+    void run() override;
 
 private:
     Kind kind_;
@@ -126,7 +126,7 @@ public:
         Watch& watch, Line* lines, Type type, Op op, std::vector<Task> tasks,
         std::vector<Wait> exits, std::vector<std::int64_t> ntasks, std::size_t window,
         std::int64_t nwindows, std::int64_t depth, bool gates, bool enter_all, bool exit_all);
-    void fire() override;
+    void run() override;
 
 private:
     std::uint64_t mark(int rank, std::int64_t round, std::int64_t task) const;
@@ -142,17 +142,17 @@ private:
 
 using Part = std::vector<Task>;
 
-// Tasks that wait for nobody, in parts that whoever has a core takes: no rank does its own. For ranks
-// that outnumber the cores and pass them on by yielding: a rank is then given a core once in a firing, to
-// leave one and enter the next.
+// Independent parts of the work, each done by any rank that holds a core. For ranks that outnumber
+// the cores and pass them on by yielding: a rank then needs a core once in an iteration, to leave
+// this one and enter the next.
 class WorkSharing : public Plan {
 public:
     // `parts`: as many as ranks.
     WorkSharing(Watch& watch, Line* lines, Type type, Op op, std::vector<Part> parts);
-    void fire() override;
+    void run() override;
 
 private:
-    // Whether this rank, and nobody else, is to do a part in this firing. `any`: also when it was
+    // Whether this rank, and nobody else, is to do a part in this iteration. `any`: also when it was
     // done on another core last.
     bool claim(int part, std::uint64_t core, bool any) const;
     // Who does or did a part last.
@@ -167,7 +167,7 @@ struct Copy {  // inside the rank: target becomes source, or gains it
     bool reduce;
 };
 
-struct Letter {  // a mailbox of two halves, used in turn; a half is a word and then the elements
+struct EagerMessage {  // a mailbox of two halves, used in turn; a half is a word and then the elements
     int peer;
     std::byte* mailbox;
     std::size_t stride;  // bytes of a half
@@ -178,22 +178,22 @@ struct Letter {  // a mailbox of two halves, used in turn; a half is a word and 
 
 struct Exchange {
     std::vector<Copy> before, after;
-    std::vector<Letter> sends, receives;
+    std::vector<EagerMessage> sends, receives;
 };
 
 class Eager : public Plan {
 public:
     Eager(Watch& watch, Line* lines, Type type, Op op, std::vector<Exchange> steps);
-    void fire() override;
+    void run() override;
 
 private:
     void local(const Copy& copy);
-    void send(const Letter& letter);
-    void receive(const Letter& letter);
+    void send(const EagerMessage& message);
+    void receive(const EagerMessage& message);
 
     std::vector<Exchange> steps_;
-    // Firings that each peer is known to have completed: a mailbox may be filled again when what
-    // it held two firings ago was taken. A peer's message says so for free.
+    // Iterations that each peer is known to have completed: a mailbox may be filled again when what
+    // it held two iterations ago was taken. A peer's message says so for free.
     std::vector<std::uint64_t> known_;
 };
 

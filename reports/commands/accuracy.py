@@ -22,8 +22,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_runs(parser)
     option = parser.add_argument
-    option("--fit", type=Path, metavar="FILE", help="a file of python -m collectives fit")
-    text = "NCCL's log of its graphs: library rows are held against NCCL's published model"
+    option(
+        "--fit", type=Path, metavar="FILE", help="predict with this fit (python -m collectives fit)"
+    )
+    text = "NCCL's log of its graphs; library rows are compared with NCCL's published model"
     option("--nccl-log", type=Path, metavar="FILE", help=text)
     option("--sm", type=int, default=90, help="compute capability with --nccl-log (default 90)")
     option("--nodes", type=int, default=1, help="nodes with --nccl-log (default 1)")

@@ -27,12 +27,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
     parser.usage = f"{parser.prog} BASE NEW [options]\n       {parser.prog} BASE… -- NEW… [options]"
-    text = "a run or a folder of records a side; several launches a side with -- between"
+    text = "a run or a folder of records for each side; for several launches per side put --"
+    " between"
     parser.add_argument("files", nargs="+", metavar="RUN", help=text)
-    text = "exit 1 when a row is slower by more than this, such as 5%%"
+    text = "exit with status 1 when a row is slower by more than this, such as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     parser.add_argument("--format", choices=("table", "md"), default="table")
-    text = "exit 1 when BASE has rows that NEW has not"
+    text = "exit with status 1 when BASE has rows that NEW lacks"
     parser.add_argument("--fail-missing", action="store_true", help=text)
     add_comparison(parser)
     add_rules(parser)
@@ -41,9 +42,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def add_comparison(parser: argparse.ArgumentParser) -> None:
     """The options that say how two runs are compared."""
-    text = "least difference that counts (default 1%%)"
+    text = "differences up to this do not count (default 1%%)"
     parser.add_argument("--noise", default="1%", metavar="SHARE", help=text)
-    text = "compare although machine or mapping differ"
+    text = "compare even if machine or mapping differ"
     parser.add_argument("--anyway", action="store_true", help=text)
 
 

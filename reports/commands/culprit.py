@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_runs(parser, "*", "records measured with --per-rank")
-    text = "a measured matrix: python -m topology measure -o FILE"
+    text = "measured latencies and bandwidths: python -m topology measure -o FILE"
     parser.add_argument(
         "--matrix", action="append", default=[], type=Path, metavar="FILE", help=text
     )
-    text = "least difference that counts (default 10%%)"
+    text = "differences up to this do not count (default 10%%)"
     parser.add_argument("--margin", default="10%", metavar="SHARE", help=text)
-    parser.add_argument("--fail", action="store_true", help="exit 1 when something is slow")
+    parser.add_argument(
+        "--fail", action="store_true", help="exit with status 1 when something is slow"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -22,11 +22,12 @@ class Wanted(NamedTuple):
 
 def add_expect(parser: argparse.ArgumentParser) -> None:
     """Declare the three options."""
-    text = "threshold, such as 'allreduce,>=64M: busbw >= 0.8*limit'; exit 1 when it is not kept"
+    text = "threshold, such as 'allreduce,>=64M: busbw >= 0.8*limit'; exit with status 1 when a"
+    " row misses it"
     parser.add_argument("--expect", action="append", default=[], metavar="RULE", help=text)
     text = "a YAML file with such rules"
     parser.add_argument("--expect-file", type=Path, metavar="FILE", help=text)
-    text = "what limit stands for in rules, such as 480GB/s"
+    text = "the value of limit in rules, such as 480GB/s"
     parser.add_argument("--limit", metavar="RATE", help=text)
 
 

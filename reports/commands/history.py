@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    text = "a run each, ordered by when it started, else as given; a folder of records is one run"
+    text = "one run each, a file or a folder of records; ordered by start time, else as given"
     add_runs(parser, text=text)
-    text = "exit 1 when the latest change of a row is slower by more than this, such as 5%%"
+    text = "exit with status 1 when the latest change made a row slower by more than this, such"
+    " as 5%%"
     parser.add_argument("--fail-slower", metavar="SHARE", help=text)
     parser.add_argument("--format", choices=("table", "csv"), default="table")
     add_comparison(parser)

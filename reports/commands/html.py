@@ -15,7 +15,9 @@ from reports.records.rows import Row
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_runs(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the page, .html")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="file of the page (.html)"
+    )
     add_machine(parser)
     parser.add_argument("--title", default="", help="heading of the page")
 

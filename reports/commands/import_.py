@@ -16,9 +16,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_ranks(parser)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--format", choices=("table", "csv", "json", "jsonl"), default="table")
-    parser.add_argument(
-        "--out", type=Path, help="write here; its ending says .csv, .json or .jsonl"
-    )
+    parser.add_argument("--out", type=Path, help="write into this file: .csv, .json or .jsonl")
 
 
 def run(options: argparse.Namespace) -> int:

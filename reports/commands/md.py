@@ -13,8 +13,12 @@ from reports.commands.output import add_ranks, read_noting
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_ranks(parser)
-    parser.add_argument("run_", type=Path, metavar="RUN", help="the run; BASE when NEW follows")
-    parser.add_argument("new", type=Path, nargs="?", metavar="NEW", help="compare this with BASE")
+    parser.add_argument(
+        "run_", type=Path, metavar="RUN", help="the run, or the base when NEW is given"
+    )
+    parser.add_argument(
+        "new", type=Path, nargs="?", metavar="NEW", help="the run to compare with the base"
+    )
     add_comparison(parser)
 
 

@@ -22,11 +22,20 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_runs(parser, "*")
     option = parser.add_argument
     option("-n", metavar="RANKS", help="rank counts to predict, like 2-8,16 (default those of RUN)")
-    option("-b", "--minbytes", metavar="SIZE", help="predict from this size on (default 1M)")
-    option("-e", "--maxbytes", metavar="SIZE", help="to this size (default 64M)")
-    option("-f", "--stepfactor", type=float, default=8.0, metavar="F", help="default 8")
-    option("--fit", type=Path, metavar="FILE", help="a file of python -m collectives fit")
-    option("--out", type=Path, metavar="FILE", help="draw it, .png or .svg")
+    option("-b", "--minbytes", metavar="SIZE", help="smallest size to predict (default 1M)")
+    option("-e", "--maxbytes", metavar="SIZE", help="largest size to predict (default 64M)")
+    option(
+        "-f",
+        "--stepfactor",
+        type=float,
+        default=8.0,
+        metavar="F",
+        help="factor between sizes (default 8)",
+    )
+    option(
+        "--fit", type=Path, metavar="FILE", help="predict with this fit (python -m collectives fit)"
+    )
+    option("--out", type=Path, metavar="FILE", help="draw a figure, .png or .svg")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ _MOST_NOTES = 20
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """The option ``--ranks``, for every command that reads logs."""
-    parser.add_argument("--ranks", type=int, help="rank count, where a log does not say")
+    parser.add_argument("--ranks", type=int, help="rank count of a log that does not state it")
 
 
 def add_runs(parser: argparse.ArgumentParser, nargs: str = "+", text: str | None = None) -> None:
@@ -39,9 +39,9 @@ def rows_of(options: argparse.Namespace) -> list[Row]:
 
 def add_machine(parser: argparse.ArgumentParser) -> None:
     """The options of what is drawn beside the rows: a bound, and the machine."""
-    text = "bound on busbw where the rows have none of their own, such as 480GB/s"
+    text = "bound on busbw for rows that have none of their own, such as 480GB/s"
     parser.add_argument("--limit", metavar="RATE", help=text)
-    text = "map or measured matrices of the machine: what python -m topology reads or saved"
+    text = "map of the machine, or its measured matrices: any file that python -m topology reads"
     parser.add_argument(
         "--topology", action="append", default=[], type=Path, metavar="FILE", help=text
     )

@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(),
         metavar="DIR",
-        help="folder (default .), made where it is missing",
+        help="folder (default .), created if it is missing",
     )
     parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
     add_machine(parser)

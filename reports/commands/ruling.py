@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def add_rules(parser: argparse.ArgumentParser) -> None:
     """Declare the option."""
-    text = "print each of Hoefler and Belli's rules with the reason for its verdict"
+    text = "print Hoefler and Belli's twelve rules, each with its verdict and the reason"
     parser.add_argument("--rules", action="store_true", help=text)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("files", nargs="+", type=Path, metavar="RUN", help="our records (.jsonl)")
-    text = "draw the graphs into this folder, made where it is missing"
+    text = "draw the graphs into this folder, created if it is missing"
     parser.add_argument("--out", type=Path, metavar="DIR", help=text)
     parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png")
 

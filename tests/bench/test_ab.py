@@ -1,4 +1,4 @@
-"""``bench.ab``: two commands in turns, decided or not, and what is refused."""
+"""``bench.ab``: two commands interleaved, decided or not, and what is refused."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def _log(folder: Path, name: str, time: int) -> list[str]:
 def test_any_command_whose_log_is_read_is_a_side(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rule: turns go on until it is decided, and no longer; both sides' launches are kept."""
+    """Rule: rounds go on until it is decided, and no longer; both sides' launches are kept."""
     a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
     assert main(["--seed", "1", "--out", str(tmp_path / "kept"), "--", *a, "--", *b]) == 0
     out, err = capsys.readouterr()
-    assert "+100.0%" in out and "slower" in out and err.count("turn ") == 4
+    assert "+100.0%" in out and "slower" in out and err.count("round ") == 4
     names = sorted(path.name for path in (tmp_path / "kept").iterdir())
     assert names == [f"{one}-00{n}.txt" for one in "ab" for n in (1, 2, 3, 4)]
     assert {"(AB)", "(BA)"} >= {line.split()[3].rstrip(":") for line in err.splitlines()}
 
 
-def test_turns_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_end_with_their_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rule: what is not decided by then is undecided, and that is said."""
     a, b = _log(tmp_path, "a", 10), _log(tmp_path, "b", 20)
     assert main(["--most", "2", "--", *a, "--", *b]) == 0

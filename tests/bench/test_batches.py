@@ -89,7 +89,7 @@ def test_late_iterations_do_not_count_and_are_counted() -> None:
     )
     assert timed.iterations == len(timed.times) == 20 and max(timed.times) < 1.01e-3
     assert (timed.sync["lost"], timed.sync["begun"]) == (1, 21)
-    assert timed.fired == 1 + 21 and timed.stopped == "iterations"
+    assert timed.runs == 1 + 21 and timed.stopped == "iterations"
 
 
 def test_windows_grow_when_a_tenth_is_lost() -> None:

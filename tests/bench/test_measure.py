@@ -19,26 +19,26 @@ class _Clock:
 
     def __init__(self, durations: Iterator[float]) -> None:
         # A clock counts from anywhere.
-        self.now, self.durations, self.fired = 1e4, durations, 0
+        self.now, self.durations, self.runs = 1e4, durations, 0
 
     def __call__(self) -> float:
         return self.now
 
     def plan(self) -> None:
-        self.fired += 1
+        self.runs += 1
         self.now += next(self.durations)
 
 
 class Iteration(Counted):
     """An action that passes time."""
 
-    def __init__(self, fire: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[], None]) -> None:
         super().__init__(0, 0)
-        self._fire = fire
+        self._run = run
 
     def __call__(self) -> None:
         """Run once."""
-        self._fire()
+        self._run()
 
     def close(self) -> None:
         """Nothing is held."""
@@ -121,11 +121,11 @@ def test_a_row_ends_within_its_time(left: float, once: float, warmup: int, timin
     """
     rules = Timing(warmup=warmup, budget=0.1, timing=timing)
     timed = _measure(rules, _steady(once), ranks=2, seconds=left)
-    fired = timed.fired + 1
-    assert timed.iterations >= 1 and fired >= 2
+    runs = timed.runs + 1
+    assert timed.iterations >= 1 and runs >= 2
     if warmup or timing == "loop":
         least = 1 + warmup + (timing == "loop") + 1
-        assert fired * once <= max(left, least * once) + 1e-9
+        assert runs * once <= max(left, least * once) + 1e-9
         if left >= (FEWEST + least) * once:
             assert timed.iterations >= FEWEST
     else:
@@ -180,7 +180,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 
     class Plan:
         def __call__(self) -> None:
-            events.append("fired")
+            events.append("run")
 
         def times(self, n: int, loop: bool) -> list[float] | None:
             if itself:
@@ -197,27 +197,27 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 def test_every_iteration_starts_behind_a_barrier_and_is_told() -> None:
     """Rule: barrier, iteration, barrier, iteration …, each announced; warm-ups are iteration -1."""
     timed, events = _events(Timing(warmup=2, iterations=3))
-    assert events[:4] == [-1, "fired", -1, "fired"]
+    assert events[:4] == [-1, "run", -1, "run"]
     timed_part = [e for e in events[4:] if e != 0]
     assert events[4:6] == [0, 0], "the batch and its first iteration"
-    assert timed_part[:8] == ["barrier", "fired", 1, "barrier", "fired", 2, "barrier", "fired"]
-    assert timed.fired == 2 + 3 == events.count("fired")
+    assert timed_part[:8] == ["barrier", "run", 1, "barrier", "run", 2, "barrier", "run"]
+    assert timed.runs == 2 + 3 == events.count("run")
 
 
 def test_a_loop_has_one_barrier() -> None:
     """Rule: --timing loop runs back to back behind one barrier."""
     timed, events = _events(Timing(warmup=1, iterations=4, timing="loop"))
     at = events.index(0)
-    assert events[at + 1 : at + 6] == ["barrier", *["fired"] * 4] and timed.fired == 1 + 4
+    assert events[at + 1 : at + 6] == ["barrier", *["run"] * 4] and timed.runs == 1 + 4
     timed, events = _events(Timing(warmup=0, budget=1e-7, timing="loop"))
-    assert timed.iterations == FEWEST and timed.fired == FEWEST + 1 == events.count("fired")
+    assert timed.iterations == FEWEST and timed.runs == FEWEST + 1 == events.count("run")
 
 
 @pytest.mark.parametrize(("how", "seconds"), [("each", 1.0), ("loop", 2.0)])
 def test_what_takes_its_own_times_is_asked_for_them(how: str, seconds: float) -> None:
     """Rule: a transport's own times are taken as they are, a loop's as the sum of iterations."""
     timed, events = _events(Timing(warmup=0, iterations=7, timing=how), itself=True)
-    assert ("times", 7, how == "loop") in events and "fired" not in events
+    assert ("times", 7, how == "loop") in events and "run" not in events
     assert set(timed.times) == {seconds}
 
 
@@ -256,13 +256,13 @@ def test_a_row_leaves_out_its_warm_up_where_it_may() -> None:
     timed = _measure(Timing(warmup=0, budget=300.0, settle=True, precise=0.0), settling, ranks=2)
     assert 36 <= len(timed.warm_up) <= 60 and min(timed.warm_up[:30]) > 1.15
     assert np.median(timed.times) == pytest.approx(1, abs=0.02)
-    assert timed.fired == len(timed.warm_up) + timed.iterations == len(timed.warm_up + timed.times)
+    assert timed.runs == len(timed.warm_up) + timed.iterations == len(timed.warm_up + timed.times)
     for rules in (
         Timing(warmup=0, budget=300.0, precise=0.0),
         Timing(warmup=0, iterations=200, settle=True),
     ):
         found = _measure(rules, settling)
-        assert not found.warm_up and found.fired == found.iterations
+        assert not found.warm_up and found.runs == found.iterations
 
 
 def test_iterations_that_resemble_the_one_before_are_not_enough_so_soon() -> None:

@@ -14,7 +14,7 @@ INFINITY = float("inf")
 
 @dataclass
 class Message:
-    """One message: when it may begin, what is left of it, and the links of its way."""
+    """One message: when it may begin, what is left of it, and the links of its route."""
 
     step: int
     src: int
@@ -52,8 +52,8 @@ def messages(schedule: Schedule, machine: Machine, chunk: float) -> list[Message
                 for reduce in {reduce for *ends, _, reduce in sent if tuple(ends) == pair}
             ]
         for src, dst, count, reduce in sent:
-            way = machine.routes(np.array([src]), np.array([dst]))
-            links = [int(link) for link in way[0] if link >= 0]
+            route = machine.route_table(np.array([src]), np.array([dst]))
+            links = [int(link) for link in route[0] if link >= 0]
             latency = sum(float(machine.links.latency[link]) for link in links)
             size = count * chunk
             found.append(Message(number, src, dst, size, size * reduce, links, latency, left=size))

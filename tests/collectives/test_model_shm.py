@@ -35,7 +35,7 @@ from topology.measured.sweep import BURST, TRIPS, Swept
 from .test_model_fit import measured
 
 line = Curve.line
-# Seconds by hand: a hop of letters, three kinds of swaps of letters, and the same where they lie.
+# Seconds by hand: a hop of messages, three kinds of swaps of messages, and the same where they lie.
 CURVES = Shared(
     hop=line(98.4e-9, 2e-10),
     mail=line(150e-9, 2e-10),
@@ -46,7 +46,7 @@ CURVES = Shared(
     join=line(0.0, 3e-11),
 )
 OWN, FAR, ADD, CALL, FLAG = 1e-11, 5e-11, 1e-11, 10e-9, 40e-9
-POST, FLIGHT, LETTER = 20e-9, 60e-9, 1e-10
+POST, FLIGHT, MESSAGE = 20e-9, 60e-9, 1e-10
 LINK = replace(LinkCosts.assumed(1e-6, 1e-9, "by hand"), shared=CURVES)
 START = 7e-9
 
@@ -67,7 +67,7 @@ def predicted(collective: str, name: str, ranks: int, size: int, **options: obje
 
 
 def test_rates_are_what_the_curves_say() -> None:
-    """Rule: a moved byte is two lines, changing hands is two lines, a letter has two ends."""
+    """Rule: a moved byte is two lines, changing hands is two lines, a message has two ends."""
     rates = Rates(CURVES)
     assert (rates.flag, rates.call, rates.post, rates.flight) == pytest.approx(
         (FLAG, CALL, POST, FLIGHT)
@@ -76,7 +76,7 @@ def test_rates_are_what_the_curves_say() -> None:
         assert rates.own(nbytes) == pytest.approx(OWN)
         assert rates.far(nbytes) == pytest.approx(FAR)
         assert rates.added(nbytes) == pytest.approx(ADD)
-        assert rates.letter(nbytes) == pytest.approx(LETTER)
+        assert rates.eager_message(nbytes) == pytest.approx(MESSAGE)
 
 
 N = 1 << 16
@@ -107,18 +107,18 @@ def test_passes_by_hand(collective: str, name: str, time: float) -> None:
 
 @pytest.mark.parametrize("n", [64, 1024, 4096])
 def test_letters_by_hand(n: int) -> None:
-    """Rule: letters are posted and taken in order; the sender goes on while one is on its way."""
+    """Rule: messages are posted and taken in order; the sender goes on while one is on its way."""
     hop = 2 * POST + FLIGHT
     assert predicted("broadcast", "flat", 2, n) == pytest.approx(
-        # The root copies its part once the letter is posted.
-        hop + 2 * n * LETTER
+        # The root copies its part once the message is posted.
+        hop + 2 * n * MESSAGE
     )
-    assert predicted("reduce", "flat", 2, n) == pytest.approx(hop + CALL + 2 * n * LETTER)
-    # Four segments: three more letters leave and arrive before the last one does.
+    assert predicted("reduce", "flat", 2, n) == pytest.approx(hop + CALL + 2 * n * MESSAGE)
+    # Four segments: three more messages leave and arrive before the last one does.
     chain = predicted("broadcast", "chain", 2, n, segments=4)
-    assert chain == pytest.approx(hop + 2 * n / 4 * LETTER + 3 * (POST + n / 4 * LETTER))
+    assert chain == pytest.approx(hop + 2 * n / 4 * MESSAGE + 3 * (POST + n / 4 * MESSAGE))
     both = predicted("allreduce", "recursive_doubling", 2, n)
-    assert both == pytest.approx(hop + CALL + 2 * n * LETTER)
+    assert both == pytest.approx(hop + CALL + 2 * n * MESSAGE)
 
 
 @pytest.mark.parametrize("collective", ["allreduce", "broadcast", "allgather"])

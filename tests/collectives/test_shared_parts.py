@@ -12,7 +12,7 @@ from busbar.errors import Unsupported
 from busbar.host import numa_nodes
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.roofline import Least, Roofline, least, probe
-from collectives.execution.shm.affinity import cores_of, place_cores, turn_group
+from collectives.execution.shm.affinity import cores_of, place_cores, yield_group
 from collectives.schedule.catalogue import spec
 from collectives.schedule.layout import Layout
 
@@ -61,11 +61,11 @@ def test_nodes_are_read_from_the_kernel_in_their_order(tmp_path: Path) -> None:
 def test_ranks_of_several_sessions_do_not_pass_a_core_on(tmp_path: Path) -> None:
     """Rule: the session counts where the kernel groups tasks by it, and nothing does elsewhere."""
     said = tmp_path / "sched_autogroup_enabled"
-    assert turn_group(said) == 0
+    assert yield_group(said) == 0
     said.write_text("0\n")
-    assert turn_group(said) == 0
+    assert yield_group(said) == 0
     said.write_text("1\n")
-    assert turn_group(said) == os.getsid(0)
+    assert yield_group(said) == os.getsid(0)
 
 
 def test_cores_are_counted_once() -> None:

@@ -47,8 +47,8 @@ def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTr
     """A transport whose ranks share cores, or do not, however many cores there are."""
     name = "native" if executor in NATIVE else executor
     transport = ShmTransport(world, executor=name, deadline=deadline)
-    transport.turns = executor == "crowded"
-    transport.cores = 1 if transport.turns else world.size
+    transport.yields = executor == "crowded"
+    transport.cores = 1 if transport.yields else world.size
     return transport
 
 

@@ -1,4 +1,4 @@
-"""Generated machines have the nodes, ways, diameters and bisections that their names promise."""
+"""Generated machines have the nodes, routes, diameters and bisections that their names promise."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def every_way(made: Machine) -> np.ndarray[Any, Any]:
     """The routes of all pairs, after checking that each leads from sender to receiver."""
     n = made.nranks
     src, dst = np.divmod(np.arange(n * n), n)
-    ways = made.routes(src, dst)
+    routes = made.route_table(src, dst)
     here = src.copy()
-    for column in ways.T:
+    for column in routes.T:
         used = column != NO_LINK
         assert (made.links.tail[column[used]] == here[used]).all()
         here[used] = made.links.head[column[used]]
     assert (here == dst).all()
-    hops = (ways != NO_LINK).sum(axis=1)
+    hops = (routes != NO_LINK).sum(axis=1)
     assert ((hops == 0) == (src == dst)).all()
-    # No way crosses a link twice.
-    for row in ways:
+    # No route crosses a link twice.
+    for row in routes:
         real = row[row != NO_LINK]
         assert len(np.unique(real)) == len(real)
     return hops.reshape(n, n)
 
 
 def sound(made: Machine, nodes: int) -> np.ndarray[Any, Any]:
-    """As many nodes as said, all in use; cables have two ways of one rate.
+    """As many nodes as said, all in use; cables have two routes of one rate.
 
     Gives the hops of all pairs.
     """
@@ -90,10 +90,10 @@ def test_tori(grid: list[int]) -> None:
 
 
 def test_dimension_order() -> None:
-    """Ways go along x first, then y, the shorter way round, upwards where both are as long."""
+    """Routes go along x first, then y, the shorter way round, upwards where both are as long."""
     made = torus((4, 4))
-    way = made.routes(np.array([0]), np.array([2 + 4 * 3]))[0]
-    assert [int(made.links.head[link]) for link in way if link != NO_LINK] == [1, 2, 14]
+    route = made.route_table(np.array([0]), np.array([2 + 4 * 3]))[0]
+    assert [int(made.links.head[link]) for link in route if link != NO_LINK] == [1, 2, 14]
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
@@ -109,7 +109,7 @@ def test_rings_and_full_machines(n: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(TREES, st.sampled_from([1, 2, 3]))
 def test_fat_trees(down: list[int], taper: int) -> None:
-    """2·levels hops at most, all ways to a receiver in one tree, full bisection over the taper."""
+    """2·levels hops at most, routes to a receiver form one tree, full bisection over the taper."""
     if down[0] % taper:
         with pytest.raises(Unsupported):
             fattree(down, taper)
@@ -122,8 +122,8 @@ def test_fat_trees(down: list[int], taper: int) -> None:
     split = max((i + 1 for i, size in enumerate(down) if size > 1), default=0)
     assert hops.max() == 2 * split
     for receiver in range(n):
-        ways = made.routes(np.arange(n), np.full(n, receiver))
-        used = np.unique(ways[ways != NO_LINK])
+        routes = made.route_table(np.arange(n), np.full(n, receiver))
+        used = np.unique(routes[routes != NO_LINK])
         assert len(np.unique(made.links.tail[used])) == len(used)
     if down[-1] % 2 == 0:
         share = n / 2 if len(down) == 1 else n / 2 / taper
@@ -136,8 +136,8 @@ def test_shifts_do_not_collide_in_a_full_fat_tree(down: tuple[int, ...]) -> None
     made, n = fattree(down), prod(down)
     rank = np.arange(n)
     for by in range(1, n):
-        ways = made.routes(rank, (rank + by) % n)
-        assert np.bincount(ways[ways != NO_LINK]).max() == 1
+        routes = made.route_table(rank, (rank + by) % n)
+        assert np.bincount(routes[routes != NO_LINK]).max() == 1
 
 
 @settings(max_examples=25, deadline=None)
@@ -189,7 +189,7 @@ def test_nvswitch_nodes(gpus: int, nodes: int) -> None:
 @pytest.mark.parametrize("pxn", [0, 1])
 @pytest.mark.parametrize(("gpus", "nodes", "taper"), [(2, 2, 1), (4, 4, 2), (3, 6, 1)])
 def test_rail_pods(gpus: int, nodes: int, taper: int, pxn: int) -> None:
-    """Along a rail 2 hops, across 4; with PXN no way takes a spine.
+    """Along a rail 2 hops, across 4; with PXN no route takes a spine.
 
     Half the nodes to the others.
     """
@@ -202,10 +202,10 @@ def test_rail_pods(gpus: int, nodes: int, taper: int, pxn: int) -> None:
     assert (hops[away & (own[:, None] != own)] == 4).all()
     assert (hops[~away & (rank[:, None] != rank)] == 2).all()
     src, dst = np.divmod(np.arange(len(rank) ** 2), len(rank))
-    ways = made.routes(src, dst)
-    assert (ways[ways != NO_LINK] >= len(rank)).any()
+    routes = made.route_table(src, dst)
+    assert (routes[routes != NO_LINK] >= len(rank)).any()
     first_spine = gpus * nodes + nodes + gpus
-    spines = made.links.head[ways[ways != NO_LINK]] >= first_spine
+    spines = made.links.head[routes[routes != NO_LINK]] >= first_spine
     assert spines.any() == (pxn == 0 and gpus > 1)
     if taper == 1 and nodes % 2 == 0:
         assert cut(made, range(gpus * nodes // 2)) == gpus * nodes / 2 * 50 * GB
@@ -235,8 +235,8 @@ def test_any_map_of_gpus_is_a_machine(shape: list[list[int]], nvlinks: int) -> N
     assert list(made.names[: made.nranks]) == names
     for i, a in enumerate(names):
         for j, b in enumerate(names):
-            way = made.routes(np.array([i]), np.array([j]))[0]
-            rates = [float(made.links.rate[link]) for link in way if link != NO_LINK]
+            route = made.route_table(np.array([i]), np.array([j]))[0]
+            rates = [float(made.links.rate[link]) for link in route if link != NO_LINK]
             assert rates == [hop.bandwidth for hop in found.route(a, b)]
 
 
@@ -252,7 +252,7 @@ def test_a_measured_map_is_a_machine() -> None:
         for name, value in facts.items()
     )
     made = from_map(Topology(ranks, (), pairs))
-    there, back = made.routes(np.array([0, 1]), np.array([1, 0]))
+    there, back = made.route_table(np.array([0, 1]), np.array([1, 0]))
     assert there[0] != back[0]
     assert there[1] == back[1]
     assert made.links.rate[there].tolist() == [8e9, 10e9]
@@ -301,8 +301,8 @@ def test_a_text_that_is_no_machine_says_what_is_wrong(text: str, says: str) -> N
 
 
 def test_too_many_hops_are_refused_before_memory_is_taken() -> None:
-    """All pairs of a very long ring would need gigabytes for their ways."""
+    """All pairs of a very long ring would need gigabytes for their routes."""
     n = 2048
     src, dst = np.divmod(np.arange(n * n), n)
     with pytest.raises(Unsupported, match="too many at once"):
-        ring(n).routes(src, dst)
+        ring(n).route_table(src, dst)

@@ -21,9 +21,9 @@ from tests.collectives.test_simulate import drafted, uneven
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3)
 
 
-def links_of(ways: RankRoutes) -> list[list[int]]:
-    """The links of every way in their order."""
-    return [[link for link in row if link != NO_LINK] for row in ways.table().tolist()]
+def links_of(routes: RankRoutes) -> list[list[int]]:
+    """The links of every route in their order."""
+    return [[link for link in row if link != NO_LINK] for row in routes.table().tolist()]
 
 
 @settings(max_examples=80, deadline=None)
@@ -33,35 +33,35 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
     made = machine("torus:" + "x".join(map(str, sides)), 1)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
-    ways: RankRoutes = made.ways(src, dst)
-    table: RankRoutes = RoutingTable(made.routes(src, dst), len(made.links))
+    routes: RankRoutes = made.routes(src, dst)
+    table: RankRoutes = RoutingTable(made.route_table(src, dst), len(made.links))
     for _ in range(2):
-        n = ways.nlinks
+        n = routes.nlinks
         values = random.choice([1.0, 2.5, 4.0], n) if few else random.random(n)
         weights, tags = random.random(count), random.integers(0, 1 << 63, count, np.uint64)
-        assert links_of(ways) == links_of(table)
-        assert ways.total(values) == pytest.approx(table.total(values), rel=1e-12)
-        assert (ways.least(values) == table.least(values)).all()
-        assert ways.loads(weights) == pytest.approx(table.loads(weights), rel=1e-12, abs=1e-15)
+        assert links_of(routes) == links_of(table)
+        assert routes.total(values) == pytest.approx(table.total(values), rel=1e-12)
+        assert (routes.least(values) == table.least(values)).all()
+        assert routes.loads(weights) == pytest.approx(table.loads(weights), rel=1e-12, abs=1e-15)
         part = slice(count // 3, count // 2)
-        some = ways.loads(weights[part], part)
+        some = routes.loads(weights[part], part)
         assert some == pytest.approx(table.loads(weights[part], part), rel=1e-12, abs=1e-15)
-        assert (ways.gather(tags) == table.gather(tags)).all()
+        assert (routes.gather(tags) == table.gather(tags)).all()
         colours = random.integers(0, 1 << 63, n, np.uint64)
-        assert (ways.hashes(colours) == table.hashes(colours)).all()
+        assert (routes.hashes(colours) == table.hashes(colours)).all()
         # And again with some of the links alone, by new numbers.
         keep = random.random(n) < 0.6
         number = np.where(keep, np.cumsum(keep) - 1, -1).astype(np.int32)
-        ways, table = (of.kept(number, int(keep.sum())) for of in (ways, table))
+        routes, table = (of.kept(number, int(keep.sum())) for of in (routes, table))
 
 
 def test_equal_ways_have_equal_latencies() -> None:
     """To the last bit, wherever on the ring they are: symmetry is found by equal numbers."""
     made = machine("ring:1000:latency_us=0.3", 1000)
     rank = np.arange(1000)
-    ways = made.ways(rank, (rank + 317) % 1000)
-    assert len(np.unique(ways.total(made.links.latency))) == 1
-    assert len(np.unique(ways.loads(np.full(1000, 0.1))[:1000])) == 1
+    routes = made.routes(rank, (rank + 317) % 1000)
+    assert len(np.unique(routes.total(made.links.latency))) == 1
+    assert len(np.unique(routes.loads(np.full(1000, 0.1))[:1000])) == 1
 
 
 @pytest.mark.parametrize("n", [64, 700])
@@ -80,10 +80,10 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
     made = replace(machine(text, 40), gamma=0.0)
     simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
-    ways = made.routes(np.arange(1, 40), np.zeros(39, np.int64))
-    ways = np.where(ways < 0, len(made.links), ways).astype(np.int64)
-    rates = fair(ways, np.ones(ways.shape), np.full(39, np.inf), made.links.rate)
-    into = {int(way[way < len(made.links)][-1]) for way in ways}
+    routes = made.route_table(np.arange(1, 40), np.zeros(39, np.int64))
+    routes = np.where(routes < 0, len(made.links), routes).astype(np.int64)
+    rates = fair(routes, np.ones(routes.shape), np.full(39, np.inf), made.links.rate)
+    into = {int(route[route < len(made.links)][-1]) for route in routes}
     carried = sum(float(made.links.rate[link]) for link in into)
     assert rates.sum() == pytest.approx(carried, rel=1e-9)
 

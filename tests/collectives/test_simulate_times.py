@@ -125,7 +125,7 @@ def test_a_parameter_server_shares_its_port() -> None:
     alone = n / 10e9
     assert found.parts["sharing"] == pytest.approx(2 * (p - 2) * alone, rel=1e-9)
     first, *_ = busiest(found, 3)
-    assert first.alike == 2
+    assert first.count == 2
     assert first.nbytes == (p - 1) * n
 
 
@@ -133,17 +133,17 @@ def test_a_parameter_server_shares_its_port() -> None:
 
 
 def wired(
-    rates: list[float], delays: list[float], ways: dict[tuple[int, int], list[int]]
+    rates: list[float], delays: list[float], routes: dict[tuple[int, int], list[int]]
 ) -> Machine:
-    """A machine of links with given rates, and what way each pair takes; ends do not matter."""
+    """A machine of links with given rates, and what route each pair takes; ends do not matter."""
     size = len(rates)
     links = Links(
         np.zeros(size, np.int32), np.ones(size, np.int32), np.array(rates), np.array(delays)
     )
-    longest = max(map(len, ways.values()))
+    longest = max(map(len, routes.values()))
 
     def router(src: Numbers, dst: Numbers) -> Ids:
-        rows = [ways[pair] for pair in zip(src.tolist(), dst.tolist(), strict=True)]
+        rows = [routes[pair] for pair in zip(src.tolist(), dst.tolist(), strict=True)]
         return np.array([row + [NO_LINK] * (longest - len(row)) for row in rows], np.int32)
 
     return Machine("by hand", 8, 8, links, router)
@@ -232,7 +232,7 @@ def test_each_message_costs_both_of_its_ranks_its_overhead_first() -> None:
 
 @pytest.mark.parametrize(("collective", "name"), PAIRS)
 def test_steps_that_say_they_are_alike_are(collective: str, name: str) -> None:
-    """Equal `Step.alike`: the same ranks, counts and additions in the same order, in any form."""
+    """Equal `Step.signature`: same ranks, counts and additions in the same order, in any form."""
     for n in (2, 3, 4, 6, 8):
         for root in (0, n - 1):
             schedule = drafted(collective, name, n, root=root)
@@ -240,14 +240,14 @@ def test_steps_that_say_they_are_alike_are(collective: str, name: str) -> None:
             for step in schedule.steps if schedule else ():
                 m = step.moves()
                 told = np.stack([m.src, m.dst, m.count, m.reduce]).tobytes()
-                if step.alike is not None:
-                    assert tables.setdefault(step.alike, told) == told
+                if step.signature is not None:
+                    assert tables.setdefault(step.signature, told) == told
 
 
 def test_a_large_ring_is_made_of_few_steps() -> None:
     """Rings say that their steps are alike, so a simulation's work does not grow with them."""
     schedule = draft("allreduce", "bidirectional_ring", 64)
-    assert len({step.alike for step in schedule.steps}) == 2
+    assert len({step.signature for step in schedule.steps}) == 2
     made = machine("ring:64", 64)
     simulation = Simulation(schedule, spec("allreduce"), made)
     assert simulation.classes.rank.max() == 0

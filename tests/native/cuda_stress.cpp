@@ -43,12 +43,12 @@ public:
           std::vector<std::vector<Wait>> exits)
         : ranks_(ranks), blocks_(blocks), threads_(threads), tasks_(std::move(tasks)),
           exits_(std::move(exits)), words_(ranks, Words(ranks * blocks)),
-          fired_(ranks, Words(blocks)), life_(ranks, Words(ranks + 1)),
+          iterations_(ranks, Words(blocks)), life_(ranks, Words(ranks + 1)),
           status_(ranks, Words(kStatusWords)), plans_(ranks) {
         for (u64 r = 0; r < ranks; ++r) lay_out(r);
     }
-    // All ranks fire n times, those left out not at all.
-    void fire(int n, u64 without = ~0ull) {
+    // All ranks launch n times, those left out not at all.
+    void launch(int n, u64 without = ~0ull) {
         std::vector<std::thread> all;
         std::vector<std::unique_ptr<Meeting>> meetings;
         for (u64 r = 0; r < ranks_; ++r) {
@@ -107,7 +107,7 @@ private:
         for (u64 i = 0; i < tasks_[r].size(); ++i) add(2 + i, tasks_[r][i].waits, &tasks_[r][i]);
         add(2 + tasks_[r].size(), exits_[r], nullptr);
         Words& plan = plans_[r];
-        plan = {records.size(), ranks_, stride(r), at(fired_[r]), at(words_[r]), at(life_[r]),
+        plan = {records.size(), ranks_, stride(r), at(iterations_[r]), at(words_[r]), at(life_[r]),
                 at(life_[r], ranks_), at(status_[r]), 20'000'000'000ull, kHeader, kHeader + ranks_};
         for (u64 other = 0; other < ranks_; ++other)
             plan.push_back(other == r ? 0 : at(life_[other], r));
@@ -120,7 +120,7 @@ private:
     u32 blocks_, threads_;
     std::vector<std::vector<Task>> tasks_;
     std::vector<std::vector<Wait>> exits_;
-    std::vector<Words> words_, fired_, life_, status_;
+    std::vector<Words> words_, iterations_, life_, status_;
     std::vector<Words> plans_;
 };
 
@@ -150,7 +150,7 @@ void two_shot(u64 n, u64 share, u32 blocks, u32 threads) {
     World world(n, blocks, threads, tasks, exits);
     for (int round = 0; round < 3; ++round) {
         for (Ints& o : out) o.assign(share * n, -1);
-        world.fire(4);
+        world.launch(4);
         for (const Ints& o : out)
             for (u64 i = 0; i < share * n; ++i)
                 expect(o[i] == int(i * 7 * n + n * (n - 1) / 2), "two-shot");
@@ -174,7 +174,7 @@ void ring(u64 n, u64 count, u32 blocks, u32 threads) {
         exits.push_back({{right, 1 + n}});
     }
     World world(n, blocks, threads, tasks, exits);
-    world.fire(5);
+    world.launch(5);
     for (const Ints& o : out)
         for (u64 i = 0; i < count * n; ++i) expect(o[i] == int(i / count * 1000 + i % count), "ring");
 }
@@ -184,7 +184,7 @@ void left() {
     Ints a(100), b(100);
     World world(2, 3, 2, {{Task{{{1, 1}}, {at(a)}, {at(b)}, 100}}, {}}, {{}, {}});
     world.gone(1);
-    world.fire(1, 1);
+    world.launch(1, 1);
     expect(world.status(0, kReason) == kLeft && world.status(0, kPeer) == 1, "who left is named");
 }
 

@@ -58,7 +58,7 @@ struct World {
 void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool stream) {
     World world(size, share * size);
     const auto inputs = world.in;
-    constexpr int firings = 4;
+    constexpr int iterations = 4;
     world.run(crowded, [&](int r, Watch& watch) {
         Task task{true, true, share, {}, {}, {}};
         auto& to = in_place ? world.in : world.out;
@@ -68,7 +68,7 @@ void two_shot(int size, std::size_t share, bool crowded, bool in_place, bool str
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::max, {task}, {},
                     std::vector<std::int64_t>(size, 1), share, 1, 0, true, true, true);
-        for (int i = 0; i < firings; ++i) plan.fire();
+        for (int i = 0; i < iterations; ++i) plan.run();
         plan.each(3);
         plan.loop(3);
         // Left only when nobody touches this rank's memory any more.
@@ -97,10 +97,10 @@ void worksharing(int size, std::size_t share, bool crowded, bool in_place) {
         }
         WorkSharing plan(watch, world.lines.data(), Type::int32, Op::sum, parts);
         for (int i = 0; i < 5; ++i) {
-            // One's own memory may change between firings: nobody else touches it then.
+            // One's own memory may change between iterations: nobody else touches it then.
             world.in[r] = inputs[r];
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
-            plan.fire();
+            plan.run();
             expect(to[r] == wanted, "work sharing");
         }
     });
@@ -133,7 +133,7 @@ void ring(int size, std::size_t count, std::size_t window, bool crowded, bool st
                     false, false);
         for (int i = 0; i < 3; ++i) {
             std::fill(world.out[r].begin(), world.out[r].end(), -1);
-            plan.fire();
+            plan.run();
             for (std::size_t j = 0; j < world.out[r].size(); ++j)
                 expect(world.out[r][j] == int(j) * 7 + int(j / count), "ring");
         }
@@ -157,7 +157,7 @@ void exchange(int size, std::size_t count, bool crowded) {
         }
         Direct plan(watch, world.lines.data(), Type::int32, Op::sum, tasks, {},
                     std::vector<std::int64_t>(size, n), count, 1, 0, false, false, false);
-        plan.fire();
+        plan.run();
         const int ranks = size * (size - 1) / 2;
         for (std::size_t i = 0; i < count; ++i)
             expect(world.in[r][i] == int(i) * 7 * size + ranks, "exchange");
@@ -165,7 +165,7 @@ void exchange(int size, std::size_t count, bool crowded) {
 }
 
 // Everyone's vector to everyone through mailboxes, many times, with one rank that never waits.
-void letters(int size, std::size_t count, bool crowded) {
+void messages(int size, std::size_t count, bool crowded) {
     World world(size, count);
     const std::size_t half = (sizeof(Word) + count * 4 + 127) / 128 * 128;
     std::vector<Line> mail(half * 2 * std::size_t(size * size) / sizeof(Line));
@@ -184,10 +184,10 @@ void letters(int size, std::size_t count, bool crowded) {
                     {p, box(p, r), half, bytes(world.out[r]), bytes(world.out[r]), count});
         }
         Eager plan(watch, world.lines.data(), Type::int32, Op::max, {step});
-        for (int i = 0; i < 200; ++i) plan.fire();
+        for (int i = 0; i < 200; ++i) plan.run();
         const int most = r == 0 ? 0 : size - 1;
         for (std::size_t i = 0; i < count; ++i)
-            expect(world.out[r][i] == int(i) * 7 + most, "letters");
+            expect(world.out[r][i] == int(i) * 7 + most, "messages");
     });
 }
 
@@ -275,7 +275,7 @@ int main() {
         }
         for (const bool in_place : {false, true}) worksharing(5, 2000, crowded, in_place);
         exchange(4, 5000, crowded);
-        letters(3, 5, crowded);
+        messages(3, 5, crowded);
     }
     lost();
     held();

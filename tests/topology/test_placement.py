@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.placement import bounded, orders
-from topology.placement import routes as ways_module
+from topology.placement import routes as routes_module
 from topology.placement.load import DirectedLinks, ring_flows
 from topology.placement.packing import disjoint_rings, most_rings, ring_orders
 from topology.placement.pick import Objective, pick
@@ -123,19 +123,19 @@ def test_bounded_search_is_sound(table: Table, data: st.DataObject) -> None:
 def check_alike(topology: Topology) -> None:
     """Ranks by kinds of pairs are those of every pair by itself."""
     ids = [gpu.id for gpu in topology.gpus]
-    ways = GpuRoutes(topology, ids)
+    routes = GpuRoutes(topology, ids)
     pairs = list(combinations(range(len(ids)), 2))
-    keys = {pair: ways.between(*pair).key for pair in pairs}
+    keys = {pair: routes.between(*pair).key for pair in pairs}
     numbers = {key: n for n, key in enumerate(sorted(set(keys.values())))}
     for i, j in pairs:
-        assert ways.rank[i][j] == ways.rank[j][i] == numbers[keys[i, j]]
-    assert [way.key for way in ways.classes] == sorted(numbers)
+        assert routes.rank[i][j] == routes.rank[j][i] == numbers[keys[i, j]]
+    assert [route.key for route in routes.classes] == sorted(numbers)
 
 
 @given(topologies())
 @settings(max_examples=80, deadline=None)
 def test_pairs_of_any_map_are_ranked_by_their_kind(topology: Topology) -> None:
-    """Rule: pairs that are taken for alike have equal ways, whatever was stated of them."""
+    """Rule: pairs that are taken for alike have equal routes, whatever was stated of them."""
     check_alike(topology)
 
 
@@ -152,8 +152,10 @@ def test_pairs_of_a_drawn_machine_are_ranked_by_their_kind(machine: Machine, ncc
 def test_thousands_of_gpus_have_few_kinds_of_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a pick out of 512 GPUs looks at kinds of pairs and its choice, not at every pair."""
     topology, looked = switched([[8, 8, 8, 8]] * 16), list[str]()
-    way = ways_module._way
-    monkeypatch.setattr(ways_module, "_way", lambda t, a, b, m: looked.append(a) or way(t, a, b, m))
+    route = routes_module._route
+    monkeypatch.setattr(
+        routes_module, "_route", lambda t, a, b, m: looked.append(a) or route(t, a, b, m)
+    )
     found = pick(topology, 8)
     assert {topology.device(id).parent for id in found.picks[0].gpus} == {"SW0.0"}
     assert len(looked) < 3000  # of 130,816 pairs
@@ -166,12 +168,12 @@ def test_bounded_search_finds_the_best_ring_on_trees(
 ) -> None:
     """Rule: on a tree of switches the bounded ring through all GPUs is as good as the exact one."""
     topology = switched(shape)
-    ways = GpuRoutes(topology, [gpu.id for gpu in topology.gpus])
-    size = len(ways.ids)
-    _, _, exact = orders.rings(orders.weights(ways.rank, size), size)
-    ring = bounded.ring(ways.rank, data.draw(st.permutations(range(size))))
-    best = badness(ways.rank, edges(tuple(exact[0].tolist())))
-    assert badness(ways.rank, edges(ring)) == best
+    routes = GpuRoutes(topology, [gpu.id for gpu in topology.gpus])
+    size = len(routes.ids)
+    _, _, exact = orders.rings(orders.weights(routes.rank, size), size)
+    ring = bounded.ring(routes.rank, data.draw(st.permutations(range(size))))
+    best = badness(routes.rank, edges(tuple(exact[0].tolist())))
+    assert badness(routes.rank, edges(ring)) == best
 
 
 @given(shapes(8), st.data())
@@ -183,8 +185,8 @@ def test_rings_on_trees_share_no_link(shape: list[list[int]], data: st.DataObjec
     for chosen in pick(topology, k).picks:
         assert chosen.bottleneck is not None
         assert chosen.bottleneck.flows == 1
-        ways = GpuRoutes(topology, chosen.gpus)
-        links = DirectedLinks(ways)
+        routes = GpuRoutes(topology, chosen.gpus)
+        links = DirectedLinks(routes)
         rates = links.rates([ring_flows((0, *after)) for after in permutations(range(1, k))])
         assert chosen.single == rates.max()
 

@@ -41,7 +41,7 @@ EXPORTS: dict[str, Export] = {
     "nccl-xml": _whole(nccl_xml_out.dump, "NCCL's topology XML, for NCCL_TOPO_FILE"),
     "graphml": _whole(drawings.graphml, "the link graph as GraphML"),
     "dot": _whole(drawings.dot, "the link graph for Graphviz"),
-    "json": _whole(own_json.dump, "this map, whole, with who said what"),
+    "json": _whole(own_json.dump, "the whole map, with the source of each fact"),
 }
 
 

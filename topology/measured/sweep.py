@@ -28,7 +28,7 @@ SWEPT: dict[str, str] = {
 #: Messages each way of a burst.
 BURST = 4
 SMALLEST = 8
-#: Round trips, and swaps that follow one another, of one firing over a transport of schedules:
+#: Round trips, and swaps that follow one another, of one iteration over a transport of schedules:
 #: ranks leave the barrier before it one after the other, and share that.
 TRIPS = 8
 #: Times through all sizes; the medians of each are kept.

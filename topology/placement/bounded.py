@@ -29,7 +29,7 @@ _STARTS = 8
 def sets(ranks: Ranks, k: int, width: int = WIDTH) -> list[tuple[int, ...]]:
     """Return up to ``width`` good sets of k devices, ascending inside, most compact first.
 
-    Compact is what has the fewest pairs of the worst class of way, then of the second worst, ….
+    Compact is what has the fewest pairs of the worst class of route, then of the second worst, ….
     """
     table = np.array(ranks, np.int64)
     size, classes = len(table), int(table.max(initial=0)) + 1

@@ -31,7 +31,7 @@ class Grid:
     busbw: float
 
 
-def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Grid | None:
+def best_grid(routes: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Grid | None:
     """Return the fastest r x c grid, r and c at least 2, out of a ring order; None if k has none.
 
     Rows are stretches of the ring; each further row is turned and mirrored so that its columns
@@ -39,7 +39,7 @@ def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Gr
     more than ``MANY`` only the first stretch of each shape.
     """
     k, found = len(order), []
-    ranks = np.array([[ways.rank[a][b] for b in order] for a in order])
+    ranks = np.array([[routes.rank[a][b] for b in order] for a in order])
     for across in range(2, k // 2 + 1):
         if k % across:
             continue
@@ -54,7 +54,7 @@ def best_grid(ways: GpuRoutes, links: DirectedLinks, order: Sequence[int]) -> Gr
     if not found:
         return None
     busbw, _, rows, row_rate, column_rate = min(found)
-    ids = tuple(tuple(ways.ids[at] for at in row) for row in rows)
+    ids = tuple(tuple(routes.ids[at] for at in row) for row in rows)
     return Grid(ids, row_rate, column_rate, -busbw)
 
 
@@ -88,17 +88,17 @@ def _busbw(k: int, across: int, row_rate: float, column_rate: float) -> float:
     return 2 * (k - 1) / k / seconds
 
 
-def groups(ways: GpuRoutes, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+def groups(routes: GpuRoutes, order: Sequence[int]) -> tuple[tuple[str, ...], ...]:
     """Split an order by host, else by NUMA node, else by root complex or switch.
 
     A level that leaves everyone alone groups nothing and is passed over; one group if none splits.
     """
-    topology = ways.topology.graph.topology
+    topology = routes.topology.graph.topology
     for kind in (Kind.HOST, Kind.NUMA, Kind.ROOT, Kind.BRIDGE):
         split: dict[str, list[str]] = {}
         for at in order:
-            above = topology.ancestor(ways.ids[at], kind)
-            split.setdefault(above.id if above else "", []).append(ways.ids[at])
+            above = topology.ancestor(routes.ids[at], kind)
+            split.setdefault(above.id if above else "", []).append(routes.ids[at])
         if 1 < len(split) < len(order):
             return tuple(map(tuple, split.values()))
-    return (tuple(ways.ids[at] for at in order),)
+    return (tuple(routes.ids[at] for at in order),)

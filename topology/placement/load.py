@@ -35,14 +35,14 @@ class DirectedLinks:
     looked at when a flow first takes them.
     """
 
-    def __init__(self, ways: GpuRoutes) -> None:
-        self._ways = ways
+    def __init__(self, routes: GpuRoutes) -> None:
+        self._routes = routes
         self.hops: list[Hop] = []
         self._number: dict[tuple[str, str, str], int] = {}
         self._crossed: dict[Flow, tuple[int, ...] | None] = {}
         self._least: dict[tuple[str, str, str], float] = {}
-        for (i, j), rate in ways.measured.items():
-            for hop in (*ways.route(i, j), *ways.route(j, i)):
+        for (i, j), rate in routes.measured.items():
+            for hop in (*routes.route(i, j), *routes.route(j, i)):
                 if hop.assumed and rate > hop.bandwidth:
                     key = (hop.a, hop.b, hop.kind)
                     self._least[key] = max(rate, self._least.get(key, 0.0))
@@ -50,7 +50,7 @@ class DirectedLinks:
     def rates(self, patterns: Sequence[Sequence[Flow]]) -> npt.NDArray[np.float64]:
         """Return bytes per second that every flow of a pattern gets at least, shape (patterns,).
 
-        0 where a flow has no way, infinite where no flow leaves its NUMA node.
+        0 where a flow has no route, infinite where no flow leaves its NUMA node.
         """
         return np.array([self._rate(flows) for flows in patterns], np.float64)
 
@@ -63,13 +63,13 @@ class DirectedLinks:
         hop = self.hops[place]
         rate, pair = min(((self._most(flow), flow) for flow in flows), default=(inf, (0, 0)))
         if rate < hop.bandwidth / load[place]:
-            a, b = (self._ways.ids[at] for at in pair)
+            a, b = (self._routes.ids[at] for at in pair)
             return Bottleneck(Hop(a, b, "measured", rate), 1, rate)
         return Bottleneck(hop, load[place], hop.bandwidth / load[place])
 
     def _most(self, flow: Flow) -> float:
         """What was measured of a flow by itself; infinite where nothing was."""
-        return self._ways.measured.get((min(flow), max(flow)), inf)
+        return self._routes.measured.get((min(flow), max(flow)), inf)
 
     def _rate(self, flows: Sequence[Flow]) -> float:
         load = self._load(flows)
@@ -79,7 +79,7 @@ class DirectedLinks:
         return min(shared, *map(self._most, flows))
 
     def _load(self, flows: Iterable[Flow]) -> dict[int, int] | None:
-        """How many flows cross each link that is crossed; None where a flow has no way."""
+        """How many flows cross each link that is crossed; None where a flow has no route."""
         load: dict[int, int] = {}
         for flow in flows:
             crossed = self._crossed[flow] if flow in self._crossed else self._cross(flow)
@@ -90,7 +90,7 @@ class DirectedLinks:
         return load
 
     def _cross(self, flow: Flow) -> tuple[int, ...] | None:
-        route, found = self._ways.route(*flow), []
+        route, found = self._routes.route(*flow), []
         for hop in route:
             if hop.kind != "memory":
                 place = self._number.setdefault((hop.a, hop.b, hop.kind), len(self._number))

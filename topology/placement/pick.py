@@ -3,9 +3,9 @@
 Up to 16 GPUs to choose from, every set of k is looked at and its order is exact: Held and Karp's
 dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for
 all-to-all. Above, a beam search (``topology.placement.bounded``). Sets rank by the bandwidth that
-link rates promise, with links shared as the pattern shares them; equal ones by the classes of ways
-they use (fewest of the worst), by the NUMA nodes they span, GPU models they mix, what ``check`` has
-found about their GPUs, distance to a NIC, and index.
+link rates promise, with links shared as the pattern shares them; equal ones by the classes of
+routes they use (fewest of the worst), by the NUMA nodes they span, GPU models they mix, what
+``check`` has found about their GPUs, distance to a NIC, and index.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pick:
     ring where that is more, promise an all-reduce; for pairs, the rate of a pair; for all-to-all,
     bus bandwidth.
     ``bottleneck`` is that of one ring (or of the pattern), ``single`` its rate; None and 0 for one
-    GPU. ``ways`` are the hops of the pattern; ``tie`` is what ranked it besides ``busbw``.
+    GPU. ``routes`` are the hops of the pattern; ``tie`` is what ranked it besides ``busbw``.
     """
 
     gpus: tuple[str, ...]
@@ -53,7 +53,7 @@ class Pick:
     single: float
     bottleneck: Bottleneck | None
     rings: tuple[tuple[str, ...], ...]
-    ways: tuple[tuple[str, str, GpuRoute], ...]
+    routes: tuple[tuple[str, str, GpuRoute], ...]
     grid: Grid | None
     groups: tuple[tuple[str, ...], ...]
     tie: tuple[tuple[int, ...], int, int, float, int]
@@ -66,7 +66,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class Tier:
-    """All sets that promise the same and use the same classes of ways; ``best`` stands for them."""
+    """All sets of the same bandwidth and the same classes of routes; ``best`` stands for them."""
 
     best: Pick
     sets: tuple[tuple[str, ...], ...]
@@ -134,33 +134,33 @@ def pick(
         raise ProbeError("pick", f"{k} GPUs wanted, {len(pool)} to choose from; -k takes 1 to that")
     if objective is Objective.PAIRS and k % 2:
         raise ProbeError("pick", f"pairs want an even number of GPUs, not {k}")
-    ways = GpuRoutes(topology, [gpu.id for gpu in pool])
-    links = DirectedLinks(ways)
-    found = candidates(ways, k, objective)
-    rated = _rated(ways, links, found, objective, k)
+    routes = GpuRoutes(topology, [gpu.id for gpu in pool])
+    links = DirectedLinks(routes)
+    found = candidates(routes, k, objective)
+    rated = _rated(routes, links, found, objective, k)
     if not rated:
         raise ProbeError("pick", f"nothing connects any {k} of these GPUs; add a source that does")
     rated.sort(key=lambda row: (-row.busbw, row.tie, row.candidate.members))
-    made = cache(partial(_pick, ways, links, objective=objective))
+    made = cache(partial(_pick, routes, links, objective=objective))
     picks = [made(row) for row in rated[:most]]
     return Ranking(
         tuple(picks),
         objective,
         len(rated),
         len(pool) <= EXACT_LIMIT,
-        _tiers(ways, rated, made),
-        ways,
+        _tiers(routes, rated, made),
+        routes,
     )
 
 
 def _tiers(
-    ways: GpuRoutes, rated: list[_Rated], made: Callable[[_Rated], Pick]
+    routes: GpuRoutes, rated: list[_Rated], made: Callable[[_Rated], Pick]
 ) -> tuple[Tier, ...]:
     """Group what is sorted. Only the first few tiers matter, so there is an end to them."""
     found = []
     for _, rows in groupby(rated, key=lambda row: (row.busbw, row.candidate.weight)):
         tier = list(rows)
-        sets = tuple(tuple(ways.ids[at] for at in row.candidate.members) for row in tier)
+        sets = tuple(tuple(routes.ids[at] for at in row.candidate.members) for row in tier)
         found.append(Tier(made(tier[0]), sets))
         if len(found) == MAX_TIERS:
             break
@@ -192,9 +192,9 @@ def _use(gpu: Device) -> bool | None:
 
 
 def _rated(
-    ways: GpuRoutes, links: DirectedLinks, found: list[Candidate], objective: Objective, k: int
+    routes: GpuRoutes, links: DirectedLinks, found: list[Candidate], objective: Objective, k: int
 ) -> list[_Rated]:
-    home = _Homes(ways)
+    home = _Homes(routes)
     if k == 1:
         return [_Rated(0.0, home.tie(candidate), candidate, ()) for candidate in found]
     single = links.rates([FLOWS[objective](candidate.order) for candidate in found])
@@ -206,23 +206,23 @@ def _rated(
         if rate > 0:
             packed, rings = 0.0, _NONE
             if objective is Objective.RING and 3 <= k <= EXACT_LIMIT:
-                packed, rings = _packed(ways, candidate.members, search)
+                packed, rings = _packed(routes, candidate.members, search)
             busbw = max(rate * share, packed)
             rated.append(_Rated(busbw, home.tie(candidate), candidate, rings))
     return rated
 
 
 def _packed(
-    ways: GpuRoutes, members: tuple[int, ...], search: Callable[[Counts], _Rings]
+    routes: GpuRoutes, members: tuple[int, ...], search: Callable[[Counts], _Rings]
 ) -> tuple[float, _Rings]:
     """Bytes per second, and the positions, of rings over NVLinks that share no link."""
     counts = tuple(
-        tuple(ways.direct_nvlinks(i, j) if i != j else 0 for j in members) for i in members
+        tuple(routes.direct_nvlinks(i, j) if i != j else 0 for j in members) for i in members
     )
     if not most_rings(counts):
         return 0.0, ()
     rate = min(
-        ways.between(i, j).bandwidth / n
+        routes.between(i, j).bandwidth / n
         for row, i in zip(counts, members, strict=True)
         for n, j in zip(row, members, strict=True)
         if n
@@ -234,17 +234,17 @@ def _packed(
 class _Homes:
     """What breaks ties: where GPUs live, what they are, how near a NIC is."""
 
-    def __init__(self, ways: GpuRoutes) -> None:
-        topology = ways.topology
+    def __init__(self, routes: GpuRoutes) -> None:
+        topology = routes.topology
         tree = topology.graph.topology
-        self.numa = [getattr(tree.ancestor(id, Kind.NUMA), "id", None) for id in ways.ids]
-        gpus = [topology.device(id) for id in ways.ids]
+        self.numa = [getattr(tree.ancestor(id, Kind.NUMA), "id", None) for id in routes.ids]
+        gpus = [topology.device(id) for id in routes.ids]
         self.model = [gpu.get("model") or gpu.name or None for gpu in gpus]
-        self.harm = dict.fromkeys(ways.ids, 0.0)
+        self.harm = dict.fromkeys(routes.ids, 0.0)
         for finding in check(topology):
-            for id in set(finding.subjects) & set(ways.ids):
+            for id in set(finding.subjects) & set(routes.ids):
                 self.harm[id] += finding.harm
-        self.ids = ways.ids
+        self.ids = routes.ids
         self._topology = topology
         self._levels: dict[int, int] = {}
 
@@ -257,7 +257,7 @@ class _Homes:
         return self._levels[at]
 
     def tie(self, candidate: Candidate) -> _Tie:
-        """The classes of ways, NUMA nodes spanned, models mixed, harm found, levels to the NICs."""
+        """Classes of routes, NUMA nodes spanned, models mixed, harm found, levels to the NICs."""
         members = candidate.order
         return (
             candidate.weight,
@@ -268,13 +268,13 @@ class _Homes:
         )
 
 
-def _pick(ways: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Objective) -> Pick:
+def _pick(routes: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Objective) -> Pick:
     busbw, tie, candidate, rings = rated
     pattern, members = candidate.order, candidate.members
-    order = pattern if objective is Objective.RING else best_order(ways, members, Objective.RING)
+    order = pattern if objective is Objective.RING else best_order(routes, members, Objective.RING)
     flows = FLOWS[objective](pattern) if len(members) > 1 else []
     bottleneck = links.bottleneck(flows)
-    name = ways.ids.__getitem__
+    name = routes.ids.__getitem__
     pairs = zip(pattern[::2], pattern[1::2], strict=False)
     return Pick(
         tuple(map(name, members)),
@@ -284,8 +284,8 @@ def _pick(ways: GpuRoutes, links: DirectedLinks, rated: _Rated, objective: Objec
         bottleneck.rate if bottleneck else 0.0,
         bottleneck,
         tuple(tuple(map(name, ring)) for ring in rings),
-        tuple((name(a), name(b), ways.between(a, b)) for a, b in flows),
-        best_grid(ways, links, order) if len(order) >= 4 else None,
-        groups(ways, order),
+        tuple((name(a), name(b), routes.between(a, b)) for a, b in flows),
+        best_grid(routes, links, order) if len(order) >= 4 else None,
+        groups(routes, order),
         tie,
     )

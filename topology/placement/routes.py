@@ -1,4 +1,4 @@
-"""How every two GPUs of a map talk, ranked from the best class of way to the worst."""
+"""How every two GPUs of a map talk, ranked from the best class of route to the worst."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class GpuRoute:
-    """The way between two GPUs, both directions alike.
+    """The route between two GPUs, both directions alike.
 
     ``bandwidth`` is bytes per second of its narrowest hop in one direction, 0 where nothing
     connects the two, and what was measured where that is less or the link is assumed; ``hops`` is
@@ -55,7 +55,7 @@ class GpuRoute:
         if self.nvlinks:
             said = f"{self.text}, {self.nvlinks} NVLink{'s' if self.nvlinks > 1 else ''}"
         elif self.level is None:
-            said = "a way that no source describes"
+            said = "a route that no source describes"
         else:
             said = f"{self.text}, {_WORDS[self.level]}"
         return said if self.p2p else f"{said}, without P2P"
@@ -68,9 +68,9 @@ class GpuRoute:
 
 
 class GpuRoutes:
-    """The ways between some GPUs of a topology, by their positions in ``ids``.
+    """The routes between some GPUs of a topology, by their positions in ``ids``.
 
-    ``rank[i][j]`` numbers the classes of ways, 0 the best; ``classes`` holds one way of each. The
+    ``rank[i][j]`` numbers the classes of routes, 0 the best; ``classes`` holds one way of each. The
     diagonal is rank 0 and never used.
     """
 
@@ -78,30 +78,30 @@ class GpuRoutes:
         self.topology = topology
         self.ids = tuple(ids)
         size = len(self.ids)
-        self._ways: dict[tuple[int, int], GpuRoute] = {}
+        self._routes: dict[tuple[int, int], GpuRoute] = {}
         self.measured = measured(topology, self.ids)
         upper = np.triu_indices(size, 1)
         kinds = codes(topology, self.ids, self.measured)[upper]
         _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
         # One pair of each kind, the first, in the order of the pairs.
         found = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
-        keys = sorted({way.key for way in found})
+        keys = sorted({route.key for route in found})
         number = {key: rank for rank, key in enumerate(keys)}
         order = np.argsort(firsts)
         self.classes = tuple(
             next(found[at] for at in order.tolist() if found[at].key == key) for key in keys
         )
         table = np.zeros((size, size), np.int64)
-        table[upper] = np.array([number[way.key] for way in found], np.int64)[kind.ravel()]
+        table[upper] = np.array([number[route.key] for route in found], np.int64)[kind.ravel()]
         self.rank: list[list[int]] = (table + table.T).tolist()
 
     def between(self, i: int, j: int) -> GpuRoute:
-        """The way between two positions, whichever comes first."""
+        """The route between two positions, whichever comes first."""
         pair = (min(i, j), max(i, j))
-        if pair not in self._ways:
+        if pair not in self._routes:
             a, b = self.ids[pair[0]], self.ids[pair[1]]
-            self._ways[pair] = _way(self.topology, a, b, self.measured.get(pair))
-        return self._ways[pair]
+            self._routes[pair] = _route(self.topology, a, b, self.measured.get(pair))
+        return self._routes[pair]
 
     def route(self, i: int, j: int) -> tuple[Hop, ...]:
         """The hops from position i to position j, in that direction."""
@@ -114,7 +114,7 @@ class GpuRoutes:
         return hops[0].count if len(hops) == 1 and hops[0].kind == "nvlink" else 0
 
 
-def _way(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
+def _route(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
     relation = topology.relation(a, b)
     try:
         hops = topology.route(a, b)

@@ -26,7 +26,7 @@ class Objective(str, Enum):
 class Candidate:
     """Some positions in the order that serves the objective; ``weight`` sorts, lighter is better.
 
-    ``weight`` lists how many ways of each class are used, worst class first.
+    ``weight`` lists how many routes of each class are used, worst class first.
     """
 
     order: tuple[int, ...]
@@ -53,36 +53,38 @@ FLOWS: dict[Objective, Callable[[tuple[int, ...]], list[Flow]]] = {
 }
 
 
-def candidates(ways: GpuRoutes, k: int, objective: Objective) -> list[Candidate]:
+def candidates(routes: GpuRoutes, k: int, objective: Objective) -> list[Candidate]:
     """Return every set of k (n <= 16), or the bounded search's, with its best order found."""
-    size = len(ways.ids)
+    size = len(routes.ids)
     if k == 1:
         return [Candidate((i,), ()) for i in range(size)]
     if size <= orders.EXACT_LIMIT:
-        weight = orders.weights(ways.rank, len(FLOWS[objective](tuple(range(k)))))
+        weight = orders.weights(routes.rank, len(FLOWS[objective](tuple(range(k)))))
         _, _, found = _EXACT[objective](weight, k)
-        return [_candidate(ways, objective, tuple(map(int, row))) for row in found.tolist()]
+        return [_candidate(routes, objective, tuple(map(int, row))) for row in found.tolist()]
     return [
-        _candidate(ways, objective, best_order(ways, members, objective))
-        for members in bounded.sets(ways.rank, k)
+        _candidate(routes, objective, best_order(routes, members, objective))
+        for members in bounded.sets(routes.rank, k)
     ]
 
 
-def best_order(ways: GpuRoutes, members: tuple[int, ...], objective: Objective) -> tuple[int, ...]:
+def best_order(
+    routes: GpuRoutes, members: tuple[int, ...], objective: Objective
+) -> tuple[int, ...]:
     """Return the order of these members that serves the objective; exact up to 16 members."""
     k = len(members)
     if k <= 2 or objective is Objective.ALL_TO_ALL:
         return members
     if k <= orders.EXACT_LIMIT:
-        ranks = [[ways.rank[i][j] for j in members] for i in members]
+        ranks = [[routes.rank[i][j] for j in members] for i in members]
         _, _, found = _EXACT[objective](orders.weights(ranks, k), k)
         return tuple(members[at] for at in found[0].tolist())
     search = bounded.ring if objective is Objective.RING else bounded.pairing
-    return search(ways.rank, members)
+    return search(routes.rank, members)
 
 
-def _candidate(ways: GpuRoutes, objective: Objective, order: tuple[int, ...]) -> Candidate:
-    counts = [0] * len(ways.classes)
+def _candidate(routes: GpuRoutes, objective: Objective, order: tuple[int, ...]) -> Candidate:
+    counts = [0] * len(routes.classes)
     for a, b in FLOWS[objective](order):
-        counts[ways.rank[a][b]] += 1
+        counts[routes.rank[a][b]] += 1
     return Candidate(order, tuple(reversed(counts)))

@@ -1,8 +1,9 @@
-"""Which pairs of GPUs are alike: everything that decides about a way between two is the same.
+"""Which pairs of GPUs are alike: everything that decides about a route between two is the same.
 
 A machine of thousands of GPUs has millions of pairs and few kinds of them, so that each kind need
 be looked at once. What decides is what `topology.model.topology` and `topology.model.graph` look
-at: the hops up from each end, where the two ways up meet, NVLinks, and what was stated of the pair.
+at: the hops up from each end, where the two routes up meet, NVLinks, and what was stated of the
+pair.
 """
 
 from __future__ import annotations

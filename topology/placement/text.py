@@ -97,11 +97,11 @@ def _grid(grid: Grid) -> str:
 
 
 def _uses(pick: Pick) -> str:
-    """``3 x NV2, 1 x NV1``: the ways of the pattern, each pair once."""
+    """``3 x NV2, 1 x NV1``: the routes of the pattern, each pair once."""
     counts: dict[str, int] = {}
-    pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
-    for way in sorted(pairs.values(), key=lambda way: way.key):
-        name = way.text if way.p2p else f"{way.text} without P2P"
+    pairs = {frozenset((a, b)): route for a, b, route in pick.routes}
+    for route in sorted(pairs.values(), key=lambda route: route.key):
+        name = route.text if route.p2p else f"{route.text} without P2P"
         counts[name] = counts.get(name, 0) + 1
     return ", ".join(f"{n} x {name}" for name, n in counts.items())
 
@@ -122,7 +122,7 @@ def as_json(ranking: Ranking) -> str:
         "exact": ranking.exact,
         "picks": [_pick_json(pick, ranking.objective) for pick in ranking.picks],
         "tiers": [
-            {"busbw": tier.best.busbw, "ways": _uses(tier.best), "sets": tier.sets}
+            {"busbw": tier.best.busbw, "routes": _uses(tier.best), "sets": tier.sets}
             for tier in ranking.tiers
         ],
         "why": reasons(ranking),
@@ -150,5 +150,5 @@ def _pick_json(pick: Pick, objective: Objective) -> dict[str, object]:
             "busbw": grid.busbw,
         },
         "groups": pick.groups,
-        "ways": _uses(pick),
+        "routes": _uses(pick),
     }

@@ -16,8 +16,8 @@ from topology.placement.routes import GpuRoute, GpuRoutes
 
 _PATTERN = {
     Objective.RING: "hops of the ring",
-    Objective.PAIRS: "ways between the pairs",
-    Objective.ALL_TO_ALL: "ways between all of them",
+    Objective.PAIRS: "routes between the pairs",
+    Objective.ALL_TO_ALL: "routes between all of them",
 }
 
 
@@ -61,23 +61,23 @@ def reasons(ranking: Ranking) -> tuple[str, ...]:
 
 
 def _counted(pick: Pick) -> Counter[GpuRoute]:
-    pairs = {frozenset((a, b)): way for a, b, way in pick.ways}
-    return Counter(_class(way) for way in pairs.values())
+    pairs = {frozenset((a, b)): route for a, b, route in pick.routes}
+    return Counter(_class(route) for route in pairs.values())
 
 
-def _class(way: GpuRoute) -> GpuRoute:
-    """The way without what the pattern does not care about, so that alike ones count as one."""
-    level = None if way.nvlinks else way.level
-    return GpuRoute(way.text, way.bandwidth, level, way.nvlinks, way.p2p, ())
+def _class(route: GpuRoute) -> GpuRoute:
+    """The route without what the pattern does not care about, so that alike ones count as one."""
+    level = None if route.nvlinks else route.level
+    return GpuRoute(route.text, route.bandwidth, level, route.nvlinks, route.p2p, ())
 
 
 def _uses(pick: Pick, objective: Objective) -> str:
     counted = sorted(_counted(pick).items(), key=lambda item: item[0].key)
     if len(counted) == 1:
-        way, number = counted[0]
-        one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {way.words}"
-        return f"{_all(number)} {_PATTERN[objective]}: {way.words}" if number > 1 else one
-    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {way.words}" for way, n in counted)
+        route, number = counted[0]
+        one = f"{pick.gpus[0]} and {pick.gpus[-1]}: {route.words}"
+        return f"{_all(number)} {_PATTERN[objective]}: {route.words}" if number > 1 else one
+    return f"{_PATTERN[objective]}: " + "; ".join(f"{n} x {route.words}" for route, n in counted)
 
 
 def _all(number: int) -> str:
@@ -103,18 +103,18 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     return found
 
 
-def _nvlink_rings(ways: GpuRoutes, best: Pick) -> list[str]:
+def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
     """How rare rings of NVLinks are here: among the sets, and among the orders of this set."""
-    size, k = len(ways.ids), len(best.gpus)
+    size, k = len(routes.ids), len(best.gpus)
     if size > EXACT_LIMIT:
         return []
     linked = np.array(
-        [[i != j and ways.between(i, j).nvlinks > 0 for j in range(size)] for i in range(size)]
+        [[i != j and routes.between(i, j).nvlinks > 0 for j in range(size)] for i in range(size)]
     )
     if not linked.any():
         return []
     masks, counts = count_rings(linked, k)
-    members = [ways.ids.index(id) for id in best.gpus]
+    members = [routes.ids.index(id) for id in best.gpus]
     here = int(counts[masks == sum(1 << at for at in members)][0])
     orders = factorial(k - 1) // 2
     found = []
@@ -126,7 +126,7 @@ def _nvlink_rings(ways: GpuRoutes, best: Pick) -> list[str]:
         found.append("no order of these GPUs stays on NVLink")
     elif here < orders:
         off = [
-            f"{ways.ids[a]}→{ways.ids[b]}"
+            f"{routes.ids[a]}→{routes.ids[b]}"
             for a, b in zip(members, [*members[1:], members[0]], strict=True)
             if not linked[a, b]
         ]
@@ -140,13 +140,14 @@ def _versus(best: Pick, other: Pick) -> str:
     lead = f"{short(best.gpus)} beats {short(other.gpus)}"
     ours, theirs = _counted(best), _counted(other)
     more = sorted(
-        (way for way in theirs if theirs[way] > ours.get(way, 0)), key=lambda way: way.key
+        (route for route in theirs if theirs[route] > ours.get(route, 0)),
+        key=lambda route: route.key,
     )
     what = ""
     if more:
-        way = more[-1]
-        pair = next((a, b) for a, b, w in other.ways if _class(w) == way)
-        what = f" {theirs[way]} x {way.words} ({pair[0]}-{pair[1]})"
+        route = more[-1]
+        pair = next((a, b) for a, b, w in other.routes if _class(w) == route)
+        what = f" {theirs[route]} x {route.words} ({pair[0]}-{pair[1]})"
     if round(other.busbw / 1e6) != round(best.busbw / 1e6):
         fewer = (
             f"; {len(other.rings)} of {len(best.rings)} rings side by side"
@@ -155,17 +156,17 @@ def _versus(best: Pick, other: Pick) -> str:
         )
         using = f" with{what}" if what else ""
         return f"{lead}, which promises {rate(other.busbw)} of {rate(best.busbw)}{using}{fewer}"
-    return f"{lead}, which uses{what or ' no better ways'}; by link rates both promise the same"
+    return f"{lead}, which uses{what or ' no better routes'}; by link rates both promise the same"
 
 
-def _warnings(ways: GpuRoutes, best: Pick) -> list[str]:
-    gpus = [ways.topology.device(id) for id in best.gpus]
+def _warnings(routes: GpuRoutes, best: Pick) -> list[str]:
+    gpus = [routes.topology.device(id) for id in best.gpus]
     models = sorted({str(gpu.get("model") or gpu.name) for gpu in gpus} - {""})
     found = [f"mixed models: {', '.join(models)}"] if len(models) > 1 else []
     found += [
         f"check says of {', '.join(sorted(set(best.gpus) & set(finding.subjects)))}: "
         f"{finding.summary}"
-        for finding in check(ways.topology)
+        for finding in check(routes.topology)
         if set(best.gpus) & set(finding.subjects) and finding.code != "mixed-models"
     ]
     mig = [gpu.id for gpu in gpus if gpu.get("mig") is True]

@@ -66,14 +66,14 @@ def textbook(name: str, hosts: int) -> float:
     known: dict[Hashable, float] = {}
     total = 0.0
     for step in schedule.steps:
-        if step.alike is None or step.alike not in known:
+        if step.signature is None or step.signature not in known:
             m = step.moves().remote()
             ends = (np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
             found = float(max(ends))
-            if step.alike is not None:
-                known[step.alike] = found
+            if step.signature is not None:
+                known[step.signature] = found
         else:
-            found = known[step.alike]
+            found = known[step.signature]
         total += found
     return total / schedule.nchunks
 

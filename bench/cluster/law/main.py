@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     add("-e", "--maxbytes", metavar="SIZE", help="largest size, by factors of 4 (default: one)")
     add("-n", "--iters", type=at_least(1, "iterations"), default=6, metavar="N",
         help="iterations of a row (default 6)")  # fmt: skip
-    add("--out", type=Path, metavar="DIR", help="keep the records and the map of the ports")
-    add("--show", action="store_true", help="measure nothing, show what --out DIR holds")
+    add("--out", type=Path, metavar="DIR", help="keep the records and the measured map in DIR")
+    add("--show", action="store_true", help="measure nothing; show the records in --out DIR")
     add("--svg", type=Path, metavar="FILE", help="draw times over hosts at the largest size")
     return parser

@@ -15,7 +15,7 @@ from bench.steps.server.hooks import Vector
 _NOTHING = np.empty(0, np.uint8)
 
 
-class _Letter:
+class _Message:
     """A push: what was copied, and what lets its learner write there again."""
 
     def __init__(
@@ -26,10 +26,10 @@ class _Letter:
 
 
 class Post:
-    """The letter boxes that all threads share."""
+    """The mailboxes that all threads share."""
 
     def __init__(self, servers: int, learners: int) -> None:
-        self.pushes: list[SimpleQueue[_Letter]] = [SimpleQueue() for _ in range(servers)]
+        self.pushes: list[SimpleQueue[_Message]] = [SimpleQueue() for _ in range(servers)]
         #: A server, the version of the weights (None: it is over), when, and the weights.
         self.answers: list[SimpleQueue[tuple[int, int | None, float, Vector]]] = [
             SimpleQueue() for _ in range(learners)
@@ -42,7 +42,7 @@ class ThreadServer(ServerEnd):
     def __init__(self, post: Post, number: int) -> None:
         super().__init__()
         self._post, self._number = post, number
-        self._last: _Letter | None = None
+        self._last: _Message | None = None
 
     def receive(self, seconds: float) -> Arrival | None:
         """See `ServerEnd.receive`."""
@@ -51,18 +51,20 @@ class ThreadServer(ServerEnd):
             self._last = None
         before = time.perf_counter()
         try:
-            letter = self._post.pushes[self._number].get(timeout=seconds)
+            message = self._post.pushes[self._number].get(timeout=seconds)
         except Empty:
-            letter = None
+            message = None
         began = time.perf_counter()
-        if letter is None or letter.sent > before:  # it had to be waited for
-            self.idle += (began if letter is None else letter.sent) - before
-        if letter is None:
+        if message is None or message.sent > before:  # it had to be waited for
+            self.idle += (began if message is None else message.sent) - before
+        if message is None:
             return None
-        self._last = letter
+        self._last = message
         self.messages_in += 1
-        self.bytes_in += letter.data.nbytes
-        return Arrival(letter.kind, letter.learner, letter.version, letter.sent, began, letter.data)
+        self.bytes_in += message.data.nbytes
+        return Arrival(
+            message.kind, message.learner, message.version, message.sent, began, message.data
+        )
 
     def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
         """See `ServerEnd.send`."""
@@ -99,8 +101,8 @@ class ThreadLearner(LearnerEnd):
         copy = self._copies[server][: len(data)]
         np.copyto(copy, data)
         self.bytes_out += len(data)
-        letter = _Letter(MessageKind.GRADIENT, self._number, version, copy, self._free[server])
-        self._post.pushes[server].put(letter)
+        message = _Message(MessageKind.GRADIENT, self._number, version, copy, self._free[server])
+        self._post.pushes[server].put(message)
 
     def wait(self, seconds: float | None) -> Answer | None:
         """See `LearnerEnd.wait`."""
@@ -117,4 +119,4 @@ class ThreadLearner(LearnerEnd):
         """See `LearnerEnd.say`."""
         data = np.frombuffer(text.encode(), np.uint8)
         for pushes in self._post.pushes:
-            pushes.put(_Letter(kind, self._number, 0, data, Semaphore()))
+            pushes.put(_Message(kind, self._number, 0, data, Semaphore()))

@@ -143,7 +143,7 @@ class _Update:
         if self._training.source is None:
             wrong = self._gradients.wrong((job.world.size + 1) / 2, job.world.size)
         everyone = job.world.gather(
-            [*(moved / timed.fired).tolist(), step.messages / timed.fired, wrong]
+            [*(moved / timed.runs).tolist(), step.messages / timed.runs, wrong]
         )
         sent, received, messages, wrongs = zip(*everyone, strict=True)
         ours = all(one.ours(self._layout, self.spans) for one in (self._first, *self._rest))
@@ -169,7 +169,7 @@ class _Update:
             facts={
                 "fusion": self._fusion.label,
                 "overlap": job.options.overlap,
-                "buckets": round(step.buckets / timed.fired, 2),
+                "buckets": round(step.buckets / timed.runs, 2),
                 "plans_made_late": made,
                 "one_rank_s": sum(own) / len(own),
                 "exchange_s": list(exchange.times),
@@ -182,7 +182,7 @@ class _Update:
         """What became of the training, and of compressed gradients."""
         facts, lines = self._training.told(timed.times)
         more, line = self._training.compression(
-            timed.fired, sent, self._first.spent, self._exchanged_afresh
+            timed.runs, sent, self._first.spent, self._exchanged_afresh
         )
         return facts | more, lines + line
 

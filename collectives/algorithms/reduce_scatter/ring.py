@@ -14,6 +14,6 @@ def ring(n: int) -> Schedule:
     r = np.arange(n)
 
     def step(s: int) -> Step:
-        return Step(lambda: moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True), alike="ring")
+        return Step(lambda: moves(r, (r + 1) % n, (r - 1 - s) % n, reduce=True), signature="ring")
 
     return Schedule(n, n, tuple(step(s) for s in range(n - 1)))

@@ -19,8 +19,8 @@ Wait = tuple[int, int]
 
 # The names of plan.cuh's enumerations, in order.
 HEADER = (
-    "Records", "Ranks", "Stride", "Fired", "Words", "Gone", "Claim", "Status", "Deadline", "Tell",
-    "Index",
+    "Records", "Ranks", "Stride", "Iterations", "Words", "Gone", "Claim", "Status", "Deadline",
+    "Tell", "Index",
 )  # fmt: skip
 STATUS = ("Reason", "Peer", "Record", "Team", "Stop")
 
@@ -168,8 +168,8 @@ def _laid_out(
     first = index + len(records)
     starts = np.cumsum([first, *(len(record) for record in records)])[:-1].tolist()
     mine = to.words[rank]
-    fired = mine + WORD * nranks * nteams
-    header = [len(records), nranks, stride, fired, mine, to.gone, to.claim, to.status]
+    iterations = mine + WORD * nranks * nteams
+    header = [len(records), nranks, stride, iterations, mine, to.gone, to.claim, to.status]
     header += [int(deadline * 1e9), tell, index]
     flat = [*header, *to.tell, *starts, *(word for record in records for word in record)]
     return np.array(flat, np.uint64)

@@ -14,8 +14,8 @@ _BUFFERS = Option(
     "--buffers",
     ("host", "device", "staged"),
     "host",
-    "with --transport mpi: GPU buffers, handed to an MPI that takes them (device), or"
-    " through pinned host memory (staged) (default host)",
+    "with --transport mpi: buffers in host memory (default), on the GPU for a CUDA-aware MPI"
+    " (device), or on the GPU and staged through pinned host memory (staged)",
 )
 
 

@@ -14,14 +14,15 @@ _GRAPH = Option(
     "--graph",
     ("on", "off", "compare"),
     "on",
-    "replay plans on GPUs from CUDA graphs (default on, where capture works); compare"
-    " shows what that is worth",
+    "launch plans on GPUs as CUDA graphs (default on, where capture works); compare measures both"
+    " ways",
 )
 _CACHE = Option(
     "--cache",
     ("cold", "warm"),
     "cold",
-    "on GPUs let buffers take turns, so that none is in the cache (default cold)",
+    "cold (default): rotate buffers on GPUs, so that none is in the L2 cache; warm: one set of"
+    " buffers",
 )
 
 

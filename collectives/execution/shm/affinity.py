@@ -10,7 +10,7 @@ from busbar.errors import Unsupported
 from busbar.host import cores as cores_here
 from busbar.host import numa_nodes
 
-BINDINGS = ("none", "core", "numa")
+AFFINITIES = ("none", "core", "numa")
 
 
 def cores_of(cores: Sequence[Sequence[int]]) -> int:
@@ -18,8 +18,8 @@ def cores_of(cores: Sequence[Sequence[int]]) -> int:
     return len({core for mine in cores for core in mine})
 
 
-def turn_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled")) -> int:
-    """A number that processes share among which a yield passes the core on.
+def yield_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled")) -> int:
+    """This process's scheduling group, as a number: a yield passes the core on within a group only.
 
     Where the kernel groups tasks by session (sched(7), "The autogroup feature"), it is the session.
     """
@@ -31,7 +31,7 @@ def turn_group(autogroup: Path = Path("/proc/sys/kernel/sched_autogroup_enabled"
 
 
 def place_cores(
-    binding: str,
+    affinity: str,
     local_rank: int,
     nlocal: int,
     allowed: Sequence[int],
@@ -39,26 +39,26 @@ def place_cores(
 ) -> list[int]:
     """The cores for one of ``nlocal`` ranks of a host.
 
-    Neighbouring ranks go to one NUMA node before the next begins. ``core``: one core each, where
-    ranks outnumber the cores neighbours share one: what a rank prefetches beyond its share is then
-    mostly its own core's; ``numa``: all allowed cores of the node; ``none``: all allowed. Raises
-    Unsupported for another binding, with the list.
+    Neighbouring ranks fill one NUMA node before the next one. ``core``: one core each. Where ranks
+    outnumber the cores, neighbours share one, since what a rank prefetches beyond its share is then
+    mostly its own core's. ``numa``: all allowed cores of the node. ``none``: all allowed cores.
+    Raises Unsupported for any other affinity, with the list.
     """
-    if binding not in BINDINGS:
-        raise Unsupported(f"no binding {binding!r}; there are: {', '.join(BINDINGS)}")
+    if affinity not in AFFINITIES:
+        raise Unsupported(f"no affinity {affinity!r}; there are: {', '.join(AFFINITIES)}")
     usable = [[c for c in node if c in set(allowed)] for node in nodes] or [sorted(allowed)]
     order = [core for node in usable for core in node] or sorted(allowed)
-    if binding == "none":
+    if affinity == "none":
         return sorted(allowed)
     core = order[local_rank * len(order) // nlocal]
-    if binding == "core":
+    if affinity == "core":
         return [core]
     return next((node for node in usable if core in node), order)
 
 
-def bind(binding: str, local_rank: int, nlocal: int) -> list[int]:
-    """Pin this process (or this thread) and return its cores; before memory is first touched."""
+def set_affinity(affinity: str, local_rank: int, nlocal: int) -> list[int]:
+    """Pin this process (or thread) and return its cores. Call it before memory is first touched."""
     nodes = list(numa_nodes().values())
-    cores = place_cores(binding, local_rank, nlocal, cores_here(), nodes)
+    cores = place_cores(affinity, local_rank, nlocal, cores_here(), nodes)
     os.sched_setaffinity(0, cores)
     return cores

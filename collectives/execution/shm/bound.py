@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class FiredPlan(Protocol):
+class RunnablePlan(Protocol):
     """What carries a plan out: the extension's, or `Reference`."""
 
-    def fire(self) -> None:
+    def run(self) -> None:
         """Once, untimed."""
 
     def spans(self, n: int, starts: Sequence[float]) -> Spans:
@@ -53,7 +53,7 @@ class HostTransport(Protocol):
     watch: Watch | None
     lives: Lives
     cores: int
-    turns: bool
+    yields: bool
     known_stores: dict[Hashable, Past]
 
     def common(self, nbytes: int) -> Array: ...  # noqa: D102
@@ -64,7 +64,7 @@ class HostTransport(Protocol):
 class Built(NamedTuple):
     """A plan, and what has to stay mapped for it: its lines, and its staging."""
 
-    plan: FiredPlan
+    plan: RunnablePlan
     shared: Array
     stage: Array | None
 
@@ -167,7 +167,7 @@ class Bound(Action):
 
     def __call__(self) -> None:
         """See `Action.__call__`. Raises RankFailure when another rank is lost."""
-        self.transport.guarded(self._built.plan.fire)
+        self.transport.guarded(self._built.plan.run)
 
     def times(self, n: int, loop: bool) -> list[float] | None:
         """Run n times; seconds of each (begun together), or of the loop as one number.
@@ -234,10 +234,10 @@ class BoundProgram(Bound):
             return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a
         # window is still in a cache when the other comes to it.
-        turns = nranks > shape.cores and found.crossing
+        shared = nranks > shape.cores and found.crossing
 
         def able(work: Work) -> set[Place]:
-            return {*work.targets} - {*work.sources} if turns else work.cold
+            return {*work.targets} - {*work.sources} if shared else work.cold
 
         return self.with_best_stores(
             found,

@@ -276,7 +276,7 @@ def eager(
     def at(span: Span) -> int:
         return to.address(mine.at(span))
 
-    def letter(
+    def message(
         pair: tuple[int, int], span: Span, other: Span | None
     ) -> tuple[int, int, int, int, int, int]:
         peer = pair[1] if pair[0] == to.rank else pair[0]
@@ -284,10 +284,10 @@ def eager(
         joined = 0 if other is None else at(other)
         return peer, box, _half(span.size, shape.itemsize), at(span), joined, span.size
 
-    rows, copies, letters = [], [], []
+    rows, copies, messages = [], [], []
     for step in mine.steps:
-        letters += [letter((to.rank, p), span, None) for p, span, _ in step.sends]
-        letters += [letter((p, to.rank), span, other) for p, span, other, _ in step.receives]
+        messages += [message((to.rank, p), span, None) for p, span, _ in step.sends]
+        messages += [message((p, to.rank), span, other) for p, span, other, _ in step.receives]
         copies += [(at(a), at(b), a.size, add) for a, b, add in (*step.before, *step.after)]
         rows.append((len(step.before), len(step.sends), len(step.receives), len(step.after)))
     return _core.eager(
@@ -297,5 +297,5 @@ def eager(
         op_number(op),
         np.array(rows, _core.EXCHANGE),
         np.array(copies, _core.COPY),
-        np.array(letters, _core.LETTER),
+        np.array(messages, _core.EAGER_MESSAGE),
     )

@@ -107,7 +107,7 @@ class Reference:
                 self._lives.check(peer, now - start, reached)
                 looked = now
 
-    def fire(self) -> None:
+    def run(self) -> None:
         """Carry the collective out once. Raises RankFailure when another rank is lost."""
         me = self._rank
         self._words[me] = self._mark(me, 0, ENTRY)
@@ -132,7 +132,7 @@ class Reference:
             else:
                 self._barrier()
             begins.append(time.perf_counter())
-            self.fire()
+            self.run()
             ends.append(time.perf_counter())
         return begins, ends
 
@@ -145,7 +145,7 @@ class Reference:
         self._barrier()
         start = time.perf_counter()
         for _ in range(n):
-            self.fire()
+            self.run()
         return time.perf_counter() - start
 
     def _view(self, place: Place, start: int, size: int) -> Array:

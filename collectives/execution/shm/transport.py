@@ -18,7 +18,7 @@ import native
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from collectives.execution.program import Program
 from collectives.execution.roofline import Roofline, probe
-from collectives.execution.shm.affinity import cores_of, turn_group
+from collectives.execution.shm.affinity import cores_of, yield_group
 from collectives.execution.shm.bound import BoundProgram
 from collectives.execution.shm.lines import LINE, plan_bytes, words
 from collectives.execution.shm.memory import Mapper, Segment
@@ -92,13 +92,13 @@ class ShmTransport(Transport):
         self._allocated = 0
         self.known_stores: dict[Hashable, Past] = {}
         self._attached: WeakValueDictionary[tuple[int, int], Array] = WeakValueDictionary()
-        mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": turn_group()}
+        mine = {"pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)), "group": yield_group()}
         everyone = world.gather(mine)
         self.pids = [int(one["pid"]) for one in everyone]
         self.cores = cores_of([one["cpus"] for one in everyone])
         crowded = world.size > self.cores
         # Whether ranks that share cores pass them on: a yield lets another go on.
-        self.turns = crowded and len({one["group"] for one in everyone}) == 1
+        self.yields = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
         # Also when the interpreter ends: whoever ends without leaving counts as dead.
@@ -210,7 +210,7 @@ class ShmTransport(Transport):
             end = begin
         number = _core.SWEEPS.index(kind)
         plan = _core.sweep(self.watch, lines.ctypes.data, number, begin, end, nbytes, stream)
-        plan.fire()
+        plan.run()
         return self.guarded(lambda: plan.each(n))
 
     def guarded(self, action: Callable[[], T]) -> T:

@@ -148,7 +148,7 @@ class WorkSharing(Bound):
         def build(
             at: int, some: DependenceGraph, past: Callable[[Work], set[Place]]
         ) -> tuple[Any, Array | None]:
-            if transport.turns:
+            if transport.yields:
                 return worksharing(watch, at, self, some, call.op, past), None
             plan, stage = direct(watch, at, self, some, shape, call.op, past)
             return plan, stage

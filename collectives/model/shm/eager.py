@@ -1,7 +1,7 @@
-"""The time of plans whose messages go through mailboxes: letters, posted and taken in order.
+"""The time of plans whose messages go through mailboxes: eager messages, posted and taken in order.
 
-Follows `native/src/plans.cpp` (``Eager``): a rank copies, posts all letters of a step, takes all
-that come, copies. Posting waits for nobody, so the sender goes on while a letter is on its way.
+Follows `native/src/plans.cpp` (``Eager``): a rank copies, posts all messages of a step, takes all
+that come, copies. Posting waits for nobody, so the sender goes on while a message is on its way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collectives.model.shm.draft import NodePrograms
 from collectives.model.shm.rates import Between, Rates
 
 
-def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Between) -> float:
+def eager_seconds(
+    draft: NodePrograms, scale: float, cores: Sequence[int], between: Between
+) -> float:
     """Seconds of an iteration, of programs whose elements count ``scale`` bytes each."""
     mail = [_mail(program) * scale for program in draft.programs]
     now = [0.0] * draft.nranks
@@ -31,7 +33,9 @@ def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Be
                     now[rank] += _local(step.before, scale, own, mail[rank])
                     for peer, span, _ in step.sends:
                         rates = between[cores[rank]][cores[peer]]
-                        now[rank] += rates.post + span.size * scale * rates.letter(mail[rank])
+                        now[rank] += rates.post + span.size * scale * rates.eager_message(
+                            mail[rank]
+                        )
                         boxes[rank, peer].append(now[rank] + rates.flight)
                     posted[rank] = True
                 if not _arrived(rank, step.receives, boxes):
@@ -39,7 +43,7 @@ def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Be
                 for peer, span, other, _ in step.receives:
                     rates = between[cores[rank]][cores[peer]]
                     now[rank] = max(now[rank], boxes[peer, rank].popleft())
-                    now[rank] += rates.post + span.size * scale * rates.letter(mail[rank])
+                    now[rank] += rates.post + span.size * scale * rates.eager_message(mail[rank])
                     now[rank] += own.call if other is not None else 0.0
                 now[rank] += _local(step.after, scale, own, mail[rank])
                 at[rank], posted[rank], left = at[rank] + 1, False, left - 1
@@ -47,14 +51,14 @@ def letters(draft: NodePrograms, scale: float, cores: Sequence[int], between: Be
 
 
 def _mail(of: PlacedProgram) -> float:
-    """Elements of all letters of a rank."""
+    """Elements of all messages of a rank."""
     return of.sent + sum(receive.span.size for step in of.steps for receive in step.receives)
 
 
 def _arrived(
     rank: int, receives: Sequence[Receive], boxes: dict[tuple[int, int], deque[float]]
 ) -> bool:
-    """Whether all letters of a step have been posted."""
+    """Whether all messages of a step have been posted."""
     wanted: dict[int, int] = defaultdict(int)
     for receive in receives:
         wanted[receive.peer] += 1

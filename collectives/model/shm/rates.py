@@ -1,7 +1,7 @@
 """Seconds of what the executor of shared memory does, from costs measured between pairs.
 
 Three curves are of messages that lie where they are (passes), three of those that go through
-mailboxes (letters); `collectives.model.costs.Shared` says which. From them:
+mailboxes (eager messages); `collectives.model.costs.Shared` says which. From them:
 
 - A byte that the rank's own caches hold takes ``warm`` over the two that it moves in a swap of data
   left alone, at the size at which the rank goes through as much memory before it comes back to it.
@@ -69,7 +69,7 @@ class Rates:
             self._found[name, nbytes] = found
         return found
 
-    # -- letters
+    # -- eager messages
 
     @cached_property
     def post(self) -> float:
@@ -82,11 +82,11 @@ class Rates:
 
     @cached_property
     def flight(self) -> float:
-        """From a letter's having been posted until it can be taken."""
+        """From a message's having been posted until it can be taken."""
         return max(0.0, float(self.curves.hop(_WORD)) - 2 * self.post)
 
-    def letter(self, mail: float) -> float:
-        """Per byte and end of a letter, where an iteration's letters are ``mail`` bytes."""
+    def eager_message(self, mail: float) -> float:
+        """Per byte and end of a message, where an iteration's messages are ``mail`` bytes."""
         return self._per_byte("mail", mail / 2) / 2
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from collectives.execution.shm.fast import EAGER_BYTES
 from collectives.model.machine import PlacedRanks
 from collectives.model.shm.draft import Drafts, NodePrograms
-from collectives.model.shm.eager import letters
+from collectives.model.shm.eager import eager_seconds
 from collectives.model.shm.passes import Passes
 from collectives.model.shm.rates import Between, Rates
 from collectives.schedule.schedule import Schedule
@@ -87,7 +87,7 @@ class _Planned:
         draft, each = self._drafts.of(elements)
         scale = each * itemsize
         if draft.most_sent * scale <= EAGER_BYTES:
-            return letters(draft, scale, self._cores, self._between)
+            return eager_seconds(draft, scale, self._cores, self._between)
         if id(draft) not in self._passes:
             self._passes[id(draft)] = draft, Passes(draft, self._cores, self._between)
         return self._passes[id(draft)][1].seconds(scale)

@@ -1,7 +1,7 @@
-"""Ways on rings and tori: stretches of circles of links.
+"""Routes on rings and tori: stretches of circles of links.
 
-A stretch is told by where it begins and how long it is, so what is asked of all links of a way is a
-difference of two sums from the beginning of the circle, however long the way.
+A stretch is told by where it begins and how long it is, so what is asked of all links of a route is
+a difference of two sums from the beginning of the circle, however long the route.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FEW = 8
 class Circle(NamedTuple):
     """Stretches of circles of ``side`` links, one a message, of as many links as ``hops`` says.
 
-    The links of a message's circle are numbered from ``zero`` on. The way takes link ``first`` of
+    The links of a message's circle are numbered from ``zero`` on. The route takes link ``first`` of
     it first and goes upwards, or downwards for a negative number of hops.
     """
 
@@ -43,7 +43,7 @@ class Circle(NamedTuple):
     zero: Ids
 
     def links(self, rows: Numbers | slice) -> Ids:
-        """Link numbers in the order of the way, NO_LINK behind."""
+        """Link numbers in the order of the route, NO_LINK behind."""
         first, hops, zero = self.first[rows], self.hops[rows], self.zero[rows]
         longest = int(np.abs(hops).max(initial=0))
         found = np.full((len(first), longest), NO_LINK, np.int32)
@@ -72,7 +72,7 @@ class Circle(NamedTuple):
 
 @dataclass(frozen=True)
 class Circles:
-    """Ways that are made of one stretch of a circle for every dimension.
+    """Routes that are made of one stretch of a circle for every dimension.
 
     ``number``: by which number each link of the circles goes, −1 for none.
     """
@@ -87,25 +87,25 @@ class Circles:
 
     @property
     def work(self) -> int:
-        """See `Ways`."""
+        """See `Routes`."""
         return 4 * self.messages * len(self.circles)
 
     @property
     def cells(self) -> int:
-        """See `Ways`."""
+        """See `Routes`."""
         return self.messages * self._longest(slice(None))
 
     def _longest(self, rows: Numbers | slice) -> int:
         return sum(int(np.abs(circle.hops[rows]).max(initial=0)) for circle in self.circles)
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
-        """See `Ways`."""
+        """See `Routes`."""
         messages = len(range(*rows.indices(len(self)))) if isinstance(rows, slice) else len(rows)
         hops = self._longest(rows)
         if messages * hops > _MOST_HOPS:
             raise Unsupported(
                 f"{messages} messages of up to {hops} hops are too many at once; take fewer ranks,"
-                " or a machine with shorter ways"
+                " or a machine with shorter routes"
             )
         number = np.append(self.number, np.int32(NO_LINK))
         parts = [number[circle.links(rows)] for circle in self.circles]
@@ -113,7 +113,7 @@ class Circles:
         return together(np.concatenate([empty, *parts], axis=1))
 
     def hashes(self, values: Hashes) -> Hashes:
-        """See `Ways`."""
+        """See `Routes`."""
         return self._sums(values, np.zeros(len(self), np.uint64))
 
     def _sums(self, values: NDArray[np.generic], found: Hashes) -> Hashes:
@@ -128,7 +128,7 @@ class Circles:
         return found
 
     def _counts(self, values: Amounts) -> list[tuple[float, Numbers]] | None:
-        """The different values, descending, and how many links of each a way has; None for many."""
+        """Different values, descending, with how many links of a route have each; None if many."""
         different = np.unique(values)[::-1]
         if len(different) > _FEW:
             return None
@@ -138,7 +138,7 @@ class Circles:
         ]
 
     def total(self, values: Amounts) -> Amounts:
-        """See `Ways`."""
+        """See `Routes`."""
         counts = self._counts(values)
         if counts is None:
             return RoutingTable(self.table(), self.nlinks).total(values)
@@ -148,7 +148,7 @@ class Circles:
         return found
 
     def least(self, values: Amounts) -> Amounts:
-        """See `Ways`."""
+        """See `Routes`."""
         counts = self._counts(values)
         if counts is None:
             return RoutingTable(self.table(), self.nlinks).least(values)
@@ -158,7 +158,7 @@ class Circles:
         return found
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
-        """See `Ways`."""
+        """See `Routes`."""
         # Whole numbers, so that what is taken away again leaves nothing: the sum is below 2⁶².
         scale = 61 - np.frexp(max(float(weights.sum()), np.finfo(float).tiny))[1]
         whole = np.rint(np.ldexp(weights, scale)).astype(np.int64)
@@ -167,7 +167,7 @@ class Circles:
         return found
 
     def gather(self, values: Hashes) -> Hashes:
-        """See `Ways`."""
+        """See `Routes`."""
         return self._spread(values, slice(None))
 
     def _spread(self, values: Hashes, part: slice) -> Hashes:
@@ -186,6 +186,6 @@ class Circles:
         return result
 
     def kept(self, number: Ids, nlinks: int) -> Circles:
-        """See `Ways`."""
+        """See `Routes`."""
         fresh = np.append(number, np.int32(NO_LINK))[self.number]
         return Circles(self.circles, fresh, nlinks, self.messages)

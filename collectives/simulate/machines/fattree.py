@@ -20,8 +20,8 @@ def fattree(
     A switch of level i has ``down[i]`` links down and as many up, leaf switches ``down[0]/taper``
     up: with ``taper`` 1 there is full bisection. ``gbs`` and ``latency_us`` are those of every
     link. Routing is D-mod-k (Zahavi et al. 2010): on the way up the receiver's number chooses among
-    the links, so all ways to a receiver join in one tree. ``4x4`` is 16 ranks below 4 leaf switches
-    and 4/taper spines.
+    the links, so all routes to a receiver join in one tree. ``4x4`` is 16 ranks below 4 leaf
+    switches and 4/taper spines.
     """
     sizes = tuple(down)
     n = prod(sizes)
@@ -51,14 +51,14 @@ def fattree(
 
     def router(src: Numbers, dst: Numbers) -> Ids:
         columns: list[Numbers] = []
-        # Every way goes up to one level and down again; the planes that it takes follow from dst.
+        # Every route goes up to one level and down again; the planes that it takes follow from dst.
         plane = np.zeros_like(dst)
         apart = src != dst
         for level, up in enumerate(parents):
             choice = dst // width[level] % up
-            for end, way in ((src, 0), (dst, half)):
+            for end, offset in ((src, 0), (dst, half)):
                 number = (end // below[level] * width[level] + plane) * up + choice
-                columns.append(np.where(apart, base[level] + number + way, NO_LINK))
+                columns.append(np.where(apart, base[level] + number + offset, NO_LINK))
             plane = plane + width[level] * choice
             apart = src // below[level + 1] != dst // below[level + 1]
         return joined(src, dst, *columns[0::2], *columns[1::2][::-1])

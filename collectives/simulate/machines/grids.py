@@ -41,7 +41,7 @@ def _torus(sides: tuple[int, ...], rate: float, latency: float) -> tuple[Links, 
         return at + ((here + by) % sides[d] - here) * unit[d]
 
     # Upwards, the circles of a dimension follow one another; a cable goes by the place of its lower
-    # end in its circle. Its way back has the same number and half as many as there are on top.
+    # end in its circle. Its route back has the same number and half as many as there are on top.
     half = len(real) * n
     tails = [np.empty(0, np.int64)]
     for d in real:
@@ -76,7 +76,7 @@ def ring(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
 
 
 def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
-    """A cable between every two ranks, which is the way between them."""
+    """A cable between every two ranks, which is the route between them."""
     if not 1 <= n <= _MOST_FULL:
         raise Unsupported(f"full: n={n}; from 1 to {_MOST_FULL} places are fully connected")
     a, b = np.divmod(np.arange(n * n), n)
@@ -91,8 +91,8 @@ def full(n: int, gbs: float = 25.0, latency_us: float = 0.5) -> Machine:
     links = Links(*(column[apart] for column in vars(links).values()))
 
     def router(src: Numbers, dst: Numbers) -> Ids:
-        way: Ids = number[src * n + dst][:, None]
-        return way
+        route: Ids = number[src * n + dst][:, None]
+        return route
 
     return Machine(f"full {n}", n, n, links, router)
 
@@ -124,7 +124,7 @@ def dgx1(
         (int(t), int(h)): i for i, (t, h) in enumerate(zip(links.tail, links.head, strict=True))
     }
 
-    def way(src: int, dst: int) -> list[int]:
+    def route(src: int, dst: int) -> list[int]:
         if (src, dst) in number:
             return [number[src, dst]]
         up, down = [src, 8 + src // 2, 12 + src // 4], [dst, 8 + dst // 2, 12 + dst // 4]
@@ -135,7 +135,7 @@ def dgx1(
 
     table = np.full((8, 8, 5), NO_LINK, np.int32)
     for src, dst in ((s, d) for s in range(8) for d in range(8) if s != d):
-        path = way(src, dst)
+        path = route(src, dst)
         table[src, dst, : len(path)] = path
 
     def router(src: Numbers, dst: Numbers) -> Ids:

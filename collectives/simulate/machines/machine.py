@@ -1,7 +1,7 @@
 """A machine as a simulator sees it: directed links with rates, and one way for every pair of ranks.
 
 Knows no schedule. Nodes are numbered: first the places of ranks, then switches. A link goes one
-way; a cable is two links.
+route; a cable is two links.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers, RankRout
 from collectives.simulate.machines.weights import NONE, Weights
 
 Times = NDArray[np.float64]
-# (senders, receivers) to their ways: link numbers, a row a message, in the order of the way (see
-# `Machine.routes`), or what knows them without a table.
+# (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
+# (see `Machine.route_table`), or what knows them without a table.
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
@@ -64,9 +64,9 @@ def cables(a: Numbers, b: Numbers, rate: float | Times, latency: float | Times) 
 
 
 def joined(src: Numbers, dst: Numbers, *hops: Numbers) -> Ids:
-    """Ways from one column of link numbers a hop; a message to its own rank takes no link."""
-    way = np.stack(hops, axis=1)
-    return np.where((src != dst)[:, None], way, NO_LINK).astype(np.int32)
+    """Routes from one column of link numbers a hop; a message to its own rank takes no link."""
+    route = np.stack(hops, axis=1)
+    return np.where((src != dst)[:, None], route, NO_LINK).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Machine:
 
         return replace(self, gamma=gamma, sized=fixed if known else None)
 
-    def ways(self, src: Numbers, dst: Numbers) -> RankRoutes:
+    def routes(self, src: Numbers, dst: Numbers) -> RankRoutes:
         """The links that messages take. Raises Unsupported for a rank that has no place."""
         top = max(int(src.max(initial=-1)), int(dst.max(initial=-1)))
         if top >= self.nranks:
@@ -123,13 +123,13 @@ class Machine:
         found = self.router(src.astype(np.int64), dst.astype(np.int64))
         return RoutingTable(found, len(self.links)) if isinstance(found, np.ndarray) else found
 
-    def routes(self, src: Numbers, dst: Numbers) -> Ids:
+    def route_table(self, src: Numbers, dst: Numbers) -> Ids:
         """The links that messages take: shape (messages, most hops), NO_LINK past a route's end.
 
         Raises Unsupported for a rank that the machine has no place for, and for more hops than
         memory should hold.
         """
-        return self.ways(src, dst).table()
+        return self.routes(src, dst).table()
 
     def node(self, number: int) -> str:
         """The name of a node."""

@@ -38,10 +38,11 @@ def from_map(topology: Topology, name: str = "map", latency_us: float = LATENCY_
 
     GPU i is the place of rank i. Messages take `Topology.route`; a hop has the bandwidth that the
     map gives it, in both directions each, and ``latency_us``. Between measured ranks every pair has
-    its own way with the measured latency and bandwidth; where both directions at once were measured
-    to be slower than twice one, they share that. A sweep of sizes in the map gives rates by the
-    size of a rank's buffers, of messages that have just been written as a collective's have, and
-    the rate of additions, which take no time without one. Raises Unsupported without ranks or GPUs.
+    its own route with the measured latency and bandwidth; where both directions at once were
+    measured to be slower than twice one, they share that. A sweep of sizes in the map gives rates
+    by the size of a rank's buffers, of messages that have just been written as a collective's have,
+    and the rate of additions, which take no time without one. Raises Unsupported without ranks or
+    GPUs.
     """
     ranks = tuple(device for device in topology.of(Kind.RANK) if _measured(topology, device))
     if ranks:
@@ -56,13 +57,13 @@ def _measured(topology: Topology, rank: Device) -> bool:
 
 
 class _Wires:
-    """Links as they are met, and every pair's way."""
+    """Links as they are met, and every pair's route."""
 
     def __init__(self, places: tuple[str, ...]) -> None:
         self.nodes = {id: number for number, id in enumerate(places)}
         self.found: dict[tuple[str, str, str], int] = {}
         self.columns: list[tuple[int, int, float, float]] = []
-        self.ways: dict[tuple[int, int], list[int]] = {}
+        self.routes: dict[tuple[int, int], list[int]] = {}
 
     def link(self, a: str, b: str, kind: str, rate: float, latency: float) -> int:
         """The number of a link, a new one where it was not met before."""
@@ -78,10 +79,10 @@ class _Wires:
         return self.found[key]
 
     def machine(self, name: str, nranks: int) -> Machine:
-        longest = max(map(len, self.ways.values()), default=0)
+        longest = max(map(len, self.routes.values()), default=0)
         table = np.full((nranks, nranks, longest), NO_LINK, np.int32)
-        for pair, way in self.ways.items():
-            table[pair][: len(way)] = way
+        for pair, route in self.routes.items():
+            table[pair][: len(route)] = route
 
         def router(src: Numbers, dst: Numbers) -> Ids:
             return table[src, dst]
@@ -96,7 +97,7 @@ def _from_routes(
 ) -> Machine:
     wires = _Wires(tuple(device.id for device in places))
     for (i, a), (j, b) in permutations(enumerate(places), 2):
-        wires.ways[i, j] = [
+        wires.routes[i, j] = [
             wires.link(hop.a, hop.b, hop.kind, hop.bandwidth, latency)
             for hop in topology.route(a.id, b.id)
         ]
@@ -118,13 +119,13 @@ def _from_pairs(topology: Topology, places: tuple[Device, ...], name: str) -> Ma
         if rate is None or delay is None:
             raise Unsupported(f"{name}: nothing was measured from {a.id} to {b.id}")
         both = _number(topology, a.id, b.id, "bandwidth_both")
-        wires.ways[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
-        measured[wires.ways[i, j][0]] = frozenset((a.id, b.id)), "trip"
+        wires.routes[i, j] = [wires.link(a.id, b.id, "", rate, delay)]
+        measured[wires.routes[i, j][0]] = frozenset((a.id, b.id)), "trip"
         swap = frozenset((a.id, b.id)), "swap"
         if sweep.beta(swap, 1.0) or (both is not None and both < 2 * rate):
             middle = f"{min(i, j)}|{max(i, j)}"
             shared = wires.link(middle, middle, "both", both or 2 * rate, 0.0)
-            wires.ways[i, j].append(shared)
+            wires.routes[i, j].append(shared)
             measured[shared] = swap
     made = wires.machine(name, len(places))
     if not sweep:

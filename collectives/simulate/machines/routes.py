@@ -22,7 +22,7 @@ _BLOCK = 1 << 16
 
 
 class RankRoutes(Protocol):
-    """The ways of messages over links that are numbered from 0 to ``nlinks``."""
+    """The routes of messages over links that are numbered from 0 to ``nlinks``."""
 
     @property
     def nlinks(self) -> int:
@@ -44,14 +44,14 @@ class RankRoutes(Protocol):
         ...
 
     def table(self, rows: Numbers | slice = ...) -> Ids:
-        """Link numbers in the order of the way, NO_LINK behind: shape (messages, most links).
+        """Link numbers in the order of the route, NO_LINK behind: shape (messages, most links).
 
         Raises Unsupported for more than memory should hold.
         """
         ...
 
     def total(self, values: Amounts) -> Amounts:
-        """Of every message the sum of its links' values; equal for equal ways."""
+        """Of every message the sum of its links' values; equal for equal routes."""
         ...
 
     def hashes(self, values: Hashes) -> Hashes:
@@ -84,7 +84,7 @@ def blocks(size: int) -> list[slice]:
 
 
 def together(links: Ids) -> Ids:
-    """Links of a way moved together, in their order, and the columns that nobody needs left out."""
+    """Close the gaps between a route's links, in their order, and drop the unused columns."""
     width = int((links >= 0).sum(axis=1).max(initial=0))
     if width < links.shape[1]:
         order = np.argsort(links < 0, axis=1, kind="stable")[:, :width]
@@ -94,7 +94,7 @@ def together(links: Ids) -> Ids:
 
 @dataclass(frozen=True)
 class RoutingTable:
-    """Ways as `RankRoutes.table` gives them."""
+    """Routes as `RankRoutes.table` gives them."""
 
     links: Ids
     nlinks: int
