@@ -100,7 +100,7 @@ def _run(argv: Sequence[str]) -> int:
         undecided = pairs.words.count(UNDECIDED)
         if undecided:
             _say(
-                f"{undecided} of {len(pairs.words)} rows are undecided: --budget or --most is reached"
+                f"{undecided} of {len(pairs.words)} rows are undecided when --budget or --most ends"
             )
     return status
 
