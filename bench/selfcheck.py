@@ -1,4 +1,4 @@
-"""The tool held against itself: ``python -m bench.selfcheck``."""
+"""Check the tool itself: ``python -m bench.selfcheck``."""
 
 from busbar.door import leave
 

@@ -1,7 +1,7 @@
 """The ground floor: what every room needs once; and the door for Python programs and notebooks.
 
-``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` are of rooms above, loaded
-by name when they are asked for. Nothing is printed there, errors are `busbar.errors`.
+``busbar.run``, ``busbar.load``, ``busbar.topology`` and ``busbar.pick`` belong to rooms above and
+are loaded by name on first use. They print nothing and raise `busbar.errors`.
 """
 
 TYPE_CHECKING = False  # as typing has it, which takes longer to load than this

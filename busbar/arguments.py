@@ -1,6 +1,6 @@
-"""Command lines whose complaints are our errors, of one line, and their numbers, which are bounded.
+"""Command-line parsers that raise one-line errors of our own, and bounded numbers for options.
 
-What they mean is the callers' matter.
+The meaning of the options is up to the caller.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def program(module: str) -> str:
 
 
 def unknown(what: str, word: str, known: Iterable[str], of: str = "") -> Unsupported:
-    """The error for a name that is none of those that there are, with the one that may be meant.
+    """The error for an unknown name, which suggests the nearest known one.
 
-    ``of``: whose names they are, where that is not plain.
+    ``of``: whose names they are, if that is not obvious.
     """
     names = list(known)
     near = _nearest(word, names)
@@ -51,7 +51,7 @@ def _nearest(word: str, names: Sequence[str]) -> str:
 
 
 def whole(low: int, what: str, most: int) -> Callable[[str], int]:
-    """What turns an option's text into a whole number from ``low`` to ``most``.
+    """A converter from an option's text to a whole number from ``low`` to ``most``.
 
     ``what`` are counted.
     """
@@ -73,7 +73,7 @@ def whole(low: int, what: str, most: int) -> Callable[[str], int]:
 
 
 def number(low: float, most: float, what: str) -> Callable[[str], float]:
-    """What turns an option's text into a number from ``low`` to ``most``, both finite."""
+    """A converter from an option's text to a finite number from ``low`` to ``most``."""
 
     def convert(text: str) -> float:
         try:
@@ -89,10 +89,10 @@ def number(low: float, most: float, what: str) -> Callable[[str], float]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises Unsupported where argparse would print its usage and leave.
+    """A parser that raises Unsupported where argparse would print its usage and exit.
 
-    It has ``--version``, takes no abbreviations, prints on the launcher's rank 0 alone, and
-    completes a shell's words where one asks (`busbar.completion`).
+    It has ``--version``, accepts no abbreviations, prints on the launcher's rank 0 only, and
+    answers a shell's completion (`busbar.completion`).
     """
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; what is left is kept for whoever says what is wrong with it."""
+        """As argparse's; words that are left over are kept for the error message."""
         completing(self, sys.argv[1:] if args is None else args)
         found, self._left = super().parse_known_args(args, namespace)
         return found, self._left
@@ -115,7 +115,7 @@ class Parser(argparse.ArgumentParser):
         raise Unsupported(f"{message}{meant}; see {parser.prog} --help")
 
     def nearest(self, words: Sequence[str]) -> str:
-        """The option that the first of these words which is one may stand for; empty for none."""
+        """The known option nearest to the first of these words that is an option; else empty."""
         for word in words:
             if word.startswith("--"):
                 known = [n[2:] for n in self._option_string_actions if n.startswith("--")]
@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
         return ""
 
     def _asked(self) -> Parser:
-        """The parser of the command that could not take all of its words, or else this one."""
+        """The subcommand's parser that had words left over, or this one."""
         for action in self._actions:
             for one in action.choices.values() if isinstance(action.choices, dict) else ():
                 if isinstance(one, Parser) and one._left:
@@ -138,10 +138,10 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Version(argparse.Action):
-    """``--version``: with the revision, which only git tells where this is a checkout."""
+    """``--version``, with the revision if this is a git checkout."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        """Print it where results go, and leave."""
+        """Print it to standard output and exit."""
         found = revision()
         known = f" ({found[:12]})" if found else ""
         parser._print_message(f"busbar {busbar_version()}{known}\n", sys.stdout)

@@ -1,7 +1,7 @@
 """The command ``busbar``: ``busbar allreduce``, ``busbar topology pick``, ``busbar reports show``.
 
-The only module of this package that knows of the rooms, by name alone: a door is loaded when it is
-opened. ``python -m`` goes to the same doors.
+This is the only module of the package that knows the rooms, and it knows them by name only: a door
+is loaded when it is opened. ``python -m`` goes to the same doors.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from busbar.process import load, serve
 
 
 class Door(NamedTuple):
-    """A command: how its errors begin, where it is (``module:function``), and what it does."""
+    """A command: the prefix of its errors, its function as ``module:function``, and its summary."""
 
     name: str
     target: str
     about: str
 
 
-#: What is no benchmark; those are found by their names.
+#: All commands but the benchmarks, which are found by their names.
 DOORS: Mapping[str, Door] = {
     "topology": Door("topology", "topology.cli:main", "map a machine, check it, pick GPUs"),
     "collectives": Door("collectives", "collectives.cli:main", "see, prove, cost and simulate"),
@@ -43,7 +43,7 @@ DOORS: Mapping[str, Door] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Open the door that the first word names; gives the exit status."""
+    """Run the command that the first word names and return its exit status."""
     asked = words_asked()
     words = list(argv) if asked is None else asked
     if words and words[0] in DOORS:

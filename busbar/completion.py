@@ -1,4 +1,4 @@
-"""Completion of a shell's words by argcomplete, which asks a command's parser for what may follow.
+"""Shell completion by argcomplete, which asks a command's parser for the possible next words.
 
 ``eval "$(register-python-argcomplete busbar)"`` in the shell's start-up file turns it on.
 """
@@ -14,7 +14,7 @@ _ASKED, _AT_WORK = "_ARGCOMPLETE", "_BUSBAR_COMPLETES"
 
 
 def words() -> list[str] | None:
-    """The whole words behind the command's name, up to the one to complete; None if nobody asks."""
+    """The complete words after the command's name; None when no shell asks for completion."""
     if _ASKED not in os.environ or _AT_WORK in os.environ:
         return None
     try:
@@ -29,10 +29,10 @@ def words() -> list[str] | None:
 def completing(
     parser: argparse.ArgumentParser, args: Sequence[str], commands: Iterable[str] = ()
 ) -> None:
-    """Where a shell asks, say what may follow these words and leave; else do nothing.
+    """Answer a shell that asks for completion, then exit; otherwise do nothing.
 
-    ``args``: those of the words that are this parser's, for argcomplete is told how many the doors
-    before it have taken. ``commands``: what may stand first, where doors decide on that.
+    ``args``: the words for this parser; argcomplete must know how many words come before them.
+    ``commands``: the possible first words, for a parser of commands.
     """
     known = words()
     if known is None:

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""What a command loads first, and light: from here on an interrupt ends it without a traceback."""
+"""The first, light module that a command loads: from here on an interrupt causes no traceback."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def leave(name: str, target: str, *words: str) -> NoReturn:
-    """Serve a command with this process's arguments behind ``words``, and leave.
+    """Run a command with ``words`` and this process's arguments, then exit with its status.
 
-    ``name`` begins its errors. ``target``: its function, as ``module:function``, which is loaded
-    here and not earlier, so that whatever goes wrong meanwhile ends in good order.
+    ``name``: prefix of its errors. ``target``: its function as ``module:function``. It is loaded
+    here and not earlier, so that failures while loading are handled too.
     """
     try:
         from busbar.process import serve

@@ -1,6 +1,6 @@
-"""The errors that this project raises on purpose: a one-line message, a status a class.
+"""The errors that this project raises on purpose: a one-line message and an exit status each.
 
-Whoever runs a command (`busbar.process`) says the message and ends with the status.
+`busbar.process` prints the message and exits with the status.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from busbar.installation import extra
 from busbar.status import BAD, MISSING, RANK_LOST
 
-#: Characters of a probe's reason at most: what is quoted of a text may be as long as the text.
+#: The most characters of a probe's reason, since it may quote a long text.
 LONGEST = 1000
 
 
@@ -19,15 +19,15 @@ class BusbarError(Exception):
 
 
 class ScheduleError(BusbarError):
-    """A schedule does not hold together, or does not do what its collective asks for."""
+    """A schedule is inconsistent, or does not do what its collective requires."""
 
 
 class Unsupported(BusbarError):
-    """A combination that cannot be: a rank count, an operation, a type, a placement, an option."""
+    """Something that is not supported: a rank count, operation, type, placement or option."""
 
 
 class ReportError(BusbarError):
-    """A file that cannot be read as what it should be, or a question that makes no sense of it."""
+    """A file that cannot be read in its format, or a question that it cannot answer."""
 
 
 class Unavailable(BusbarError):
@@ -43,7 +43,7 @@ class RankFailure(BusbarError):
 
 
 class MissingLibrary(Unavailable, ReportError):
-    """A library of the extra ``reports`` that a file or a figure needs and that is not here."""
+    """A library of the extra ``reports`` is needed for a file or figure and is not installed."""
 
     def __init__(self, name: str, place: str = "") -> None:
         where = f"{place}: " if place else ""

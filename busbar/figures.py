@@ -1,4 +1,4 @@
-"""Drawings as files: which can be written, and writing them whole or not at all."""
+"""Drawings as files, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ENDINGS = (".svg", ".png", ".pdf")
 
 
 def checked(path: Path) -> None:
-    """Refuse a file that could not be drawn or written later.
+    """Refuse a file name that could not be written later.
 
     Raises Unsupported, StoreError, and Unavailable without matplotlib.
     """

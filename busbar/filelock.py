@@ -1,4 +1,4 @@
-"""One writer a file: two runs that write to one would each lose the other's rows."""
+"""One writer for each file: two runs that write one file would lose each other's rows."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from busbar.errors import StoreError
 from busbar.files import special
 
-# A file system without locks (some network ones) has none to ask.
+# Some network file systems have no locks.
 _NONE = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 class Claim:
-    """A file is this run's until `release`, or until its process ends however it ends.
+    """A lock on a file, held until `release` or until the process ends.
 
-    The lock is of a hidden neighbour, since the file itself is replaced. Raises StoreError where
-    another run has it, or this one for another option. What is no file has no claim.
+    The lock is on a hidden file beside it, since the file itself is replaced. Raises StoreError if
+    another run holds the lock, or this run for another option. Only regular files are locked.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files that are whole at every moment: replaced at once, or grown by one write at a time."""
+"""Files that are complete at every moment: replaced at once, or appended to by single writes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def write(path: Path, data: bytes) -> None:
 
 
 def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
-    """Write all of these or none: each beside its place first, then all into their places.
+    """Write all of these files or none: first beside their places, then into place.
 
-    Files may come one at a time, so that not all of them need to be in memory. What is no file (a
-    pipe, a terminal, /dev/null) is written to at once, never replaced. Raises StoreError.
+    Files may come one at a time, so that not all of them are in memory. A pipe, a terminal or
+    /dev/null is written to directly and never replaced. Raises StoreError.
     """
     parts: dict[Path, Path] = {}
     path = Path()
@@ -48,7 +48,7 @@ def write_all(files: Iterable[tuple[Path, bytes]]) -> None:
 def replace(path: Path, data: bytes) -> None:
     """Give a file new content, at once and on disk. Raises OSError; the file is then as it was.
 
-    What a link leads to gets it, and the link stays.
+    A symbolic link stays; the file that it points to is replaced.
     """
     if special(path):
         path.write_bytes(data)
@@ -63,7 +63,7 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def check(path: Path) -> None:
-    """Raise StoreError at once where a file could not be written after hours of measuring."""
+    """Raise StoreError now if a file could not be written after hours of measuring."""
     folder = path.parent
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; name a file in it")

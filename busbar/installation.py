@@ -1,7 +1,7 @@
-"""This copy of Busbar: version, revision, and what adds an extra to it.
+"""This installation of Busbar: version, revision, and the command that adds an extra.
 
-The distribution is `busbw`, since the index has a stranger's `busbar`; what is imported is
-`busbar` and the rooms. Knows no module of ours, for the errors name its commands.
+The distribution is called `busbw`, since the package index has another project's `busbar`. The
+import names are `busbar` and the rooms. This module imports none of ours, since the errors use it.
 """
 
 from __future__ import annotations

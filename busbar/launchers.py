@@ -1,7 +1,7 @@
-"""Which launcher started this process, by its environment, and whether it is the wrong one.
+"""The launcher that started this process, by its environment, and whether it is the wrong one.
 
-A process started by the launcher of another MPI believes that it is alone. Knows no MPI library:
-the caller says which one it has.
+A process started by the launcher of another MPI believes that it is alone. This module loads no MPI
+library; the caller says which one it has.
 """
 
 from __future__ import annotations

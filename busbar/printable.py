@@ -1,4 +1,4 @@
-"""Text that is safe to print: names in a file that someone sent may hold a terminal's commands."""
+"""Text that is safe to print: names in a file from elsewhere may contain terminal escapes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How a command begins and ends as a process: streams, an interrupt, errors, exit status.
 
-Standard output may be a terminal without UTF-8, a pipe whose reader leaves, a full disk, or closed.
-None of these is worth a traceback.
+Standard output may be a terminal without UTF-8, a pipe whose reader has left, a full disk, or
+closed. None of these causes a traceback.
 """
 
 from __future__ import annotations

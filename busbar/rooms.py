@@ -1,4 +1,4 @@
-"""Whether our rooms are ours in this process: names like `bench` and `reports` are common."""
+"""Check that `bench`, `reports` and so on are our packages: such names are common."""
 
 from __future__ import annotations
 

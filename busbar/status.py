@@ -1,4 +1,4 @@
-"""The exit statuses of every command: the only place that numbers them.
+"""The exit statuses of every command, numbered here only.
 
 docs/launching.md has the same table.
 """

@@ -1,1 +1,1 @@
-"""For Python programs and notebooks: run, load, map and pick; `busbar` has the names."""
+"""The API for Python programs and notebooks: run, load, topology, pick; exported by `busbar`."""

@@ -1,4 +1,4 @@
-"""Maps and picks as programs and notebooks use them: `topology` and `pick`."""
+"""`topology` and `pick` for programs and notebooks."""
 
 from __future__ import annotations
 

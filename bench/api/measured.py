@@ -1,4 +1,4 @@
-"""Rows that were measured or read, as programs and notebooks use them; see `MeasuredRows`."""
+"""Rows that were measured or read, for programs and notebooks: `MeasuredRows`."""
 
 from __future__ import annotations
 

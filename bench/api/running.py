@@ -1,4 +1,4 @@
-"""`run`: a benchmark as a call. Its ranks are processes of their own, as those of a command are."""
+"""`run`: a benchmark as a function call. Its ranks are separate processes, as a command's are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run needs of this machine, asked one thing at a time; nothing here prints or fails."""
+"""Checks of what a run needs from this machine, one by one; nothing here prints or fails."""
 
 from __future__ import annotations
 

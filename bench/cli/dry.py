@@ -1,4 +1,4 @@
-"""``--dry-run``: what would run, what it would take and move; nothing is allocated or started."""
+"""``--dry-run``: what would run, its memory and its bytes; nothing is allocated or started."""
 
 from __future__ import annotations
 

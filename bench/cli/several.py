@@ -1,4 +1,4 @@
-"""``--ranks 2,4,8`` and ``--launches N``: one launch after the other, and what they say."""
+"""``--ranks 2,4,8`` and ``--launches N``: several launches, and the table over all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command line asks of the transports that it opens."""
+"""The requirements of a command line on the transports that it opens."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One clock for all ranks: exchanges, a line a host, and what a rank reads."""
+"""One clock for all ranks: clock exchanges, a linear model for each host, and reading it."""

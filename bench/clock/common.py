@@ -1,9 +1,9 @@
-"""The common clock of a world: rank 0's, known to every rank by a line for its host.
+"""The common clock of a world: rank 0's clock, by a linear model for each host.
 
-The way is HCA3's (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in MPI", CLUSTER
-2018): in each round every host that knows the common time tells it to one that does not, so that P
-hosts take log2 P rounds, and each learns its line at once against the common clock. Ranks of one
-host share CLOCK_MONOTONIC and with it the line of the first of them.
+The algorithm is HCA3 (Hunold and Carpen-Amarie, "Hierarchical Clock Synchronization in MPI",
+CLUSTER 2018). In each round every host that knows the common time synchronises one that does not,
+so P hosts take log2 P rounds, and each fits its model directly against the common clock. The ranks
+of a host share CLOCK_MONOTONIC, and so they share the model of the first of them.
 """
 
 from __future__ import annotations

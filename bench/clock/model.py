@@ -1,7 +1,7 @@
-"""A line through exchanges: what one clock shows by what another one does. Pure.
+"""A linear model of one clock by another, fitted to exchanges. Pure.
 
-The model is linear (Jones and Koenig 2012; Hunold and Carpen-Amarie, CLUSTER 2018): over minutes a
-quartz's rate changes too little to matter, and what it does change shows as a residual that grows.
+The model is linear (Jones and Koenig 2012; Hunold and Carpen-Amarie, CLUSTER 2018). Over minutes
+the rate of a quartz changes too little to matter. Where it does change, the residual grows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rank reads as the time of its host, and what an emulated cluster makes of that."""
+"""The clock that a rank reads: its host's, or a wrong one in an emulated cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The commands that make a planned network, each as its words. Pure; all run inside new namespaces.
+"""The commands that build a planned network, as word lists. Pure; they run in new namespaces.
 
-Nothing has a name outside of them: `/run` and `/dev/shm` are the cluster's own file systems, and
-its namespaces hang on files in `/run`. When its first process ends, the kernel takes all away.
+Nothing has a name outside these namespaces: `/run` and `/dev/shm` are the cluster's own file
+systems, and its network namespaces are files in `/run`. When its first process ends, the kernel
+removes everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether links or processors are measured: all hosts share one machine's cores.
+"""Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
 A rank that waits for a message spins, and on few cores keeps the rank that would send it from
 running. `short_slices` lets them take turns 30 times as often as they would.

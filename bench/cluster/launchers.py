@@ -1,6 +1,6 @@
-"""What makes MPI's launchers and libraries use the cluster: variables of the environment only.
+"""Environment variables that make MPI's launchers and libraries use the cluster.
 
-So whatever starts ranks in the cluster, ``mpirun`` or ``--ranks``, starts them on its hosts.
+With them ``mpirun`` and ``--ranks`` start their ranks on the cluster's hosts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A cluster that is there: made, used, and taken away again by the kernel.
+"""A running cluster: built, used, and removed by the kernel.
 
-Everything hangs on one process, the first of a PID namespace, which reads a pipe of ours. When the
-pipe closes, because we leave or are killed, that process ends, and the kernel ends whatever runs in
-the cluster and removes its namespaces, links and mounts. No name is left that could be an orphan.
+Everything depends on one process, the first of a PID namespace, which reads a pipe from us. When we
+exit or are killed, the pipe closes and that process ends. The kernel then kills all processes in
+the cluster and removes its namespaces, links and mounts. Nothing is left behind.
 """
 
 from __future__ import annotations

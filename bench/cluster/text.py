@@ -1,4 +1,4 @@
-"""What options about links say, as values, and rates as text. Pure."""
+"""Parsers of options about links, and rates as text. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of each link was used, from the counters of the switches' ports. Pure."""
+"""Utilisation of each link, from the counters of the switches' ports. Pure."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs of our own: launchers, and the processes that we start."""
+"""Launchers, and the runs that we start with them."""

@@ -1,7 +1,7 @@
-"""A run that we started and wait for: told to end when we are, not left behind.
+"""A child process that ends when we are told to end, and is not left behind.
 
-A scheduler, ``timeout`` or another program ends the process that it started, and knows nothing of
-the launcher below it.
+A scheduler or ``timeout`` ends the process that it started, and does not know of the launcher below
+it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Launchers: the right flags for one, and the wrong one refused.
+"""Launchers: the right flags for each, and an error for the wrong one.
 
-A process started by the launcher of another MPI believes that it is alone. Every such process
+A process that another MPI's launcher started believes that it is the only rank. Each such process
 would measure itself and print a table.
 """
 

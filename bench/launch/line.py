@@ -1,9 +1,9 @@
-"""A rank's line to whoever started the run: how far it is, what it leaves, and when all shall end.
+"""A socket from a rank to the starter of its run: progress, results so far, and the end.
 
-A socket that ends with its process, however that ends, tells what no message can. Words are JSON, a
-line each. Without a starter (``mpirun`` by hand) there is no line, and telling does nothing; what a
-starter would end is then left to an alarm clock: MPI's start and end hold the interpreter's lock,
-so that no thread of ours can end a rank which waits there for one that is stopped.
+The socket closes when its process ends, however it ends, so the starter always notices. Messages
+are JSON, one per line. Under a plain ``mpirun`` there is no starter and no socket, and sending does
+nothing. An alarm then ends ranks that hang in MPI's start or end. A thread could not do that, since
+MPI holds the interpreter's lock there.
 """
 
 from __future__ import annotations

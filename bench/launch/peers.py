@@ -1,4 +1,4 @@
-"""The starter's ends of the lines to its ranks (`bench.launch.line`), and what ranks have told."""
+"""The starter's ends of its ranks' sockets (`bench.launch.line`), and what ranks have sent."""
 
 from __future__ import annotations
 

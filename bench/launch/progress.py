@@ -1,4 +1,4 @@
-"""What a run says of itself on standard error, heard by whoever started it (`bench.run.screen`)."""
+"""Reads a run's progress from its standard error (written by `bench.run.screen`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A benchmark's process, perhaps a rank of a run: its line to the starter, from first to last."""
+"""A benchmark's process, with its socket to the starter of the run if there is one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""MPI's segments in /dev/shm: whether there is room for them, and that none stays after its ranks.
+"""MPI's segments in /dev/shm: check that there is room, and remove what ranks leave behind.
 
-A rank that is killed leaves its segments behind, and a container has 64 MB for all of them: MPICH
-then ends at the first byte that it cannot have, with SIGSEGV or SIGBUS.
+A killed rank leaves its segments behind. A container has 64 MB for all of them, and MPICH crashes
+with SIGSEGV or SIGBUS when that is full.
 """
 
 from __future__ import annotations

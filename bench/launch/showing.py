@@ -1,4 +1,4 @@
-"""How far a run is, in a notebook or on a terminal; anywhere else nothing is shown."""
+"""Progress of a run in a notebook or on a terminal; elsewhere nothing is shown."""
 
 from __future__ import annotations
 

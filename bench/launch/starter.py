@@ -1,8 +1,7 @@
-"""Sees a run of a launcher's ranks (``--ranks``) to its end, however that comes.
+"""Starts the ranks of ``--ranks`` under a launcher and sees the run to its end.
 
-Every rank has a line to here (`bench.launch.line`). What a rank tells, and that it ends without a
-word, is known whatever the launcher makes of it: which rank was lost, how far all are, the rows so
-far.
+Every rank has a socket to the starter (`bench.launch.line`). So the starter knows which rank was
+lost, how far all ranks are, and the rows so far, whatever the launcher does.
 """
 
 from __future__ import annotations

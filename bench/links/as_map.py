@@ -1,4 +1,4 @@
-"""What was measured between ranks, as a map that can be saved, read with --from and merged."""
+"""Measurements between ranks as a map that can be saved, read with --from and merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``measure`` command: options, who does what among the ranks, and what rank 0 shows."""
+"""The ``measure`` command: options, the ranks' parts, and the output of rank 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Schedules in which disjoint pairs of ranks exchange messages: what is timed between two ranks.
+"""Schedules in which disjoint pairs of ranks exchange messages.
 
-Pure: knows neither transports nor clocks.
+Pure: no transports, no clocks.
 """
 
 from __future__ import annotations

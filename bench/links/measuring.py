@@ -1,8 +1,8 @@
-"""The measuring itself, between ranks in host memory.
+"""Latency and bandwidth between ranks in host memory.
 
-Every quantity is taken per repetition, so that medians and intervals can be had: latency is half a
-round trip of 8 bytes; bandwidth is one way, bandwidth_both both ways at once with both directions
-added. `bench.links.pairs` moves the bytes.
+Every quantity has a value per repetition, for medians and intervals. Latency is half a round trip
+of 8 bytes. Bandwidth is one way; bandwidth_both is both ways at once, as the sum of both
+directions. `bench.links.pairs` moves the bytes.
 """
 
 from __future__ import annotations

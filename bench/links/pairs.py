@@ -1,4 +1,4 @@
-"""Bytes between disjoint pairs of ranks, moved by our own plans on our own transports, timed."""
+"""Timed exchanges between disjoint pairs of ranks, as plans on our own transports."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which hosts share an uplink: what pairs of hosts reach while all hosts talk at once.
+"""Which hosts share an uplink, from the bandwidth of pairs while all hosts communicate.
 
-Alone, a pair across racks is as quick as one inside: an uplink carries several links. With all
-hosts in pairs, both ways at once, uplinks that are narrower than their hosts' links slow what
-crosses them, and only that. In which rounds they do depends on who else crosses, so pairs meet in
-several orders.
+A single pair across racks is as fast as one inside a rack, since an uplink carries several links.
+When all hosts communicate in pairs, both ways, an uplink that is narrower than its hosts' links
+slows the pairs that cross it, and only those. Which rounds show that depends on the other pairs, so
+pairs meet in several orders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sweep through message sizes between ranks: who does what when."""
+"""The sweep over message sizes between pairs of ranks."""
 
 from __future__ import annotations
 

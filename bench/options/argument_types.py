@@ -1,4 +1,4 @@
-"""What turns the text of an option into its value, or says what was meant."""
+"""Converters from an option's text to its value; errors say what is expected."""
 
 from __future__ import annotations
 

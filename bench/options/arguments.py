@@ -1,4 +1,4 @@
-"""The command line's grammar: letters, names, defaults and help; what it means is in `options`."""
+"""The options of the command line: names, defaults and help; `options` has their meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--arrival``: how much later than the others each rank enters a collective."""
+"""``--arrival``: by how much each rank enters a collective late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--launches``: which of several launches this is, and the order of its rows."""
+"""``--launches``: the number of this launch, and the order of its rows."""
 
 from __future__ import annotations
 

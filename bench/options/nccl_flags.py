@@ -1,7 +1,7 @@
-"""The flags of nccl-tests that have no twin here: what each comes to, or what to use in its place.
+"""Flags of nccl-tests that we do not have, with what to use instead.
 
-A value that asks for what is done anyhow is taken without a word, so that command lines which spell
-all of nccl-tests' defaults run; any other is refused with the remedy, never passed over.
+A value that asks for our default behaviour is accepted silently, so that command lines that spell
+out nccl-tests' defaults run. Any other value is refused with the remedy and never ignored.
 """
 
 from __future__ import annotations

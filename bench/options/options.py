@@ -1,4 +1,4 @@
-"""The command line of a benchmark: nccl-tests' letters where it has them, ours beside them."""
+"""A benchmark's options as data: nccl-tests' flags where it has them, and our own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of ``bench.pt2pt``: what OSU's and IMB's users know of pairs of ranks."""
+"""The options of ``bench.pt2pt``, named as OSU's and IMB's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of a benchmark that say what a row's time is."""
+"""The options that define the time of a row."""
 
 from __future__ import annotations
 

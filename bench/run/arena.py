@@ -1,4 +1,4 @@
-"""The buffers of the row that is measured: what it takes, and nothing that an earlier one left."""
+"""The buffers of the current row; buffers of earlier rows are freed."""
 
 from __future__ import annotations
 

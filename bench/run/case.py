@@ -1,4 +1,4 @@
-"""What is run of a row: the collective, its schedule, type, operation and elements."""
+"""What a row runs: the collective, its schedule, type, operation and elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The algorithms that were chosen, built for this run's ranks and proven once for all of them."""
+"""The chosen algorithms, built for this run's ranks and proven once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of a while a thread was ready to run but had no core, as Linux counts it."""
+"""The share of time in which a thread was runnable but had no core, by Linux's counters."""
 
 from __future__ import annotations
 

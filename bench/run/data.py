@@ -1,9 +1,9 @@
-"""Inputs whose reduction is exact in any order, and what must come out.
+"""Inputs whose reduction is exact in any order, and the expected result.
 
 All ranks share one table T of random values; element i of rank r's vector is T[(a(i) + r·K) mod M].
-What a collective must yield then depends on a(i) only, and is a second table: one look-up an
-element, whatever the rank count, operation or type. T's values are small enough that every
-partial result is exact, so the number of wrong elements has no tolerance.
+So the expected result depends on a(i) only, and is a second table: one look-up per element, for any
+rank count, operation and type. The values of T are small enough that every partial result is exact,
+so the check needs no tolerance.
 """
 
 from __future__ import annotations

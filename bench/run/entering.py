@@ -1,4 +1,4 @@
-"""``--sync`` and ``--arrival``: what of them all rows of a sweep have in common."""
+"""``--sync`` and ``--arrival``: the part that all rows of a sweep share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record says of the machine and the software; the environment by allow-list only."""
+"""The machine and software in a record; environment variables by an allow-list only."""
 
 from __future__ import annotations
 

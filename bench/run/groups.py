@@ -1,7 +1,7 @@
 """``--split``: groups of ranks that run the same sweep at once, each with a table of its own.
 
-nccl-tests runs groups, too, but prints only what rank 0 knows; here every group is reported. Rank 0
-of the run prints its own group's table as it goes, and the others' at the end.
+nccl-tests runs groups too, but prints only rank 0's. Here every group is reported: rank 0 of the
+run prints its own group's table as it goes, and the others' at the end.
 """
 
 from __future__ import annotations

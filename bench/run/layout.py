@@ -1,4 +1,4 @@
-"""How rows look: nccl-tests' table, or one that a narrow terminal has room for."""
+"""The layout of rows: nccl-tests' table, or a compact one for narrow terminals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a table says of its rows: its heading, a row with what belongs under it, remarks above."""
+"""The lines of a table: heading, remarks above it, rows, and notes under a row."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The timing loop: how many iterations a row has, and what ends it.
+"""The timing loop: how many iterations a row has, and when it ends.
 
-Nothing but the collective is between the clocks.
+Nothing but the collective runs between two readings of the clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What memory there is to take, now: of nodes, cgroups, address spaces and GPUs."""
+"""Free memory now: of nodes, cgroups, address spaces and GPUs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What else the machine did while a row ran: read before and after it, outside every clock.
+"""Noise from the rest of the machine during a row: counters read before and after it.
 
-Of the rank's thread: switches, migrations. Of its host: what others took of the cores, what the
-hypervisor took (steal), and how fast cores went. What a kernel does not tell is left out.
+For the rank's thread: context switches and migrations. For its host: CPU time of other programs,
+steal time of the hypervisor, and core frequencies. Counters that a kernel lacks are left out.
 """
 
 from __future__ import annotations

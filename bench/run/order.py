@@ -1,4 +1,4 @@
-"""The rows of a sweep in their order, and what each may take of time."""
+"""The rows of a sweep in their order, each with its time limit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How much of a non-blocking collective computing hides: IMB-NBC's figures.
+"""Overlap of a non-blocking collective with computation, as IMB-NBC defines it.
 
-The library's collective is begun, the rank computes for about as long as the collective takes by
-itself, and waits for what is left. Intel MPI Benchmarks, User Guide, "Measuring Communication and
+The rank starts the library's collective, computes for about as long as the collective takes by
+itself, and waits for the rest. Intel MPI Benchmarks, User Guide, "Measuring Communication and
 Computation Overlap".
 """
 

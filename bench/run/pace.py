@@ -1,4 +1,4 @@
-"""How long a sweep takes: what each row may take of it, and what is still to come."""
+"""The time of a sweep: the limit of each row, and the time that is left."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Pairs of ranks as jobs of a session: a table for each test and each way in which bytes travel.
+"""Pairs of ranks as jobs of a session: a table for each test and each kind of transfer.
 
-What is timed is what OSU times (docs/pt2pt.md): one way of a ping-pong; a window of messages and
-its answer; windows both ways at once. An iteration holds several, and a row's time is that of one.
+Times are OSU's (docs/pt2pt.md): half a ping-pong; a window of messages and its answer; windows both
+ways at once. An iteration holds several of these, and a row's time is that of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the memory of this run's host allows at the most, probed beside the rows that it judges.
+"""The memory roofline of this run's host, measured beside the rows.
 
-Transports that can tell have a ``roofline`` (shm has); the definition is docs/measuring-limit.md.
+Transports that can measure it have a ``roofline`` (shm has). docs/measuring-limit.md defines it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What tuning finds out, as plain data, and our own file of it. Knows nothing of measuring."""
+"""Tuning decisions as plain data, and their JSON file. Knows nothing of measuring."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Clocks, power and energy of the GPUs while rows run, by a thread that looks now and then.
+"""Clocks, power and energy of the GPUs while rows run, sampled by a thread.
 
-A transport of GPU memory names its GPU. Of the ranks that share a GPU the
-first one watches it. The thread looks only while a row runs, ten times a second; what it needs of
-the interpreter is some ten microseconds a look, and the rest of a look waits inside NVML.
+A transport of GPU memory names its GPU. Of the ranks that share a GPU the first one samples it. The
+thread samples ten times a second, and only while a row runs. A sample needs the interpreter for
+about ten microseconds; the rest of it waits inside NVML.
 """
 
 from __future__ import annotations

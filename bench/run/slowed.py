@@ -1,4 +1,4 @@
-"""An action made slower by a known share: what the check of our own comparisons looks for."""
+"""An action slowed by a known share, for the self-check of comparisons."""
 
 from __future__ import annotations
 

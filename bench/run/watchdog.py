@@ -1,8 +1,8 @@
-"""Beside the measuring thread: ends the run on a signal, and explains a row that is stuck.
+"""A thread beside the measuring one: ends the run on a signal, and explains a stuck row.
 
-Python runs signal handlers in the main thread, between byte codes, and a rank that waits inside MPI
-for a dead peer has none. So signals only wake this thread, which acts on them; and the state of
-each rank is told by its watching thread, on a communicator of its own.
+Python runs signal handlers in the main thread, between byte codes. A rank that waits inside MPI for
+a dead peer executes none. So signals only wake this thread, which acts on them. It also sends the
+state of its rank to the others, on a communicator of its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the rows of a sweep are for one collective: sizes, counts, types, operations, roots."""
+"""The rows of a sweep for one collective: sizes, counts, types, operations, roots."""
 
 from __future__ import annotations
 

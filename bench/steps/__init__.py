@@ -1,1 +1,1 @@
-"""Training steps: a model's gradients, exchanged as training does; ``bench.step``'s room."""
+"""Training steps: a model's gradients, exchanged as in training; the room of ``bench.step``."""

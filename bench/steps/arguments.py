@@ -1,4 +1,4 @@
-"""The grammar of ``bench.step``'s command line: names, defaults and help; the rest is `options`."""
+"""The options of ``bench.step``: names, defaults and help; `options` has their meaning."""
 
 from __future__ import annotations
 

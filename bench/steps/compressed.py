@@ -1,8 +1,8 @@
-"""Gradients that travel in another form: cast for any all-reduce, or coded where they travel once.
+"""Compressed gradients: cast for any all-reduce, or coded where a gradient is sent only once.
 
-What is added on the way must be a number of its type there; codes of 8 bits, signs and places are
-none. They suit the all-reduces in which a vector travels once and is added where it arrives. The
-sum goes back as it is, in float32: it is no longer one rank's, and nobody keeps what it would lose.
+An algorithm that adds on the way needs numbers it can add. 8-bit codes, signs and indices are not
+such numbers. They suit the all-reduces in which a vector is sent once and added where it arrives.
+The sum is sent back in float32, since no rank keeps error feedback for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a rank computes between exchanges: how long, drawn from a law, and how that time is spent.
+"""A rank's compute time between exchanges, drawn from a distribution, and how it is spent.
 
-Nothing here knows of ranks' exchanges. A law gives the seconds of one rank's whole step (forward
-and backward, or one gradient of a parameter-server protocol's learner); the tensors' shares divide
+This module knows nothing of exchanges. A distribution gives the seconds of one rank's whole step
+(forward and backward, or one gradient of a parameter server's learner). The tensors' shares divide
 the backward part.
 """
 

@@ -1,4 +1,4 @@
-"""What one bucket's gradients go through: a plan, or the library's call, made once a range."""
+"""The exchange of one bucket of gradients: a plan or the library's call, made once per range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a synchronous step should take, by the cost model on a fit of this machine's links."""
+"""The expected time of a synchronous step, by the cost model with a fit of this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Which gradients travel together: buckets as DDP has them, buffers and cycles as Horovod has them.
+"""Which gradients are sent together: DDP's buckets, or Horovod's buffers and cycles.
 
 Pure: sizes and times in, ranges of tensors out. Tensors are numbered in the order in which a
-backward pass has their gradients; what travels together is always a range of them.
+backward pass produces their gradients. Gradients that are sent together are a range of these
+numbers.
 """
 
 from __future__ import annotations

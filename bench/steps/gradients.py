@@ -1,4 +1,4 @@
-"""One rank's gradients: one piece of the transport's memory, tensors in the order of readiness."""
+"""One rank's gradients in one buffer of the transport, tensors in the order of readiness."""
 
 from __future__ import annotations
 

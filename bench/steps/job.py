@@ -1,4 +1,4 @@
-"""What an update is given to run with on its rank, and what it gives back: the room's waist."""
+"""The interface of an update: what it is given on its rank, and what it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was asked of ``bench.step``, checked as far as it can be without knowing the ranks."""
+"""The options of ``bench.step``, checked as far as possible without knowing the ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A second thread of a rank, which exchanges while the first one computes.
+"""A second thread of a rank, which exchanges gradients while the first one computes.
 
-Its messages travel while the other sleeps or computes outside the interpreter's lock. During a step
-only this thread uses the ranks' communicators; between steps it waits for work.
+It runs while the first thread sleeps or computes without the interpreter's lock. During a step only
+this thread uses the ranks' communicators. Between steps it waits for work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a step should take, from when gradients are ready and what each exchange takes. Pure.
+"""The expected time of a step, from when gradients are ready and the time of each exchange. Pure.
 
-Exchanges go one after the other in the order of readiness, each when its last gradient is there on
-all ranks. Without overlap all gradients are ready when the backward pass ends.
+Exchanges follow one another in the order of readiness. Each begins when its last gradient is ready
+on all ranks. Without overlap all gradients are ready when the backward pass ends.
 """
 
 from __future__ import annotations

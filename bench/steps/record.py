@@ -1,4 +1,4 @@
-"""A run of steps as the common record, so that show, compare and history know it."""
+"""A run of steps as a record of the common format, for show, compare and history."""
 
 from __future__ import annotations
 

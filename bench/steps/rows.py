@@ -1,4 +1,4 @@
-"""What is shown of a run of steps: what is measured, a line an update, and what its columns are."""
+"""The table of a run of steps: a heading, a row for each update, and its columns."""
 
 from __future__ import annotations
 

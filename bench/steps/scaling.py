@@ -1,4 +1,4 @@
-"""``--sweep ranks``: how steps scale, against the one rank that was measured in the same run."""
+"""``--sweep ranks``: scaling of steps against one rank, measured in the same run."""
 
 from __future__ import annotations
 

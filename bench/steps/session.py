@@ -1,4 +1,4 @@
-"""One run of steps on one rank: every update in turn, its record, its row; the same on all."""
+"""One run of steps on one rank: each update with its record and row. All ranks run this code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One rank's step: compute that makes gradients ready, and their exchange, at once or after it."""
+"""One rank's step: compute, and the exchange of gradients as they become ready or afterwards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The ways to make one update of all ranks' gradients, by the names that ``--update`` knows.
+"""The updates that ``--update`` names: how all ranks' gradients become one update.
 
-A name that stands here is run by the module that it names; any other one is an all-reduce of the
-catalogue (or ``library``, ``auto``), which ``sync`` runs bucket by bucket.
+The table gives the module that runs a name. Any other name is an all-reduce of the catalogue (or
+``library``, ``auto``), which ``sync`` runs bucket by bucket.
 """
 
 from __future__ import annotations

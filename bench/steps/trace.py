@@ -1,4 +1,4 @@
-"""What happened when, for ``--trace``: spans, in the trace format of Chrome and Perfetto."""
+"""The timeline of ``--trace``: spans in the trace format of Chrome and Perfetto."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A rank's gradients in synchronous steps: where they come from, and what becomes of their mean.
+"""A rank's gradients in synchronous steps: their source, and the use of their mean.
 
-Without ``--problem`` they mean nothing: ones, or random numbers where they are compressed, so that
-there is something to be off by. With it they are real, and every rank makes every update itself.
+Without ``--problem`` gradients are ones, or random numbers if they are compressed, so that the
+error can be measured. With it they are real, and every rank computes every update itself.
 """
 
 from __future__ import annotations

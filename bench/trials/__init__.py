@@ -1,1 +1,1 @@
-"""Is a difference one? Two commands, interleaved, and the tool itself where nothing has changed."""
+"""Trials of differences: two commands interleaved, and the self-check of the tool."""

@@ -1,4 +1,4 @@
-"""What the self-check counts: verdicts on equal and on slowed sides, and coverage. Pure."""
+"""The counts of the self-check: verdicts on equal and slowed sides, and coverage. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the harness itself costs, on the ranks of a launcher: clock, barrier, a plan of nothing."""
+"""Overheads of the harness on a launcher's ranks: clock, barrier, empty plan."""
 
 from __future__ import annotations
 

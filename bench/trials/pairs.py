@@ -1,4 +1,4 @@
-"""What launches in pairs say of each row: A against B, decided or not. Pure; no I/O."""
+"""Verdicts on rows from paired launches: B against A, decided or not. Pure; no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m bench.selfcheck``: whether the tool knows when nothing changed, and when it did."""
+"""``python -m bench.selfcheck``: checks that verdicts on equal and on slowed sides are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command that is launched again and again, and the rows of each launch."""
+"""One side of a comparison: a command that is launched repeatedly, and its rows."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which algorithm to take at which size, from measurements or a model; written for others."""
+"""The best algorithm for each size, from measurements or a model, and files for other programs."""

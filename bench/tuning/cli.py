@@ -1,4 +1,4 @@
-"""``python -m bench.tune``: from arguments to rules; measures, or decides on what was measured."""
+"""``python -m bench.tune``: from arguments to rules; measures, or uses earlier measurements."""
 
 from __future__ import annotations
 

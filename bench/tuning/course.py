@@ -1,4 +1,4 @@
-"""The course of a tuning run: what it may take, what it has taken, and what it says of itself."""
+"""Progress of a tuning run: its time limit, the time it has used, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From times to choices. Nothing is preferred that is not faster beyond noise."""
+"""From times to choices. An algorithm is preferred only if it is faster beyond noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions in the place of measurements: what the cost model says of every candidate."""
+"""Predictions instead of measurements: the cost model's time of every candidate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of benchmarks as what is decided on: times of every candidate at every size."""
+"""Records as the input of decisions: times of every candidate at every size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cost``: what schedules cost beside the lower bounds, and the seconds that this should take."""
+"""``cost``: the costs of schedules beside the lower bounds, and their predicted times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fit``: what links cost, from what ``topology measure --sweep`` saved."""
+"""``fit``: costs of links, fitted to the files of ``topology measure --sweep``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of ``python -m collectives`` that deal in files: verify FILE.xml, import, export."""
+"""The commands of ``python -m collectives`` on files: verify FILE.xml, import, export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``simulate``: what schedules take on a machine whose links are shared, and how busy they are."""
+"""``simulate``: times of schedules on a machine with shared links, and the links' load."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""From a placed schedule to one rank's program: chunks become elements, needless copies go.
+"""Lowers a placed schedule to one rank's program: chunks become elements, copies are elided.
 
-Local copies (of the input to where a rank works, say) are put off until something needs them:
-a send reads from where the data still lies, an addition takes its other operand from there.
+A local copy, such as that of the input to the working buffer, is delayed until something needs it.
+Until then a send or an addition reads the data at its source.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A schedule bound to one rank's buffers on one transport; everything is built before the clock."""
+"""A schedule bound to one rank's buffers on one transport, built before the clock starts."""
 
 from __future__ import annotations
 

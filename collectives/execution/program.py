@@ -1,8 +1,8 @@
-"""One rank's part of a schedule, lowered from chunks to elements, with needless copies gone.
+"""One rank's part of a schedule, lowered from chunks to elements, without needless copies.
 
-A program is what transports execute: per step the messages that this rank sends, those that it
-receives and what becomes of them, and copies inside the rank. It names buffers and element
-ranges only; it knows neither the algorithm nor how bytes travel.
+A program is what transports execute. For each step it has the messages that this rank sends, those
+that it receives and stores or adds, and copies inside the rank. It names buffers and element ranges
+only. It knows neither the algorithm nor how bytes are moved.
 
 `collectives.execution.lower` makes programs.
 """

@@ -1,4 +1,4 @@
-"""One-sided programs: which rank reaches into whose memory where, and the calls that do it."""
+"""One-sided programs: puts and gets, and the calls that carry them out."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The transports that there are: every folder here that has an ``entry`` says what it is and takes.
+"""The registry of transports: every folder here that has an ``entry`` module is one.
 
-Entries are light: nothing of a transport is loaded before it is opened.
+Entries are light: a transport is loaded only when it is opened.
 """
 
 from __future__ import annotations

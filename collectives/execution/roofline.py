@@ -1,7 +1,7 @@
-"""The most that this host's memory gives these ranks at these sizes: what shm is judged against.
+"""The memory roofline of this host for these ranks and sizes, which shm is compared with.
 
-All ranks sweep their own buffers at once, each done when all are, as in a collective. The
-definition and its reasons: docs/measuring-limit.md.
+All ranks sweep their own buffers at once, and each sweep ends when all have ended, as in a
+collective. docs/measuring-limit.md has the definition and its reasons.
 """
 
 from __future__ import annotations

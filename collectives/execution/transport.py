@@ -1,7 +1,7 @@
-"""The data plane's narrow waist: what a transport offers, and all that plans ask of it.
+"""The interface of the data plane: what a transport offers, and all that plans use of it.
 
-What every transport must do is abstract; what it may do has a default that says no. Nobody asks a
-transport or an action for an attribute by its name.
+What every transport must do is abstract. What it may do has a default that says no. No caller uses
+`getattr` on a transport or an action.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The control plane: who the ranks are, and how they agree on small things.
 
-What goes through here is JSON, never pickled objects, and never timed.
+Messages here are JSON, never pickled objects, and are never timed.
 """
 
 from __future__ import annotations

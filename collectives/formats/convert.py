@@ -1,11 +1,11 @@
-"""From a proven MSCCL algorithm to a `Schedule`: imported algorithms are costed and run like ours.
+"""Converts a proven MSCCL algorithm to a `Schedule`, so that it is costed and run like ours.
 
 A file orders its steps by threadblocks and dependencies, a schedule by steps in which all reads
-come before all writes. As the proof says that every read sees one certain write, only who reads
-what of whom is kept, and `collectives.formats.levels` orders the moves anew. A message is one move,
-from where its sender read it to where its receiver puts it; what `rrs` forwards without storing
-gets a scratch slot. A slot of ours stands for one vector chunk: where a file puts other chunks
-there in turn, each gets a slot of its own.
+come before all writes. The proof shows that every read sees one certain write. So only the data
+flow is kept, and `collectives.formats.levels` assigns steps to the moves. A message is one move,
+from where its sender reads it to where its receiver stores it. A chunk that `rrs` forwards without
+storing gets a scratch slot. Our slots hold one vector chunk each; if a file reuses a slot for
+several chunks, each gets a slot of its own.
 """
 
 from __future__ import annotations

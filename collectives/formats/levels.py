@@ -1,4 +1,4 @@
-"""Gives moves their steps: as early as what they read and overwrite allows.
+"""Assigns each move to the earliest step that its reads and writes allow.
 
 Moves are added one after the other, as a sequential execution would do them, on numbered slots of
 their own. Only conflicts on slots order them, by the rules of `collectives.schedule.schedule`: who

@@ -1,4 +1,4 @@
-"""Where the chunks of an MSCCL algorithm lie: its collective's layout, and every gpu's memory."""
+"""The locations of an MSCCL algorithm's chunks: its collective's layout and every gpu's memory."""
 
 from __future__ import annotations
 

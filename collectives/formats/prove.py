@@ -1,4 +1,4 @@
-"""Proof that an MSCCL algorithm gives its collective's result, however its gpus are timed.
+"""Proof that an MSCCL algorithm gives its collective's result under every timing of its gpus.
 
 Without deadlock and races every order that the graph allows gives the same values, so one of them
 is carried out. A value is the vector chunk that it belongs to and the multiset of ranks whose

@@ -1,4 +1,4 @@
-"""What a schedule should cost in seconds: fitted link costs, and prediction.
+"""Predicted times of schedules, from fitted link costs.
 
 `costs` holds the parameters, `fitting` finds them, `measured` reads what `topology measure --sweep`
 saved, `machine` says which link two ranks have between them, `predict` walks a schedule, `nccl` is

@@ -1,4 +1,4 @@
-"""What unmeasured links are taken to cost: rates of the topology, published latencies.
+"""Assumed costs of unmeasured links: rates of the topology, published latencies.
 
 Latencies are the hop latencies of NCCL 2.30's tuner for a ring with the Simple protocol; rates of
 NVLink and PCIe are what `topology.model.rates` plans with. Everything taken from here says so.

@@ -1,6 +1,6 @@
-"""Whose cache holds what, as far as a schedule tells: what was written in it, and what others read.
+"""Which cache holds which data, as far as the schedule's reads and writes determine it.
 
-Where ranks share memory, data that somebody has just written must be fetched from there.
+Among ranks that share memory, data that another core has just written must be fetched from it.
 """
 
 from __future__ import annotations

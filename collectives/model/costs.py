@@ -1,8 +1,8 @@
 """The parameters of a prediction: seconds of a message by its size, for each class of link.
 
-After Hockney (1994): a message of m bytes takes α + β·m seconds, here with another α and β in each
-of at most five ranges of m, as libraries change protocol and memory changes level on the way. All
-times are seconds, all sizes bytes.
+After Hockney (1994): a message of m bytes takes α + β·m seconds, with another α and β in each of at
+most five ranges of m, since libraries change protocol and data changes its level of memory with
+size. All times are seconds, all sizes bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fits as files: JSON, versioned.
 
-What is written reads back equal, and nothing else is believed.
+A file reads back equal to what was written; anything else is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the files that a user names to a machine with costs: a topology, a fit, both or neither."""
+"""A machine with costs from the files that a user names: a topology, a fit, both or neither."""
 
 from __future__ import annotations
 

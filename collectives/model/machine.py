@@ -1,4 +1,4 @@
-"""Which class of link two ranks have between them, from a topology or from nothing at all."""
+"""The class of link between two ranks, from a topology or by default."""
 
 from __future__ import annotations
 

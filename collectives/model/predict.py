@@ -1,14 +1,14 @@
 """The time of a schedule from the costs of links: columnar, for many sizes at once.
 
-A LogGP-like reckoning (Alexandrov et al. 1995) of what executors do. Every rank goes through its
-steps in order and nothing but its own messages holds it up: there is no barrier. A message moves
-once both its ranks have come to its step. A rank has one port each way; of several messages in a
-step, the first costs its whole time, each further one what it adds (`LinkCosts.further`), in the
-schedule's order. Additions belong to the receiving port. What a rank has written in this collective
-costs more to send than what it was given, and adding is dearer where others read the sum, where
-caches make that difference. Copies inside a rank are taken as free: `collectives.execution.lower`
-does away with most of them. Links are not shared; what many pairs at once do to each other is in
-the costs when they were measured so, and is otherwise the simulator's business.
+A LogGP-like model (Alexandrov et al. 1995) of the executors. Every rank goes through its steps in
+order and waits for its own messages only; there is no barrier. A message starts once both its ranks
+have reached its step. A rank has one port each way. Of several messages in a step the first costs
+its whole time, and each further one what it adds (`LinkCosts.further`), in the schedule's order.
+Additions belong to the receiving port. Where caches matter, data that a rank has written in this
+collective costs more to send than its input, and an addition costs more if others read the sum.
+Copies inside a rank are free, since `collectives.execution.lower` removes most of them. Links are
+not shared: the contention of many pairs is in the costs if they were measured that way, and
+otherwise in the simulator.
 """
 
 from __future__ import annotations

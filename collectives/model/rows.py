@@ -1,4 +1,4 @@
-"""Predictions by the words of a measured row: collective, algorithm, ranks, size, type, root."""
+"""Predictions for a measured row, by its collective, algorithm, ranks, size, type and root."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Counts for all-to-all-v: how many elements every rank has for every other.
 
-A counts matrix has a row a sender and a column a receiver; flattened, it is what `Layout.bounds`
-takes as the elements of all-to-all's parts.
+A counts matrix has a row for each sender and a column for each receiver. Flattened, it is the
+argument of `Layout.bounds` for all-to-all's parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Schedules for people to see: a step table as text, and ranks × steps as a picture.
+"""Drawings of schedules: a step table as text, and a picture of ranks × steps.
 
 Gives strings and files; prints nothing.
 """

@@ -1,8 +1,8 @@
 """The pass that makes one message of everything a pair of ranks exchanges in a step.
 
-What does not lie side by side is gathered in scratch by the sender and spread again by the
-receiver: latency for copies. The copies are local, so `collectives.execution.lower` puts them off,
-and what is spread only to be gathered again is copied once.
+The sender gathers chunks that are not adjacent in scratch, and the receiver scatters them: fewer
+messages for more copies. The copies are local, so `collectives.execution.lower` delays them, and
+data that is scattered only to be gathered again is copied once.
 """
 
 from __future__ import annotations

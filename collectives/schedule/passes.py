@@ -1,4 +1,4 @@
-"""Functions from schedules to schedules: algorithms are composed with them, not written again."""
+"""Functions from schedules to schedules, to compose algorithms from others."""
 
 from __future__ import annotations
 

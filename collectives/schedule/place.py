@@ -1,10 +1,9 @@
 """The pass that turns vector form into slots of in, out and scratch for one collective.
 
-A rank works on a chunk in ``out`` where ``out`` holds it, leaves it in ``in`` where it only reads
-it, and takes scratch for the rest; chunks that one move carries together stay together. Before the
-steps a rank copies its ``in`` to where it works, after them what it wants to ``out``. Those copies
-are local and mostly never happen: `collectives.execution.lower` reads from where the data still
-lies.
+A rank works on a chunk in ``out`` if ``out`` holds it, leaves it in ``in`` if it only reads it, and
+uses scratch for the rest. Chunks that one move carries together stay adjacent. Before the steps a
+rank copies its ``in`` to its working slots; after them it copies its result to ``out``. Most of
+these local copies never happen, since `collectives.execution.lower` reads the data at its source.
 """
 
 from __future__ import annotations

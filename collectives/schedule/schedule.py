@@ -8,13 +8,13 @@ The rules that every reader of a schedule may rely on:
 3. Moves between one pair of ranks keep their order at both ends, so no tags are needed.
 4. Steps order a rank's own moves; there is no barrier between ranks.
 
-Steps are made on demand, so that the moves of one need not be kept while another is looked at.
-There is one reading of a step: a rank's part is what touches it of all moves.
+The moves of a step are made on demand and need not be kept. A rank's part of a step is the subset
+of its moves that touch the rank.
 
-*Vector form.* Most algorithms are written on one vector that all ranks share in thought: every
-slot is ``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place`
-turns that into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector
-form compose by mere concatenation: reduce-scatter then all-gather is an all-reduce.
+*Vector form.* Most algorithms are written on one virtual vector that all ranks share: every slot is
+``(OUT, chunk of the vector)``, as if run in place. `collectives.schedule.passes.place` turns that
+into slots of ``in``, ``out`` and ``scratch`` for a given collective. Schedules in vector form
+compose by concatenation: reduce-scatter then all-gather is an all-reduce.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a collective asks for, as data: which parts of one thought vector each rank has and wants.
+"""What a collective requires, as data: the parts of one vector that each rank has and wants.
 
-Every collective here is the same sentence with other numbers. There is a vector of ``parts``
-parts. Rank r's ``in`` holds the parts ``inputs(r)``; its ``out`` must end holding the parts
-``outputs(r)``, each the reduction over *all* ranks whose ``in`` holds that part, each counted
-exactly once. All-reduce: everyone has and wants everything. Broadcast: the root has everything,
-everyone wants it. All-gather: rank r has part r, everyone wants all.
+All collectives have the same form. There is a vector of ``parts`` parts. Rank r's ``in`` holds the
+parts ``inputs(r)``; its ``out`` must end holding the parts ``outputs(r)``, each the reduction over
+*all* ranks whose ``in`` holds that part, each counted exactly once. All-reduce: everyone has and
+wants everything. Broadcast: the root has everything, everyone wants it. All-gather: rank r has part
+r, everyone wants all.
 """
 
 from __future__ import annotations

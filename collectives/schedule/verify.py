@@ -3,8 +3,8 @@
 Every slot's content is a *multiset* of contributions: which vector chunk it stands for, and how
 often each rank's share of that chunk is in it. Steps are carried out on those multisets, all reads
 before all writes. Sets would accept a contribution that was added twice; multisets refuse it.
-How often is kept as never, once, or more, a bit each: once more than once, a contribution never
-becomes fewer, and its result never right.
+Counts are kept as never, once or more, one bit each. A contribution that was added more than once
+stays wrong, so no exact count is needed.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Simulation: what a schedule takes on a machine whose links are shared; see docs/simulation.md."""
+"""Simulated times of schedules on machines with shared links; see docs/simulation.md."""

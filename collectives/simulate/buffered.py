@@ -1,9 +1,9 @@
-"""Ranks whose messages leave through buffers, as sockets are: handed over, they count as sent.
+"""Simulation with buffered sends, as over sockets: a message counts as sent once it is buffered.
 
-A rank goes on to its next step while what it has handed over is still on its way, so messages of
-several steps share its links; a receiver need not have come to its step yet. That is how MPI sends
-over TCP: a send is done when the last of its bytes fits into the socket. Messages from one rank to
-another follow each other, as bytes of one connection. Exact for these rules, message by message.
+A rank goes on to its next step while its buffered messages are still in flight, so messages of
+several steps share its links. The receiver need not have reached the step. MPI sends over TCP in
+this way: a send is complete when its last byte fits into the socket. Messages of a pair of ranks
+follow one another, as the bytes of one connection. Exact for these rules, message by message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the engines share: the problem in seconds, the clocks of ranks, and where time went."""
+"""Shared by the engines: the problem in seconds, the ranks' clocks, and the breakdown of time."""
 
 from __future__ import annotations
 

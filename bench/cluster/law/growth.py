@@ -1,4 +1,4 @@
-"""What a time should be on ports with a rate, and how times grow with the number of hosts. Pure."""
+"""Times expected on ports with a rate, and how times grow with the number of hosts. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A learner as a process of its own: it calls the servers of a run, at its beginning or later."""
+"""A learner as a separate process, which connects to the servers of a run at any time."""
 
 from __future__ import annotations
 

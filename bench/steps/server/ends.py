@@ -1,8 +1,8 @@
-"""The ends of the line between a server and its learners: what every way of messages must do.
+"""The interface between a server and its learners, which every kind of messages implements.
 
-A learner's push is a header and its gradient, a server's answer a header and its weights. A server
-takes one push after the other, from whoever has come first, and never waits for a learner to take
-its answer. Moments are those of ``time.perf_counter``, which processes of one host share.
+A learner's push is a header and a gradient; a server's answer is a header and weights. A server
+takes pushes in the order of their arrival, and never waits for a learner to take its answer. Times
+are those of ``time.perf_counter``, which processes of one host share.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the protocols should take and how stale their gradients should be, without communication.
+"""Expected times and staleness of the protocols, without communication.
 
 Dutta, Joshi, Ghosh, Dube, Nagpurkar: Slow and Stale Gradients Can Win the Race (2018), lemmas 1 to
 5; Gupta, Zhang, Wang: Model Accuracy and Runtime Tradeoff (2016). Pure; seconds.

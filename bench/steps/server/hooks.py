@@ -1,6 +1,6 @@
-"""What a server does with a gradient and how a learner comes by one: the room's waist.
+"""The interface of training: how a learner computes a gradient and what a server does with it.
 
-A gradient is a vector as long as the weights. Servers (shards) have contiguous parts of it.
+A gradient is a vector as long as the weights. Each server (shard) has a contiguous part of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a gradient takes to compute: laws whose order statistics are known. Pure; seconds."""
+"""Distributions of the compute time of a gradient, with known order statistics. Pure; seconds."""
 
 from __future__ import annotations
 

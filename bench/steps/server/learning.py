@@ -1,4 +1,4 @@
-"""A learner's rounds: wait for weights, compute, push; and begin anew when it is cancelled."""
+"""A learner's loop: wait for weights, compute, push; start again when it is cancelled."""
 
 from __future__ import annotations
 

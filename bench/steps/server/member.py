@@ -1,6 +1,6 @@
-"""``bench.step --join NAME``: this process is a learner of a run whose learners are processes.
+"""``bench.step --join NAME``: a process that joins a run as a learner.
 
-Those that ``--learners`` starts are such, too.
+``--learners`` starts its learners in the same way.
 """
 
 from __future__ import annotations

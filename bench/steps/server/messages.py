@@ -1,7 +1,7 @@
-"""Servers and learners as ranks of MPI: point to point, and from any source at the server.
+"""Servers and learners as MPI ranks: point to point, with any source at the server.
 
-Who waits sleeps between two looks: MPI's own waiting would keep a core busy for every rank, and
-ranks whose compute is emulated share few.
+A waiting rank sleeps between two probes. MPI's own waiting would keep a core busy for every rank,
+and ranks with emulated compute share few cores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Parameter-server protocols as a state machine that does no input or output. Pure.
+"""Parameter-server protocols as a state machine without input or output. Pure.
 
 A learner reads the weights of a version, computes a gradient of them and pushes it, stamped with
-that version. The server counts: what is `needed` for an update, whom an update cancels, and who
+that version. The server decides how many gradients an update needs, whom an update cancels, and who
 gets the new weights when (Dutta et al. 2018; Gupta et al. 2016). Versions count updates.
 """
 

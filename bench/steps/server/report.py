@@ -1,4 +1,4 @@
-"""What a run of servers says: pace, staleness, queue and the formulas beside them. Pure."""
+"""The report of a run of servers: pace, staleness, queue, and the formulas beside them. Pure."""
 
 from __future__ import annotations
 

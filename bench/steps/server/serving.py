@@ -1,4 +1,4 @@
-"""A server's work: takes pushes in the order in which they come and does what the core says."""
+"""A server's loop: takes pushes in the order of arrival and does what the protocol says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocols' core played with drawn compute times and a server that takes its time. Pure."""
+"""A simulation of the protocols with drawn compute times and a server that needs time. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Servers and learners joined by Unix sockets: a learner may be killed, and another may come.
+"""Servers and learners joined by Unix sockets: a learner may be killed, and another may join.
 
-A socket ends with its process, however that ends. Both ends speak only to processes of their own
-user. A learner that comes by itself is numbered by server 0.
+A socket closes when its process ends, however it ends. Both ends accept only processes of their own
+user. Server 0 numbers a learner that joins by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What both ends of a learner's socket know: addresses, who is at the other end, whole messages."""
+"""Shared by both ends of a learner's socket: addresses, the peer's user, whole messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is trained for real: problems, the rules of an update, and what a gradient is on the wire.
+"""Real training: problems, update rules, and codes of gradients on the wire.
 
-Pure: vectors in, vectors out. Ranks, messages and clocks are not known here.
+Pure: vectors in, vectors out; no ranks, messages or clocks.
 """

@@ -1,4 +1,4 @@
-"""What was asked of gradients: whose they are, the rule of an update, how they travel."""
+"""The options of real gradients: problem, update rule, compression."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a gradient is on the wire: whole, cast, in 8 bits with scales, its signs, its largest.
+"""Codes of a gradient on the wire: uncompressed, cast, 8-bit, signs, or its largest elements.
 
-A codec turns a float32 vector into bytes, as many for every vector of a length, and back. Some keep
-back what did not fit: error feedback adds it to the next vector, so that nothing is lost for good.
+A codec turns a float32 vector into bytes and back; vectors of one length give the same number of
+bytes. Some codecs have error feedback: what was lost is added to the next vector.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A choice by its name with parameters, ``topk:fraction=0.01``, from a table of what makes one."""
+"""Parses a name with parameters, such as ``topk:fraction=0.01``, by a table of constructors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small problems that are trained for real: generated data, a loss, and its gradient, in NumPy.
+"""Small training problems: generated data, a loss and its gradient, in NumPy.
 
 A problem is a classifier of dense layers. Without a hidden layer it is softmax regression, whose
 loss is convex; with one it is a two-layer network. Everything follows from the seed: every rank

@@ -1,7 +1,7 @@
-"""How gradients become an update of the weights: the rules that parameter servers know.
+"""Update rules: how a parameter server applies a gradient to the weights.
 
-A rule serves one shard and remembers what it must of it. It is told of each gradient how stale it
-is; of processes, messages and versions it knows nothing.
+A rule serves one shard and keeps its state. It is told each gradient's staleness. It knows nothing
+of processes, messages and versions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training with a parameter server: what a server does with real gradients, and how they travel."""
+"""Training with a parameter server: the hooks that handle real gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training for real: whose gradient is of which samples, its loss, what one process gets."""
+"""Real training: which samples belong to whom, the loss, and the result of a single process."""
 
 from __future__ import annotations
 

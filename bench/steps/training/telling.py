@@ -1,4 +1,4 @@
-"""Curves of loss and compression as a record keeps them, and as they are told in lines."""
+"""Loss curves and compression, for records and as printed lines."""
 
 from __future__ import annotations
 

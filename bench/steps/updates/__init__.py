@@ -1,1 +1,1 @@
-"""How ranks' gradients become one update: a module a way; `bench.steps.table` names them."""
+"""How ranks' gradients become one update, a module each; `bench.steps.table` names them."""

@@ -1,4 +1,4 @@
-"""Parameter servers: the first ranks serve, the others learn, or processes that call do."""
+"""Parameter servers: the first ranks serve; the other ranks, or other processes, learn."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Synchronous updates: all ranks' gradients are averaged, and all ranks go on with the same ones.
+"""Synchronous updates: gradients are averaged over all ranks, and all use the average.
 
-A step is the forward pass, then the backward pass, in which gradients become ready last tensor
-first. They are exchanged bucket by bucket, by a thread of their own while the backward pass goes
-on, or after it (``--overlap off``).
+A step is a forward pass and a backward pass, in which gradients become ready from the last tensor
+to the first. Buckets of them are exchanged by a separate thread during the backward pass, or after
+it (``--overlap off``).
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Models as lists of tensors: generated from an architecture's few numbers, or read from a file."""
+"""Models as lists of tensors: generated from an architecture's parameters, or read from a file."""

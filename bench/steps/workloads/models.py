@@ -1,4 +1,4 @@
-"""The models that are known by name, each generated from its architecture's few numbers."""
+"""The models that have a name, each generated from its architecture's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small file of the user's as text: bounded, and refused in one line."""
+"""Reads a small text file of the user, with a size bound and one-line errors."""
 
 from __future__ import annotations
 

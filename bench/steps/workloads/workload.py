@@ -1,4 +1,4 @@
-"""What a training step exchanges, as data: a model's tensors, and whose share is which."""
+"""What a training step exchanges, as data: a model's tensors and their shares."""
 
 from __future__ import annotations
 

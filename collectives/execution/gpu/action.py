@@ -1,8 +1,8 @@
 """Something enqueued on a stream that runs again and again, timed by events behind a gate.
 
-Before the clock the operation is bound once for each of several sets of buffers, which take turns
-so that no iteration finds its operands in the cache, as nccl-tests shifts its buffers. A captured
-graph replays all of an iteration with one launch.
+The operation is bound to several sets of buffers before the clock starts. Iterations rotate through
+them, so that no iteration finds its operands in the cache; nccl-tests shifts its buffers for the
+same reason. A captured graph launches a whole iteration at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A vector in a GPU's memory: an address, a length and a NumPy type.
 
-CuPy's own arrays lack types that we move (bfloat16 before CuPy 14, float8 in any), and their
-memory comes from a pool whose allocations cannot be shared through an IPC handle. This holds no
-arithmetic: what computes on it are kernels, which take addresses.
+CuPy's own arrays lack types that we move (bfloat16 before CuPy 14, float8 in any), and their memory
+comes from a pool whose allocations cannot be shared through an IPC handle. It has no arithmetic;
+kernels compute on its address.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""CUDA C++ to what a GPU runs, by NVRTC alone.
+"""Compiles CUDA C++ with NVRTC only.
 
-Not by ``cupy.RawModule``: that asks for a header of the CUDA runtime, which a machine with only a
-driver lacks, and flushes subnormal floats to zero (``-ftz=true``).
+``cupy.RawModule`` is not used. It needs a header of the CUDA runtime, which a machine with only a
+driver lacks, and it flushes subnormal floats to zero (``-ftz=true``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the memory of one GPU allows ranks that share it: the rate of its own copies, measured.
+"""The roofline of ranks that share one GPU: the measured rate of copies in its memory.
 
-All ranks copy at once, each from its own buffer to its own, as its transport's plans run at once.
+All ranks copy at once, each between two buffers of its own, since plans run at once too.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One GPU as our transports use it: the only code that calls CuPy's runtime functions.
 
-The module ``cupy`` is given from outside, so that tests hand in a stand-in on host memory. Streams,
+The module ``cupy`` is a parameter, so that tests can pass a stand-in on host memory. Streams,
 events and graphs are CuPy's own objects (`collectives.execution.gpu.handles`). Times are seconds,
 sizes bytes, addresses and stream handles plain integers, as NCCL wants them.
 """

@@ -1,4 +1,4 @@
-"""What CuPy does not do as we need it, asked of NVIDIA's driver library itself."""
+"""Direct calls to NVIDIA's driver library, for what CuPy does not offer."""
 
 from __future__ import annotations
 

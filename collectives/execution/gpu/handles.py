@@ -1,4 +1,4 @@
-"""What we use of CuPy's objects: streams, events, graphs, kernels. CuPy's own satisfy these."""
+"""Protocols for the CuPy objects that we use: streams, events, graphs, kernels."""
 
 from __future__ import annotations
 

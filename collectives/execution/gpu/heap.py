@@ -1,8 +1,8 @@
-"""Device memory that nobody holds any more, kept until it may be freed.
+"""Device memory that is no longer used, kept until it is safe to free it.
 
-cudaFree waits for the whole device, where a kernel of another rank may wait for a launch of the
-very rank that frees; and an object may be let go of at any time and in any thread, behind a closed
-gate for instance. So letting go only says what is owed.
+cudaFree waits for the whole device. On a shared GPU, a kernel of another rank may be waiting for a
+launch by the rank that frees: a deadlock. Python may release an object at any time and in any
+thread, for instance behind a closed gate. So a release only queues the memory for freeing.
 """
 
 from __future__ import annotations

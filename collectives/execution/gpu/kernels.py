@@ -1,10 +1,10 @@
-"""The kernels that plans enqueue between messages: add what arrived, divide, hold a stream back.
+"""The kernels that plans enqueue between messages: add, divide, and the gate of a stream.
 
-And one for whoever judges results: count the elements that differ from what they should be.
+Another kernel counts wrong elements, for checking results.
 
-CUDA C++ without any header, so that NVRTC needs no toolkit beside it; 16-bit and 8-bit floats are
-converted by PTX instructions or by their bits. Sums of several sources are carried in the wider
-type and rounded once.
+The CUDA C++ includes no header, so that NVRTC needs no toolkit. 16-bit and 8-bit floats are
+converted by PTX instructions or bitwise. Sums of several sources are computed in the wider type and
+rounded once.
 """
 
 from __future__ import annotations

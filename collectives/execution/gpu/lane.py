@@ -1,8 +1,8 @@
-"""A rank's stream: what is enqueued there, held back, timed, waited for and given up.
+"""A rank's stream: enqueueing work, gates, timing, waiting, and aborting.
 
-Nothing here knows what the work is. Waiting polls, so that a library's asynchronous error, another
-rank's failure and the deadline are all noticed while the GPU is at work; between polls it sleeps,
-for ranks that are threads share one interpreter, and a rank that has still to launch needs it.
+This module does not know what the work is. Waiting polls, so that a library's asynchronous error,
+another rank's failure and the deadline are noticed while the GPU works. Between polls it sleeps:
+ranks that are threads share one interpreter, and a rank that has still to launch needs it.
 """
 
 from __future__ import annotations

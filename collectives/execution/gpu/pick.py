@@ -1,6 +1,6 @@
 """Which rank takes which GPU, and what to do where there are more ranks than GPUs.
 
-Pure decisions; the environment variables that follow from them are given back, not set.
+Pure decisions; the environment variables that follow are returned, not set.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One rank's program as calls that carry it out: exchanges of messages, then a kernel a slot.
+"""One rank's program as a list of calls: for each step an exchange, then a kernel for each slot.
 
-How messages travel is a port's business: NCCL's groups, or MPI's requests.
+A port sends the messages: by NCCL's groups, or by MPI's requests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which GPU a rank takes, and whether all ranks can go on.
 
-All ranks call `take` together, and what one finds missing all are told: either every rank gets a
-GPU, or every rank raises the same.
+All ranks call `take` together. Either every rank gets a GPU, or every rank raises the same error.
 """
 
 from __future__ import annotations

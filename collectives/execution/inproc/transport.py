@@ -1,6 +1,6 @@
 """Threads of one process: a message is a view of the sender's buffer, read by the receiver.
 
-The plainest implementation of a program there is; the others are compared with it.
+This is the simplest implementation of programs; the others are compared with it.
 """
 
 from __future__ import annotations

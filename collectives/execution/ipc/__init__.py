@@ -1,1 +1,1 @@
-"""GPUs of one host in each other's memory."""
+"""GPUs of one host that read and write each other's memory."""

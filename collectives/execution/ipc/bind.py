@@ -1,6 +1,6 @@
 """One rank's program bound to all ranks' GPU memory: addresses, the plan's table, its launches.
 
-What `collectives.execution.ipc.transport` prepares; collective, like all binding of shared memory.
+The transport calls this on all ranks together, since they exchange addresses.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one iteration over peer memory enqueues, and who watches the other ranks meanwhile."""
+"""Launches one iteration over peer memory, and watches the other ranks meanwhile."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """GPU memory that all ranks of a node reach: their own allocations, and peers' mapped by CUDA IPC.
 
-Ranks that are threads of one process use each other's addresses as they are; a handle cannot be
-opened in the process that made it. Knows nothing of schedules.
+Threads of one process use each other's addresses directly, since a handle cannot be opened in the
+process that made it. This module knows nothing of schedules.
 """
 
 from __future__ import annotations

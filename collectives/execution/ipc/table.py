@@ -1,6 +1,6 @@
 """One rank's plan as the flat words that the CUDA executor reads (``native/cuda/plan.cuh``).
 
-Pure: from who waits for whom (`collectives.execution.shm.dependences`) and addresses to numbers.
+Pure: turns a dependence graph (`collectives.execution.shm.dependences`) and addresses into numbers.
 Nothing here touches a device.
 """
 

@@ -1,8 +1,8 @@
-"""GPUs of one host in each other's memory: the GPU twin of `shm`, with our own kernels.
+"""GPUs of one host that use each other's memory: `shm` for GPUs, with our own kernels.
 
-`collectives.execution.shm` works out who waits for whom; the passes run in the CUDA executor
-(``native/cuda``), which reads and writes every rank's buffers where they lie and waits for words
-in memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one.
+`collectives.execution.shm` computes the dependence graph. The passes run in the CUDA executor
+(``native/cuda``), which reads and writes every rank's buffers in place and waits on flags in
+memory. Ranks are processes that map each other's memory by CUDA IPC, or threads of one.
 """
 
 from __future__ import annotations

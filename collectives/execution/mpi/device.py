@@ -1,4 +1,4 @@
-"""MPI between GPU buffers: handed to an MPI that takes device memory, or staged through the host.
+"""MPI between GPU buffers: passed to a CUDA-aware MPI, or staged through the host.
 
 Messages are persistent requests, as in the host's transport; additions are kernels. MPI knows
 nothing of streams, so every exchange waits for what was enqueued before it.

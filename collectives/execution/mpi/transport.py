@@ -1,7 +1,7 @@
 """Two-sided MPI: persistent requests, made and bound before anything is timed.
 
-A message that the receiver adds is cut into segments when it is long, on both sides alike: a
-segment is still in cache when it is added, and the next one arrives meanwhile.
+Both sides cut a long message that is to be added into the same segments. A segment is then still in
+cache when it is added, while the next one arrives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memory that other ranks reach into (MPI-3 windows), and the puts and gets that do.
+"""MPI-3 windows, and puts and gets on them.
 
 As OSU's one-sided tests by default: MPI_Win_allocate, passive targets, MPI_Win_flush.
 """

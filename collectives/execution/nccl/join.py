@@ -1,4 +1,4 @@
-"""NCCL's communicators: made by all ranks together, used in groups of calls."""
+"""NCCL's communicators: created by all ranks together, used in grouped calls."""
 
 from __future__ import annotations
 

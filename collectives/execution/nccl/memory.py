@@ -1,8 +1,9 @@
-"""What NCCL takes of a GPU's memory for itself, so that it is planned for before buffers are.
+"""An estimate of the GPU memory that NCCL takes for itself.
 
-NCCL takes it bit by bit, when an algorithm or a pair of ranks is first used. The sizes are the
-defaults of its public sources (`NCCL_BUFFSIZE`, and what follows from its constants for LL and
-LL128); the number of connections is the most that a ring and two trees on every channel can have.
+NCCL allocates it when an algorithm or a pair of ranks is first used, so it must be planned for. The
+sizes are the defaults of its public sources (`NCCL_BUFFSIZE`, and what follows from its constants
+for LL and LL128); the number of connections is the most that a ring and two trees on every channel
+can have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What NCCL says that it chose: algorithm, protocol, channels, from its own debug output.
+"""NCCL's choice of algorithm, protocol and channels, from its debug output.
 
 NCCL reads its NCCL_DEBUG variables once, before its first communicator. They are set for that
 moment only, and not at all where the user has set them.

@@ -1,8 +1,8 @@
 """NCCL between GPUs: any schedule through grouped send and recv, and NCCL's own collectives.
 
-The modules ``cupy`` (inside the device) and ``cupy.cuda.nccl`` are given from outside. A step is
-one group of messages and one kernel for each slot that gains something, all on the rank's stream;
-the whole plan is captured once as a CUDA graph where that works.
+The modules ``cupy`` (inside the device) and ``cupy.cuda.nccl`` are parameters. A step is one group
+of messages and one kernel for each slot that is added to, all on the rank's stream. The whole plan
+is captured once as a CUDA graph where that works.
 """
 
 from __future__ import annotations

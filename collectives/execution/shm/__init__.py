@@ -1,1 +1,1 @@
-"""One node's ranks over memory that all of them map."""
+"""Ranks of one node, over memory that all of them map."""

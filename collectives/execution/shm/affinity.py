@@ -1,4 +1,4 @@
-"""Which cores ranks run on: whether they outnumber them, and pinning one rank to one core."""
+"""CPU affinity of ranks: pinning, and whether ranks outnumber the cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shm transport binds to shared buffers, and a rank's program bound so."""
+"""A rank's program bound to shared buffers, for the shm transport."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""What may overlap: from an ordered list of tasks to who must wait for whom, and nothing more.
+"""The dependence graph: from an ordered list of tasks to the fewest waits between ranks.
 
-Tasks in their order would be right. Two that touch the same elements, one of them writing, keep
-that order; all others may run at once. Every rank does its own tasks in order, so a rank waits
-for the *number* of tasks that another has done. Entering and leaving an iteration are part of the
-same reckoning: a rank's memory may be touched once it has entered, and it leaves when nobody
+Executing the tasks in order would be correct. Two tasks keep their order if they touch the same
+elements and one of them writes; all others may run at once. Every rank does its own tasks in order,
+so a rank waits until another has done a given *number* of tasks. Entering and leaving an iteration
+are dependences too: a rank's memory may be touched once it has entered, and it leaves when no rank
 touches its memory any more. There is no barrier, and iterations may follow each other directly.
 
-Every pass is done by a rank whose move it is. A reducing message is added by its receiver, who
-loads it where it lies. A plain one is loaded by its receiver (get) or stored by its sender (put).
-Two moves are one pass only within one rank and one step (docs/measuring.md, "Who does a move").
+Every pass is done by a rank whose move it is. The receiver of a reducing message adds it, reading
+the sender's memory. A plain message is loaded by its receiver (get) or stored by its sender (put).
+Moves become one pass only within one rank and one step (docs/measuring.md, "Who does a move").
 """
 
 from __future__ import annotations

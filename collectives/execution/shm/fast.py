@@ -1,7 +1,7 @@
 """Plans for the native executor, as the tables it reads (their rows: `native/_core.pyi`).
 
-Decides how a plan is carried out: small messages through mailboxes beside their flags, others
-where they lie; and in which windows. The extension is loaded where a plan is made, not earlier.
+Chooses eager mailboxes for small messages and direct access for others, and the windows. The
+extension is loaded when a plan is made, not earlier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the ranks of a plan share beside their buffers: words that tell how far each is, and counts.
+"""The control memory that the ranks of a plan share: progress flags and byte counts.
 
 The layout is that of `plan_lines` in native/src/plans.hpp.
 """

@@ -1,7 +1,7 @@
 """Memory that every rank of a node maps: anonymous files, opened through ``/proc``.
 
-A memfd has no name, so nothing is left behind however its processes end, and no limit of a
-container's ``/dev/shm`` applies. Knows nothing of schedules.
+A memfd has no name, so nothing is left behind however its processes end, and a container's limit on
+``/dev/shm`` does not apply. This module knows nothing of schedules.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Put and get in shared memory: one rank copies between its own memory and another's, alone.
+"""Put and get in shared memory: one rank copies between its own memory and another's.
 
-A copy is a store into, or a load from, memory that both map. Nobody is told of it: whoever reads
-what was put waits for a barrier.
+A copy is a store into, or a load from, memory that both ranks map. The other rank is not notified;
+to read what was put, it waits for a barrier.
 """
 
 from __future__ import annotations

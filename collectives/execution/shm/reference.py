@@ -1,7 +1,7 @@
-"""The work of one rank in NumPy: what the native executor is compared with, and its stand-in.
+"""The executor in NumPy: the reference for the native executor, and its fallback.
 
-Waits by polling and yielding. The order of writes that it leans on is x86's; elsewhere it is for
-threads of one interpreter only.
+It waits by polling and yielding. It relies on x86's order of writes; elsewhere it works for threads
+of one interpreter only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kind of memory all ranks of this host can map: tried out by all of them together."""
+"""Finds a kind of memory that all ranks of this host can map, by trying it together."""
 
 from __future__ import annotations
 

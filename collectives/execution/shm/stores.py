@@ -1,7 +1,7 @@
 """Ordinary or non-temporal stores: a plan's own passes are timed with each choice.
 
-Non-temporal ones spare the reading of a line before it is written, and lose what would have stayed
-in a cache; which weighs more differs by machine, size, ranks and passes (docs/shared-memory.md).
+A non-temporal store does not read the line before writing it, but leaves nothing in the cache.
+Which matters more depends on machine, size, ranks and passes (docs/shared-memory.md).
 """
 
 from __future__ import annotations

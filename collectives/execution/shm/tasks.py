@@ -1,8 +1,7 @@
 """All ranks' programs as one ordered list of tasks over places in shared memory.
 
-A task is one pass: its targets become the reduction of its sources. Doing the tasks one after the
-other in their order would be right; what may overlap is worked out in
-`collectives.execution.shm.dependences`.
+A task is one pass: its targets become the reduction of its sources. Executing the tasks in order
+would be correct. `collectives.execution.shm.dependences` finds out which may overlap.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One host's ranks in one memory: buffers that every rank maps, read and written where they lie.
+"""The transport for ranks of one host: every rank maps all buffers and accesses them in place.
 
-`collectives.execution.shm` works out who waits for whom; the passes run in the native extension, or
-in NumPy. There is no message anywhere: the sender's buffer is the message.
+`collectives.execution.shm` computes the dependence graph. The passes run in the native extension,
+or in NumPy. There are no message buffers: the receiver reads the sender's buffer.
 """
 
 from __future__ import annotations

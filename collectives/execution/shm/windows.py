@@ -1,8 +1,7 @@
-"""Memory that every rank maps through MPI-3 shared windows: where ``/proc`` does not let us.
+"""Memory that every rank maps through MPI-3 shared windows, for hosts with a closed ``/proc``.
 
-Taking a window is collective, and so is giving it back: all ranks allocate alike, and what no rank
-looks into any more goes when all of them `trim`. Knows MPI only through the world that is handed
-in.
+Allocating and freeing a window are collective: all ranks allocate the same, and unused windows are
+freed when all ranks call `trim`. MPI is known only through the world that is passed in.
 """
 
 from __future__ import annotations

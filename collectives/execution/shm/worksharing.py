@@ -1,9 +1,10 @@
-"""A collective as work that belongs to no rank, to see how fast it could be in this memory.
+"""Work-sharing plans: independent parts, run by their owner or by any rank that holds a core.
 
-What every part of the collective's vector needs is one pass over all that have it and all that want
-it, whatever rank they belong to: the least that memory can be asked for. The passes are shared out
-equally among all processes, as OpenMP's work-sharing constructs do with the iterations of a loop.
-No schedule is carried out, and no rank does its own; docs/measuring.md says what this is good for.
+They show how fast a collective could be in this memory. Each part of the vector is one pass over
+the memory of all ranks that have it and all that want it, which is the least memory traffic
+possible. The passes are divided equally among all processes, as OpenMP's work-sharing constructs
+divide the iterations of a loop. No schedule is carried out. docs/measuring.md says what this is
+for.
 """
 
 from __future__ import annotations

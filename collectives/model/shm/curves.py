@@ -1,7 +1,7 @@
-"""Which measurements say what shared memory's executor costs, by how they were carried out.
+"""Which measurements give the costs of the shared-memory executor.
 
-A sweep's messages go through mailboxes while all that a rank sends in an iteration is small, and
-are read where they lie beyond that: two machines, whose times one curve would blur where they meet.
+Small messages of a sweep are eager and go through mailboxes; larger ones are read in place. The two
+have separate curves, since one curve would be wrong around the change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a collective's ranks do in shared memory at one size: their programs, as plans take them."""
+"""The programs of a collective's ranks in shared memory at one size, as plans use them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The time of plans over ranks' buffers where they lie: passes, windows, rounds and waits.
+"""The time of plans that access buffers in place: passes, windows, rounds and waits.
 
-Follows ``Direct`` in `native/src/plans.cpp`: every rank does its passes in order round by round,
-each on the window that is due, and waits for passes of others. Ranks that share cores take turns on
-them.
+Follows ``Direct`` in `native/src/plans.cpp`: every rank does its passes in order, round by round,
+each on the window that is due, and waits for passes of others. Ranks that share a core run on it
+one at a time.
 """
 
 from __future__ import annotations

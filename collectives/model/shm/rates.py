@@ -1,7 +1,7 @@
-"""Seconds of what the executor of shared memory does, from costs measured between pairs.
+"""Costs of the shared-memory executor's operations, from costs measured between pairs.
 
-Three curves are of messages that lie where they are (passes), three of those that go through
-mailboxes (eager messages); `collectives.model.costs.Shared` says which. From them:
+Three curves are of messages that are read in place (passes), three of eager messages through
+mailboxes; `collectives.model.costs.Shared` says which. From them:
 
 - A byte that the rank's own caches hold takes ``warm`` over the two that it moves in a swap of data
   left alone, at the size at which the rank goes through as much memory before it comes back to it.

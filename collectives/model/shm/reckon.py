@@ -1,4 +1,4 @@
-"""Seconds of a collective in shared memory, from its programs: as eager messages or in passes."""
+"""Predicted time of a collective in shared memory, as eager messages or in passes."""
 
 from __future__ import annotations
 

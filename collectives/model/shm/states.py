@@ -1,8 +1,8 @@
-"""Where the lines lie that a pass touches: in its core's caches, or changed or held by another's.
+"""Cache states of the lines that a pass touches: in its core's cache, or in another's.
 
-Iterations repeat, and so do the states of caches; what counts is the second iteration. As in
-protocols with exclusive and shared lines (MESI and its kin), a core has what it has read or written
-until another writes it, and may write freely what no other core has read since.
+Iterations repeat, and so do the cache states, so the second iteration counts. As in MESI and
+similar protocols, a core keeps a line that it has read or written until another core writes it, and
+may write a line freely that no other core has read since.
 """
 
 from __future__ import annotations
