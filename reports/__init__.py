@@ -1,4 +1,4 @@
-"""What it means: records, statistics, tables and pages."""
+"""What measurements mean: records, statistics, tables and pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pictures of simulations: how busy a machine's links are, and how time grows.
 
-Gives files; prints nothing. A drawing is written beside its place first, so a failure leaves
-nothing.
+Writes files and prints nothing. A drawing is first written to a temporary file, so a failure leaves
+nothing behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A schedule's messages on a machine's links, as columns; links that never hold anything up go.
+"""A schedule's messages on a machine's links, as columns, without links that never limit anything.
 
-The messages of all patterns stand one after the other. What a message can at best have is its
-``cap``, the slowest link of its route.
+The messages of all patterns follow one another. The ``cap`` of a message is the rate of the slowest
+link of its route.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Bytes that flow over shared links at max-min fair rates.
 
-A set of rates is max-min fair when no message can have more without another having less that has no
-more already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor steps.
+Rates are max-min fair when no message can get more without taking from another that has no more
+already (Bertsekas, Gallager 1992, section 6.5). Knows neither ranks nor steps.
 """
 
 from __future__ import annotations

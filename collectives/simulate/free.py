@@ -1,7 +1,7 @@
-"""Every class of ranks at its own pace: what is to happen next happens next.
+"""The event-driven engine: every class of ranks proceeds at its own pace.
 
-Exact for any schedule and machine, and what `lockstep` falls back on. Everything that happens at
-one time is done together, in columns; with a slack above 0 what happens at nearly one time is, too.
+It is exact for any schedule and machine, and `lockstep` falls back on it. Events of one time are
+handled together, in columns. With a slack above 0, events of nearly the same time are too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Step after step for all ranks at once, as long as no two steps meet on a link.
+"""The step-by-step engine, for schedules in which no two steps share a link at one time.
 
-A step's times follow from when the ranks enter it, and only from their differences: a step that
-comes again with the same differences takes what it took. Where messages of different steps are on
-one link at one time this does not hold: the engine finds that out and gives up, with the last step
+The times of a step depend only on the differences between the times at which ranks enter it. So a
+step that comes again with the same differences takes the same time. That fails if messages of
+different steps are on one link at one time. The engine detects this and stops, with the last step
 before which everything had ended.
 """
 

@@ -1,6 +1,6 @@
-"""A schedule as messages: what every step sends from rank to rank, equal steps told once.
+"""A schedule as messages between ranks, step by step; equal steps are kept once.
 
-Knows no machine and no bytes: amounts are in chunks of the schedule's vector.
+Knows no machine and no bytes; amounts are in chunks of the schedule's vector.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Simulate a schedule on a machine: the door to this room."""
+"""Simulate a schedule on a machine: the entry point of this package."""
 
 from __future__ import annotations
 

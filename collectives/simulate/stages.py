@@ -1,7 +1,8 @@
-"""One of each: a schedule's steps between classes of ranks, ready for bytes to flow.
+"""A schedule's steps reduced to one rank, link and message of each symmetry class.
 
-What the engines work on. Every rank of a class does the same at the same time, so a stage says what
-one of them sends and receives, and how many messages of a class share each link of a class.
+The engines work on these stages. Every rank of a class does the same at the same time. So a stage
+says what one of them sends and receives, and how many messages of a class share each link of a
+class.
 """
 
 from __future__ import annotations

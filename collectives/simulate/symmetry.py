@@ -1,13 +1,12 @@
-"""Ranks, links and messages that cannot be told apart, found by colour refinement.
+"""Symmetry classes of ranks, links and messages, found by colour refinement.
 
-Everything begins with the colour of what it is. A message then takes on the colours of its ranks
-and links, a rank and a link those of its messages, each as a multiset, until no colour splits any
-more. Things of one colour then see the same of the machine and the schedule, however far they look,
-so whatever happens to one of them happens to all at the same time: the simulation needs one of
-each.
+Everything begins with a colour for its kind. A message then takes the colours of its ranks and
+links, and a rank or link those of its messages, as multisets, until no colour splits any more.
+Things of one colour then have the same view of the machine and the schedule. The same happens to
+them at the same time, so the simulation needs only one of them.
 
-Colours are 64-bit hashes, multisets are sums of them. Where refinement does not end in few colours
-everything gets its own, which is always right.
+Colours are 64-bit hashes, and multisets are sums of them. If refinement does not end in few
+colours, everything gets its own, which is always correct.
 """
 
 from __future__ import annotations

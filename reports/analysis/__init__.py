@@ -1,1 +1,1 @@
-"""The questions that rows answer: who is faster, who is slow, what should it have been."""
+"""Questions about rows: which is faster, which rank is slow, what time was to be expected."""

@@ -1,4 +1,4 @@
-"""Who wins where, in words: what to take at which sizes. What stands in the cells of tables."""
+"""The fastest algorithm for each range of sizes, in words and as table cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader must know before believing the rows of a run, in a few lines. No I/O."""
+"""Warnings about the rows of a run, in a few lines. No I/O."""
 
 from __future__ import annotations
 

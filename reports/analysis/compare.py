@@ -1,7 +1,7 @@
 """Two states, row by row: faster, slower or indistinguishable.
 
-Launches are the units: what differs from launch to launch (placement, clocks, neighbours) is in no
-iteration of one, so of one launch a side nothing is told.
+Launches are the units. The iterations of one launch do not show what differs between launches
+(placement, clocks, neighbours), so one launch per side gives no verdict.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Thresholds for acceptance, held against rows.
+"""Acceptance thresholds, checked against rows.
 
-How they are written is in `reports.analysis.expect_text`.
+`reports.analysis.expect_text` parses them.
 """
 
 from __future__ import annotations

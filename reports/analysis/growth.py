@@ -2,9 +2,10 @@
 
 No I/O.
 
-By the textbook time goes with the bytes through the busiest port: 2n(P-1) of a parameter server,
-2n(P-1)/P of a ring. The two are a factor of P apart, so their exponents in P differ by exactly 1
-over any rank counts: what lies within half of that of one law follows it and not the other.
+By the textbook, time is proportional to the bytes through the busiest port: 2n(P-1) for a parameter
+server, 2n(P-1)/P for a ring. The two differ by a factor of P, so their exponents in P differ by
+exactly 1 over any rank counts. A measured exponent within a half of one of them follows that law
+and not the other.
 """
 
 from __future__ import annotations

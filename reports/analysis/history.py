@@ -1,4 +1,4 @@
-"""Many runs in their order: a series for everything measured, and where it changed. No I/O."""
+"""Many runs in order: a series for each row, and its change points. No I/O."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The machine that a run was measured on, as reports shows it: the one door to ``topology``.
+"""The machine that a run was measured on; the only module of reports that uses ``topology``.
 
-Everything that says where data moves is read, checked and laid out over there; this file only asks.
+Maps are read, checked and laid out by ``topology``; this module only calls it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a measured row should have taken: predictions of a fit, to stand beside measurements.
+"""Predicted times of measured rows, from a fit.
 
-The one door from reports to the cost model. A row of a library has no schedule, so it has no
-prediction here; for NCCL on GPUs there is its own published model (`nccl_system`).
+This is the only module of reports that uses the cost model. A library's row has no schedule and so
+no prediction here; for NCCL there is its own published model (`nccl_system`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hoefler and Belli's twelve rules held against what is reported: kept, not kept, does not apply.
+"""Verdicts on Hoefler and Belli's twelve rules: kept, not kept, does not apply.
 
 T. Hoefler, R. Belli, "Scientific Benchmarking of Parallel Computing Systems: Twelve ways to tell
 the masses when reporting performance results", SC'15, https://doi.org/10.1145/2807591.2807644.

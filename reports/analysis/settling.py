@@ -1,4 +1,4 @@
-"""From when rows were steady: the iterations of records, their warm-up first. No I/O."""
+"""When rows became steady: the iterations of records, beginning with their warm-up. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record of training steps comes to: exposed communication, samples/s, efficiency."""
+"""Quantities of a record of training steps: exposed communication, samples/s, efficiency."""
 
 from __future__ import annotations
 

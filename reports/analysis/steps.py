@@ -1,6 +1,6 @@
-"""What records of training steps say: time per update by protocol and K, curves of loss.
+"""Training-step records: time per update by protocol and K, and loss curves.
 
-Records come from files of anybody: what is not of its kind is left out.
+Records may come from anywhere, so malformed parts are left out.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Who is slow: a rank, a GPU, a node or a link, by ranks' own times and by measured matrices.
+"""Stragglers: a slow rank, GPU, node or link, by ranks' own times and by measured matrices.
 
 The evidence is weighed in ``reports.analysis.stragglers_ranks`` and
-``reports.analysis.stragglers_matrix``; this file names what they found by where the ranks ran, and
-puts together what concerns the same thing. No I/O.
+``reports.analysis.stragglers_matrix``; this module names what they found by the ranks' nodes and
+GPUs, and merges findings about the same thing. No I/O.
 """
 
 from __future__ import annotations

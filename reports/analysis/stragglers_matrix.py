@@ -2,8 +2,8 @@
 
 A slow link shows in one pair, a slow rank in all of its pairs, a slow node in all pairs that leave
 it. So every such unit is tried as an explanation: are its pairs worse than the others of their
-class, and are all of them? The unit that explains most of what is amiss is named and taken out, and
-the rest is looked at again (forward selection).
+class, and are all of them? The unit that explains most of the deviation is named and removed, and
+the rest is tested again (forward selection).
 """
 
 from __future__ import annotations

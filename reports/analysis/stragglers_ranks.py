@@ -1,18 +1,18 @@
 """Which rank is slow, by the ranks' own times of a row. Pure; no I/O. docs/reports.md says why.
 
-A rank's time begins when it leaves the barrier and ends when its part is done. So it holds what the
-rank does *and what it waits for*, and who waits for whom depends on the collective:
+A rank's time begins when it leaves the barrier and ends when its part is done. So it includes the
+rank's own work *and its waiting*. Which rank waits for which depends on the collective:
 
-- where everybody needs something of everybody (all-reduce, all-gather, all-to-all, barrier, …),
-  nobody leaves before the last has come. A rank that comes *late* (it left the barrier late) has
-  the shortest time, for the others wait for it; one that is slow at its own end alone is done
-  *last*; a rank that is slow inside makes all times equally long, and cannot be told.
-- where every rank passes something to the next one, a *slow* rank is long, so is the next one,
+- where every rank needs data of every other (all-reduce, all-gather, all-to-all, barrier, …), no
+rank ends before the last one has arrived. A *late* rank (it left the barrier late) has the shortest
+time, since the others wait for it. A rank that is slow only at its own end is *last*. A rank that
+is slow in between makes all times equally long and cannot be found. - where every rank passes
+something to the next one, a *slow* rank is long, so is the next one,
   which
   waits for it, and perhaps the one before, which cannot hand over; nobody else need be.
-- below a root the shape of the tree alone makes some ranks longer than others: nothing is inferred.
+- with a root, the shape of the tree makes some ranks take longer than others: nothing is inferred.
 
-All-reduces have shapes too (a tree's root leaves first), so what one algorithm shows alone is a
+All-reduces have shapes too (a tree's root ends first), so the evidence of one algorithm is only a
 hint.
 """
 

@@ -1,9 +1,9 @@
 """The textbook's comparison: parameter server and ring over P and n, measured and predicted.
 
-A parameter server's port carries 2n(P−1) bytes, which grows with P; a ring rank's 2n(P−1)/P each
-way, which hardly does (Patarasuk, Yuan 2009), nor does that of a server whose vector is shared out
-among all ranks. The same is counted from the schedules; and each measured curve stands beside the
-textbook's shape at the curve's own rate.
+A parameter server's port carries 2n(P−1) bytes, which grows with P. A ring rank's port carries
+2n(P−1)/P each way, which hardly grows (Patarasuk, Yuan 2009), and so does a server's that is
+sharded over all ranks. The schedules' own counts stand beside these formulas, and each measured
+curve beside the textbook's shape at the curve's own rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who wins where: the fastest algorithm at every size and rank count, and where it changes."""
+"""The fastest algorithm at every size and rank count, and the crossovers."""
 
 from __future__ import annotations
 

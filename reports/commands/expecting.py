@@ -1,4 +1,4 @@
-"""The options ``--expect``, ``--expect-file`` and ``--limit``, and what comes of them."""
+"""The options ``--expect``, ``--expect-file`` and ``--limit``, and their effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands share: reading with notes, and printing. Results on stdout, notes on stderr."""
+"""Shared by the commands: reading with notes, and printing. Results to stdout, notes to stderr."""
 
 from __future__ import annotations
 

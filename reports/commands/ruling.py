@@ -1,4 +1,4 @@
-"""What reports print of the twelve rules: a line, or with ``--rules`` each verdict's reason."""
+"""The twelve rules in reports: one line, or with ``--rules`` each verdict and its reason."""
 
 from __future__ import annotations
 

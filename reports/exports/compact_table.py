@@ -1,4 +1,4 @@
-"""A run's rows for a terminal that nccl-tests' table does not fit: a line a placement.
+"""A compact table for narrow terminals: one line for each placement.
 
 Comment lines start with ``#``, as in `reports.exports.nccl_table`; nothing is parsed from here.
 """

@@ -1,4 +1,4 @@
-"""The table of nccl-tests, in its very layout, so that what parses theirs parses ours.
+"""The table of nccl-tests in its exact layout, so that parsers of theirs read ours.
 
 Layout of nccl-tests 2.19: comment lines start with ``#``; a row is
 ``%12li  %12li  %8s  %6s  %6s`` and then, per placement, ``  %7s  %6s  %6s  %6g``.

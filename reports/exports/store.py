@@ -1,8 +1,8 @@
-"""The one file that writes results: row by row, so that a killed run leaves what it had.
+"""Writes results row by row, so that a killed run keeps its rows; no other module writes them.
 
-JSON lines and CSV are appended to, one row in one write and then on disk; a power cut costs at most
-the row that was being written. JSON and Parquet have an end and are therefore written anew, into a
-neighbour that then takes the file's name.
+JSON lines and CSV are appended to: a row is one write and is then synced to disk, so a power cut
+loses at most that row. JSON and Parquet have an end, so the whole file is written to a temporary
+file, which then replaces the old one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Figures of a run for print and slides: matplotlib, one file a kind and measured thing.
+"""Figures of a run for print and slides, by matplotlib: one file for each kind and row group.
 
-Colours are Okabe and Ito's, which colour-blind readers tell apart; markers say the same again.
+Colours are Okabe and Ito's, which colour-blind readers can distinguish; markers differ too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each kind of figure draws into its axes. Rows in, lines out; files are not known here."""
+"""Draws each kind of figure into its axes, from rows to lines. Knows no files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measured P x P matrix as a heat map; numbers stand in the cells as long as they can be read."""
+"""A measured P x P matrix as a heat map, with numbers in the cells while they are readable."""
 
 from __future__ import annotations
 

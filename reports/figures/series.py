@@ -1,4 +1,4 @@
-"""What one line of a figure is: rows that differ in size only, its name, its colour, its fit.
+"""A line of a figure: rows that differ in size only, with name, colour and fit.
 
 Figures and pages share this, so that an algorithm has one colour in all of them.
 """

@@ -1,4 +1,4 @@
-"""Figures of synchronous steps: what of a step is compute and what exposed; how ranks scale."""
+"""Figures of synchronous steps: compute and exposed communication, and scaling over ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time against iteration, with where it changes and from where it is steady: the warm-up graph."""
+"""The warm-up graph: time against iteration, with change points and the steady state."""
 
 from __future__ import annotations
 

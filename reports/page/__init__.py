@@ -1,7 +1,7 @@
-"""A run as one page for the browser: no network, no second file, nothing executed but our own.
+"""A run as one HTML page: no network, no second file, no foreign scripts.
 
-``document.page`` puts it together; the parts say what they are for. The scripts (``*.js``) and the
-style (``page.css``) beside them are inlined; plotly draws.
+``document.page`` assembles it from the parts. The scripts (``*.js``) and the style (``page.css``)
+are inlined; plotly draws.
 """
 
 from reports.page.document import page

@@ -1,4 +1,4 @@
-"""Who is fastest where, in a page: what to take at which sizes, and a map of sizes by ranks."""
+"""The answer in a page: the best algorithm by size, and a map of sizes by ranks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The page as a whole: its head, the order of its parts, the scripts and what they may do.
+"""The page as a whole: head, order of parts, scripts and their permissions.
 
 The Content-Security-Policy names each script by its hash and allows nothing else: no network, no
-other script, no frame, no form. Styles are allowed inline because plotly sets them. Plotly, which
-comes as one bundle of 5 MB, stands in the page packed, in 2 MB.
+other script, no frame, no form. Inline styles are allowed because plotly sets them. Plotly, a
+bundle of 5 MB, is compressed to 2 MB in the page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pieces of HTML from text. Everything that comes from a file passes ``text`` on its way."""
+"""HTML from text. Everything that comes from a file is escaped by ``text``."""
 
 from __future__ import annotations
 

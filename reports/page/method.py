@@ -1,4 +1,4 @@
-"""How a run was measured, and what is to be said of it: findings, environment, method."""
+"""The method part of a page: findings, environment, how the run was measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The data of a page: columns of numbers a row, and the series that rows belong to. Plain JSON.
 
-Everything stays in the page as long as it has at most ``MOST_ROWS`` rows; what the browser draws
-at once is bounded there. Distributions get a budget of values that large runs share.
+The page holds all rows, up to ``MOST_ROWS``; the browser bounds what it draws at once.
+Distributions share a budget of values in large runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training steps in a page: of every update what is compute and what is exposed, and a table."""
+"""Training steps in a page: compute and exposed communication of every update, and a table."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Every log becomes the same rows: nccl-tests, OSU, IMB and Busbar's own files, recognised."""
+"""Readers of logs: nccl-tests, OSU, IMB and Busbar's files are recognised and become rows."""

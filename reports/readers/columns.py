@@ -1,4 +1,4 @@
-"""Many rows of our own records at once: fields as columns, statistics worked out for all together.
+"""Many rows of our own records at once: fields as columns, statistics computed for all together.
 
 A record of a million rows is read in seconds this way; one `Row` at a time would take a minute.
 """

@@ -1,4 +1,4 @@
-"""What was measured repeatedly as one row, with all its iterations: to look at long runs."""
+"""Folds repeated measurements of a row into one row with all iterations, for long runs."""
 
 from __future__ import annotations
 

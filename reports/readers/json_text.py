@@ -1,4 +1,4 @@
-"""JSON as runs leave it: whole, several documents in a row, cut short, damaged inside."""
+"""Reads JSON that is complete, cut short or damaged, or several documents in a row."""
 
 from __future__ import annotations
 

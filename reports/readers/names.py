@@ -1,4 +1,4 @@
-"""The names and conventions of other benchmarks, said in Busbar's own.
+"""Names and conventions of other benchmarks, translated to Busbar's.
 
 Sizes: nccl-tests counts what the collective as a whole handles; OSU and IMB count one rank's
 message, which is the n-th part of that for gathering and exchanging collectives.

@@ -1,4 +1,4 @@
-"""What nccl-tests' lines add up to: a table, and the rows that it gives with what it implies."""
+"""Assembles nccl-tests' lines into tables and rows, with what the tables imply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what nccl-tests print, whatever stands around and inside: several runs, ranks, messages."""
+"""Reads nccl-tests' output with several runs, interleaved ranks and foreign messages in it."""
 
 from __future__ import annotations
 

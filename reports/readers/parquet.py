@@ -1,7 +1,7 @@
 """Records as Parquet: every column of ``reports.load``, and what runs say once as metadata.
 
-An export for other tools (DuckDB, Spark, R), and the form that loads soonest. What it does not have
-are the records' parameters and GPUs; the JSON lines are the record.
+It is an export for other tools (DuckDB, Spark, R) and loads fastest. It lacks the records'
+parameters and GPUs; the JSON lines are the record.
 """
 
 from __future__ import annotations

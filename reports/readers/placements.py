@@ -1,4 +1,4 @@
-"""A placement of one of our records: what its values must be, and the `Sample` that it is."""
+"""Reads a placement of one of our records into a `Sample`, and checks its values."""
 
 from __future__ import annotations
 

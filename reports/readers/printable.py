@@ -1,4 +1,4 @@
-"""Readings whose texts are safe to print (`busbar.printable`)."""
+"""Makes the texts of a reading safe to print (`busbar.printable`)."""
 
 from __future__ import annotations
 

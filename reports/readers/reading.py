@@ -1,4 +1,4 @@
-"""One door for all logs: recognise a file, read it, and give rows or a DataFrame."""
+"""The entry point for all logs: recognise a file, read it, and return rows or a DataFrame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of our own records: one an environment, stated once in a file or in every record."""
+"""The runs of our own records: an environment each, stated once or in every record."""
 
 from __future__ import annotations
 

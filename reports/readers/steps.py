@@ -1,4 +1,4 @@
-"""The records of training steps in a file, whole: their curves are no columns of rows."""
+"""Reads whole training-step records, since their curves are not columns of rows."""
 
 from __future__ import annotations
 

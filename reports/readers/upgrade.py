@@ -1,4 +1,4 @@
-"""What records of formats 1 and 2 do not say of themselves, worked out when they are loaded."""
+"""Fields that records of formats 1 and 2 lack, derived when they are loaded."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The nouns: a measured result, a row of any source, and how their values are written."""
+"""The data types: a measured result, a row of any source, and the formats of their values."""

@@ -1,4 +1,4 @@
-"""Texts as cells of CSV: what a spreadsheet would take for a formula gets an apostrophe before it.
+"""CSV cells: an apostrophe before texts that a spreadsheet would take for a formula.
 
 OWASP's list ("CSV injection"): ``=``, ``+``, ``-``, ``@``, a tab or a carriage return at the
 beginning.

@@ -1,6 +1,6 @@
-"""How many ranks there are for a core, and what is to be said where they share one. No I/O.
+"""Ranks per core, and the note where ranks share one. No I/O.
 
-A CPU of the kernel counts as a core: it is what a rank waits for.
+A logical CPU counts as a core, since that is what a rank waits for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a record says of its GPUs, as figures of the row. No I/O.
+"""Quantities of a row from the GPU samples of its record. No I/O.
 
 An entry of `Result.gpus` is a mapping: ``placement``, ``rank`` (the first that uses the GPU),
 ``busid``, ``uuid``, ``name``, ``samples``, ``seconds`` (the window in which the operations ran),

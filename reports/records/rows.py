@@ -1,6 +1,6 @@
 """The row that every reader gives.
 
-Seconds, bytes, bytes per second; None is "the log is silent".
+Seconds, bytes, bytes per second; None means that the log does not say.
 """
 
 from __future__ import annotations

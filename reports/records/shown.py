@@ -1,4 +1,4 @@
-"""How figures look: sizes, times, rates, intervals, and a distribution in one line of blocks."""
+"""Formats sizes, times, rates and intervals, and a distribution as one line of blocks."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""Where series change their level: many series over the same runs, judged together. Pure; no I/O.
+"""Change points of several series over the same runs, tested together. Pure; no I/O.
 
-Binary segmentation (Vostrikova 1981): of every cut of a segment the standardised rank sum of
-Wilcoxon is taken, the greatest names the cut, and both sides are looked at again. Whether it is a
-change is told by permutation: under the null hypothesis the runs could have come in any order, so
-their order is drawn anew, *the same for all series*, and the least p value of all series in a drawn
-order is what each series is held against (Westfall, Young 1993, step minP). So a history without a
-change is said to have one in about 5 % of the cases, however many rows it has and however they hang
-together, and a change that all rows share is found as early as in a single one. Ranks make outliers
-harmless and demand nothing of the distribution; but runs that drift are not exchangeable, and show
-as steps.
+Binary segmentation (Vostrikova 1981): for every cut of a segment the standardised Wilcoxon rank sum
+is computed, the greatest gives the cut, and both sides are segmented again. A permutation test
+decides whether it is a change. Under the null hypothesis the runs could have come in any order, so
+their order is permuted, *in the same way for all series*. Each series is compared with the least p
+value of all series in a permutation (Westfall, Young 1993, step minP). So a history without a
+change gets one in about 5 % of the cases, whatever the number of rows and their dependence, and a
+change that all rows share is found as early as in a single row. Ranks make outliers harmless and
+need no distribution. Runs that drift are not exchangeable, though, and appear as steps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Two samples against each other: ratio with an interval, test, correction, effect size.
+"""Comparison of two samples: ratio with an interval, test, correction, effect size.
 
-Pure functions on seconds. Of iterations within a run nothing is assumed but that they are alike at
-most as an autoregression of first order makes them. What differs from launch to launch is in no
-launch's iterations: launches are the units (`launch_test`, `between_runs`), and
-``reports.analysis.compare`` tells nothing of one launch a side.
+Pure functions on seconds. Iterations within a run are assumed to be at most as dependent as a
+first-order autoregression. The iterations of a launch do not show differences between launches, so
+launches are the units (`launch_test`, `between_runs`), and ``reports.analysis.compare`` gives no
+verdict for one launch per side.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Looking at pairs again and again until they tell: intervals that hold at every look. No I/O.
+"""Confidence sequences for paired samples: intervals that hold at every look. No I/O.
 
-An interval that is computed anew after every pair, to stop as soon as it excludes 0, would exclude
-it sooner or later by chance alone. The one here does so at *any* look in at most 5 % of the cases:
-it holds the means against which the t statistic's Bayes factor stays below 1 / alpha. With the
-right Haar prior on the scatter and a normal one on the mean over the scatter that factor is a
-martingale, whose maximum Ville's inequality bounds (Robbins 1970; Lai 1976; the factor is Gönen,
-Johnson, Lu and Westfall's, 2005; Grünwald, de Heide and Koolen, "Safe Testing", 2024).
+An ordinary interval, computed after every pair, excludes 0 sooner or later by chance alone. The
+interval here does so at *any* look in at most 5 % of the cases. It contains the means against which
+the t statistic's Bayes factor stays below 1 / alpha. With the right Haar prior on the scatter and a
+normal one on the mean over the scatter that factor is a martingale, whose maximum Ville's
+inequality bounds (Robbins 1970; Lai 1976; the factor is Gönen, Johnson, Lu and Westfall's, 2005;
+Grünwald, de Heide and Koolen, "Safe Testing", 2024).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Is a measurement stable: what the order and the shape of its iterations say. Pure; no I/O.
+"""Tests whether a measurement is stable, by the order and distribution of its iterations. Pure.
 
-Each check has a bound below which a difference is of no consequence, and, where chance could
-deceive it, a significance of 0.1 % (1 % for the warm-up): on independent iterations of one
-distribution a row is warned of by mistake in about one case of a hundred at the most, which a test
-holds it to. No check assumes a normal distribution.
+Each test has a threshold below which an effect does not matter and, where chance could cause one, a
+significance level of 0.1 % (1 % for the warm-up). On independent iterations of one distribution at
+most about one row in a hundred gets a false warning, which a test checks. No check assumes a normal
+distribution.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""When is a series of iterations steady? Change points give the verdict. Pure; no I/O.
+"""Finds when a series of iterations becomes steady, by change points. Pure; no I/O.
 
 After Barrett, Bolz-Tereick, Killick, Mount and Tratt, "Virtual Machine Warmup Blows Hot and Cold"
 (OOPSLA 2017): segments between change points that are as long as the last one are steady with it.

@@ -1,6 +1,6 @@
-"""Who wins under which arrival pattern: ``--arrival all``'s closing table.
+"""The table at the end of ``--arrival all``: the fastest algorithm under each pattern.
 
-A time is from the last rank's arrival to the latest end, also where nobody was late.
+A time is from the last rank's arrival to the latest end, also where no rank was late.
 """
 
 from __future__ import annotations

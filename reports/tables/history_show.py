@@ -1,4 +1,4 @@
-"""A history for the terminal and as CSV: a line a series, then what changed when."""
+"""A history for the terminal and as CSV: a line for each series, then the changes."""
 
 from __future__ import annotations
 

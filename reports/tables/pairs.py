@@ -1,4 +1,4 @@
-"""The closing table of tests between pairs of ranks, in the units of OSU's and IMB's."""
+"""The table at the end of tests between pairs of ranks, in OSU's and IMB's units."""
 
 from __future__ import annotations
 

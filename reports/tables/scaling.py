@@ -1,4 +1,4 @@
-"""What more ranks are good for: speed-up and efficiency against a base that is named. No I/O."""
+"""Scaling tables: speed-up and efficiency against a named base. No I/O."""
 
 from __future__ import annotations
 

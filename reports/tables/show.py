@@ -1,4 +1,4 @@
-"""Terminal tables of a run: one a measured thing, sizes down, statistics across."""
+"""Terminal tables of a run: one for each group of rows, sizes down, statistics across."""
 
 from __future__ import annotations
 

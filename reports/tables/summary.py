@@ -1,6 +1,6 @@
-"""The closing table of a run: algorithms side by side, against the library, and bytes moved.
+"""The table at the end of a run: algorithms beside the library, and bytes moved.
 
-All lines are comments in the sense of nccl-tests' table, so that what parses it goes on parsing.
+All lines are comments of nccl-tests' table, so that its parsers skip them.
 """
 
 from __future__ import annotations

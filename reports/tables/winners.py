@@ -1,4 +1,4 @@
-"""Who wins where, for a terminal: what to take on one rank count, and a map of sizes by ranks."""
+"""The fastest algorithms for a terminal: by size, and as a map of sizes by ranks."""
 
 from __future__ import annotations
 

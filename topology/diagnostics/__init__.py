@@ -1,1 +1,1 @@
-"""What stands in the way of a machine's performance."""
+"""Diagnostics: what costs a machine performance."""

@@ -1,4 +1,4 @@
-"""What ``check`` reports: one thing that costs performance, with its evidence and its remedy."""
+"""A finding of ``check``: something that costs performance, with evidence and remedy."""
 
 from __future__ import annotations
 

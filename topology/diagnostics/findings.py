@@ -1,6 +1,6 @@
-"""``python -m topology check``: what stands in the way of this machine's performance, worst first.
+"""``python -m topology check``: findings about this machine's performance, worst first.
 
-A rule is a function from a topology to findings; a rule that lacks its facts finds nothing.
+A rule is a function from a topology to findings. A rule whose facts are missing finds nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Findings about GPUs by themselves: clocks, throttling, power, memory errors, models, fabric."""
+"""Findings about single GPUs: clocks, throttling, power, memory errors, models, fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings about links: PCIe training, NVLinks, P2P, ACS and IOMMU, the way to the NIC."""
+"""Findings about links: PCIe training, NVLinks, P2P, ACS and IOMMU, the path to the NIC."""
 
 from __future__ import annotations
 

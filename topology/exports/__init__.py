@@ -1,4 +1,4 @@
-"""What other programs read: a pure function from a map (and an order of GPUs) to text, by name."""
+"""Exports for other programs: pure functions from a map (and an order of GPUs) to text, by name."""
 
 from __future__ import annotations
 

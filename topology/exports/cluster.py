@@ -1,4 +1,4 @@
-"""What cluster schedulers read: Slurm's gres.conf, topology.conf, .yaml, Kubernetes labels.
+"""Exports for cluster schedulers: Slurm's gres.conf, topology.conf, .yaml, Kubernetes labels.
 
 Formats: Slurm's manual pages gres.conf(5), topology.conf(5), topology.yaml(5); Kubernetes' rules
 for label names and values.

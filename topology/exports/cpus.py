@@ -1,4 +1,4 @@
-"""Which CPUs stand near a GPU, and a fair share of them for every rank."""
+"""The CPUs near a GPU, and a fair share of them for every rank."""
 
 from __future__ import annotations
 

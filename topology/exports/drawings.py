@@ -1,4 +1,4 @@
-"""The link graph for other people's tools, and as a networkx graph for our own pictures."""
+"""The link graph for other tools, and as a networkx graph for our own pictures."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What was measured between pairs of ranks, as data."""
+"""Measurements between pairs of ranks, as data."""

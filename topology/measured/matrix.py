@@ -1,7 +1,7 @@
-"""Measured matrices: which pairs go when, what the samples say, which pairs are slow. All pure.
+"""Measured matrices: rounds of pairs, estimates from samples, slow pairs. Pure.
 
 Rounds by the circle method of round-robin tournaments: all ranks but the last stand on a circle
-that turns by one each round, so that every pair meets once and no rank is twice in a round.
+that rotates by one each round. So every pair meets once, and no rank is twice in a round.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Times of messages of many sizes between pairs: what is timed, and what a map keeps.
+"""Times of messages of many sizes between pairs: the quantities, and their form in a map.
 
-What cost models are fitted on. All pure. A map keeps, for each pair (a, b) with a below b, quantity
-and size, the medians of several blocks that were measured one after the other through all sizes, so
-that a drift of the machine shows as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …),
-…))``.
+Cost models are fitted on these. Pure. For each pair (a, b) with a < b, quantity and size, a map
+keeps the medians of several blocks. Each block goes through all sizes, so a drift of the machine
+appears as scatter: ``PairFact(a, b, Fact("swap_4096", (seconds, …), …))``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""PCI bus ids in one spelling, so that sources which spell them differently can be joined."""
+"""PCI bus ids in one canonical spelling, so that sources can be joined on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which statements of a merged topology cannot all be right."""
+"""Contradictions between the statements of a merged topology."""
 
 from __future__ import annotations
 

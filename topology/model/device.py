@@ -1,4 +1,4 @@
-"""The nouns of a map: devices, links, statements about pairs, contradictions.
+"""The types of a map: devices, links, statements about pairs, contradictions.
 
 Import them from ``topology.model.topology``.
 """

@@ -1,4 +1,4 @@
-"""A machine's fingerprint: the same for machines that are built alike, whatever they are doing."""
+"""A machine's fingerprint: equal for machines of the same hardware, whatever their state."""
 
 from __future__ import annotations
 

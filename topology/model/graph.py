@@ -1,4 +1,4 @@
-"""Links with bandwidths, and the way data takes between two devices.
+"""Links with bandwidths, and routes between two devices.
 
 Routing follows NCCL's preference: NVLink, directly or through an NVSwitch, before PCIe; a GPU with
 a chip-to-chip link leaves its module over that link. Bandwidths come from ``topology.model.rates``.

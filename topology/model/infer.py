@@ -1,4 +1,4 @@
-"""Complete a map that knows relations but no tree, for routes and pictures to stand on.
+"""Completes a map that has relations but no tree, for routes and pictures.
 
 Common-ancestor levels are an ultrametric: the devices within PIX of each other are one switch,
 those within PXB one switch of switches, then a root complex, then a NUMA node. What is added is

@@ -1,4 +1,4 @@
-"""What sources state of a machine: devices in a tree, links across, pairs, gaps.
+"""A machine as its sources state it: devices in a tree, links across, pairs, gaps.
 
 Relations between devices follow from these; routes and contradictions follow in
 `topology.model.topology`.

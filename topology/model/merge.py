@@ -1,8 +1,8 @@
-"""One machine out of what several sources say of it, keeping who said what.
+"""Merges several sources' statements about one machine, keeping their provenance.
 
 Devices are joined on their canonical PCI bus id. Sources without bus ids (``topo -m``) number GPUs
-as NVML does, in the order of bus ids, and know NICs by name. The order of the arguments is the
-order of trust: the first to state a fact is believed, the others are kept and compared (see
+as NVML does, in the order of bus ids, and know NICs by name. The arguments are in order of trust:
+the first source to state a fact is believed, the others are kept and compared (see
 ``topology.model.conflicts``).
 """
 

@@ -1,4 +1,4 @@
-"""What NVIDIA publishes of its GPUs' links, by the name that drivers give a model.
+"""NVIDIA's published link rates of its GPUs, by the drivers' model names.
 
 PCIe is the card's own: a slot may give less. NVLinks are those of boards that are soldered to
 their neighbours (SXM); a card that takes an optional bridge has none to miss.

@@ -1,7 +1,7 @@
-"""What a link should carry, in bytes per second and one direction, before anything is measured.
+"""Assumed rates of unmeasured links, in bytes per second and direction.
 
-The figures are those NCCL plans with (its ``topo.h``): close to what a copy reaches, below what the
-data sheet says. A source's own statement (a NIC's speed) is used as it is.
+The figures are NCCL's (its ``topo.h``): close to the rate of a copy, and below the data sheet. A
+source's own statement, such as a NIC's speed, is used as it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How two devices stand to each other, in the words of ``nvidia-smi topo -m``."""
+"""The relation of two devices, in the terms of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 

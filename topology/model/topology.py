@@ -1,8 +1,8 @@
 """The machine as data: devices in a tree, links across it, statements about pairs, and gaps.
 
-Everything here is immutable and knows no source, no file and no GPU library. What sources state
-is kept with its provenance; what follows from it (relations, contradictions, routes) is computed
-when asked and never stored. Who may lean on this: placement, views, cost models, simulators::
+Everything here is immutable and knows no source, no file and no GPU library. Statements of sources
+are kept with their provenance. Relations, contradictions and routes are computed on demand and
+never stored. Placement, views, cost models and simulators use it::
 
     topology.gpus                       the GPUs, in index order
     topology.relation("GPU0", "GPU3")   Relation(level=PHB, nvlinks=0, …); .text is topo -m's cell

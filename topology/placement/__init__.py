@@ -1,1 +1,1 @@
-"""Which GPUs, in which order, and what to expect of them. Knows the model; prints nothing."""
+"""Choice and order of GPUs, and their expected bandwidth. Knows the model; prints nothing."""

@@ -1,10 +1,10 @@
-"""A search with a bound for more devices than the exact one takes. Knows integers, not devices.
+"""A bounded search, for more devices than the exact one allows. Knows integers, not devices.
 
 Sets are grown from every device, or from the ``SEEDS`` with the best neighbours, a beam at a time,
 always by the devices nearest to the set; rings are built by nearest neighbour from several starts
 and improved by 2-opt. Time is at most about SEEDS * n * k for the sets and LOOKS for a ring; on a
-tree of switches it finds the optimum in all our tests, and in general nothing is promised but a set
-that is no worse than its first draft.
+tree of switches it finds the optimum in all our tests. In general it only promises a set that is no
+worse than its first draft.
 """
 
 from __future__ import annotations

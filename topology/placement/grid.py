@@ -1,4 +1,4 @@
-"""Grids and groups of chosen GPUs: what a torus or a hierarchical algorithm wants to know."""
+"""Grids and groups of chosen GPUs, for torus and hierarchical algorithms."""
 
 from __future__ import annotations
 

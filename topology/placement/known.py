@@ -1,4 +1,4 @@
-"""What was measured between GPUs, as a pick may use it: the slower direction, alike ones as one."""
+"""Measured rates between GPUs for a pick: the slower direction, similar rates made equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What flows leave of the links that they share: the narrowest link under a pattern of traffic."""
+"""Flows that share links: the bottleneck link under a pattern of traffic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Rings that run beside each other: how many rings the NVLinks between some GPUs hold at once.
+"""Ring packing: how many edge-disjoint rings the NVLinks between some GPUs hold.
 
-NCCL opens a channel per such ring, so their number times the rate of one link, in both directions,
-is what the links carry. Switches need none of this: one ring through a switch uses a GPU's whole
-port.
+NCCL opens a channel for each such ring. So the links carry the number of rings times the rate of
+one link, in both directions. Switches do not need this: one ring through a switch uses a GPU's
+whole port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The best k GPUs for a job: ranked sets, with their ring, its bottleneck and what to expect of it.
+"""The best k GPUs for a job: ranked sets, each with its ring, bottleneck and expected bandwidth.
 
 Up to 16 GPUs to choose from, every set of k is looked at and its order is exact: Held and Karp's
 dynamic programme over subsets for rings, enumeration of subsets for pairings, of pairs for

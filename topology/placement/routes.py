@@ -1,4 +1,4 @@
-"""How every two GPUs of a map talk, ranked from the best class of route to the worst."""
+"""Routes between all pairs of GPUs of a map, ranked from the best class to the worst."""
 
 from __future__ import annotations
 

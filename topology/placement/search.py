@@ -1,4 +1,4 @@
-"""Candidate sets with their orders: all of them up to 16 devices, a bounded choice above."""
+"""Candidate sets with their orders: all sets up to 16 devices, a bounded choice above."""
 
 from __future__ import annotations
 

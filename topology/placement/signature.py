@@ -1,8 +1,8 @@
-"""Which pairs of GPUs are alike: everything that decides about a route between two is the same.
+"""Signatures of pairs of GPUs: pairs with one signature have equal routes.
 
-A machine of thousands of GPUs has millions of pairs and few kinds of them, so that each kind need
-be looked at once. What decides is what `topology.model.topology` and `topology.model.graph` look
-at: the hops up from each end, where the two routes up meet, NVLinks, and what was stated of the
+A machine of thousands of GPUs has millions of pairs but few kinds of them, so one pair of each kind
+is examined. A signature has everything that `topology.model.topology` and `topology.model.graph`
+use: the hops up from each end, where the two paths up meet, NVLinks, and the statements about the
 pair.
 """
 

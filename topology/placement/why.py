@@ -1,4 +1,4 @@
-"""The reasons for a pick, as sentences. Knows rankings; decides nothing."""
+"""The reasons for a pick, as sentences. It knows rankings and decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a user points at to one map: files, folders, standard input, or this machine."""
+"""One map from the sources that a user names: files, folders, standard input, or this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Find a device matrix in a text: the part that ``topo -m`` and ``topo -p2p`` have in common.
 
-A header names the devices; each row repeats a device's name and has one word for each of them. What
-stands before the names in a line (a prompt, a log's time stamp, a quotation mark, markdown's bars)
-is skipped, and what stands after the words is handed on.
+A header names the devices. Each row repeats a device's name and has one word for each of them. Text
+before the names in a line (a prompt, a time stamp, a quotation mark, markdown's bars) is skipped,
+and text after the words is returned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""NVML through nvidia-ml-py: the GPUs' own account of themselves and of each other.
+"""NVML through nvidia-ml-py: GPUs and the links between them.
 
-``read`` asks (``topology.sources.nvml_ask``) and parses; ``snapshot`` gives the answers as JSON,
-for a file that somebody else can read with ``parse``.
+``read`` queries NVML (``topology.sources.nvml_ask``) and parses the answers. ``snapshot`` returns
+the answers as JSON, for ``parse`` on another machine.
 """
 
 from __future__ import annotations

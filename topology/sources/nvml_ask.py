@@ -1,7 +1,7 @@
-"""Ask NVML everything it may know, through nvidia-ml-py; what it does not answer is a gap.
+"""Queries NVML through nvidia-ml-py; a query without an answer becomes a gap.
 
-The answers are plain values, so that a machine's can be saved and read elsewhere
-(``topology.sources.nvml``). Only this module knows pynvml, and only while it asks.
+The answers are plain values, so that they can be saved and read elsewhere
+(``topology.sources.nvml``). Only this module uses pynvml.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a GPU is doing now, by NVML: a few quick questions, asked again and again while it works."""
+"""The current state of a GPU by NVML: a few quick queries, repeated while it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own JSON: the whole model, with provenance, versioned; what is written reads back equal."""
+"""Our own JSON: the whole model with provenance, versioned; it reads back equal."""
 
 from __future__ import annotations
 

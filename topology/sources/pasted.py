@@ -1,4 +1,4 @@
-"""Other readings of a matrix that cannot be read as it stands: wrapped, run together, fused."""
+"""Repairs of a pasted matrix that cannot be read as it is: wrapped, run together, fused."""
 
 from __future__ import annotations
 

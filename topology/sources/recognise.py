@@ -1,4 +1,4 @@
-"""Which format a text is in, from what it says, not from what it is called."""
+"""Recognises the format of a text by its content, not by its file name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nvidia-smi topo -p2p r|w|n|a|p``: which GPU may reach which other's memory."""
+"""``nvidia-smi topo -p2p r|w|n|a|p``: which GPUs may access each other's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q -x``: everything about each GPU by itself; of pairs it says nothing."""
+"""``nvidia-smi -q -x``: everything about each single GPU, and nothing about pairs."""
 
 from __future__ import annotations
 

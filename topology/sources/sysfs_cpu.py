@@ -1,4 +1,4 @@
-"""CPUs, caches, cores and NUMA nodes in sysfs's words."""
+"""CPUs, caches, cores and NUMA nodes from sysfs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PCI functions in sysfs's words: link speeds, NIC ports, and ACS out of configuration space."""
+"""PCI functions from sysfs: link speeds, NIC ports, and ACS from configuration space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parsers share: bounds on sizes, and text as it should have been before it was pasted."""
+"""Shared by the parsers: bounds on sizes, and clean-up of pasted text."""
 
 from __future__ import annotations
 

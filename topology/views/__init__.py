@@ -1,1 +1,1 @@
-"""What people look at: the matrix, the tree and the picture. Functions to text; nothing prints."""
+"""Views for people: matrix, tree and picture. Functions return text; nothing prints."""

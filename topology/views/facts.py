@@ -1,4 +1,4 @@
-"""Facts about a device in a few words, units made readable."""
+"""Facts about a device in a few words, with readable units."""
 
 from __future__ import annotations
 

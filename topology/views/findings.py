@@ -1,4 +1,4 @@
-"""Findings for people: what, on which evidence, and what to do."""
+"""Findings for people: text, evidence and remedy."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Where the picture puts things: shared by the SVG and the page, knows neither.
+"""The layout of the picture, shared by the SVG and the page.
 
-Layers from host to GPU and NIC, NVSwitches below. networkx places the ends of the tree in its
-order, so that what shares a NUMA node or a switch stands together; what is above stands over their
-middle.
+Layers from host to GPU and NIC, NVSwitches below. Leaves keep the order of the tree, so that
+devices of one NUMA node or switch are adjacent. A parent is centred above its children.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measured matrices for people: cells, classes, slow pairs, and what the map expected."""
+"""Measured matrices for people: cells, classes, slow pairs, and the map's expectation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Routes on rings and tori: stretches of circles of links.
 
-A stretch is told by where it begins and how long it is, so what is asked of all links of a route is
-a difference of two sums from the beginning of the circle, however long the route.
+A stretch is given by its beginning and its length. So a sum over all links of a route is the
+difference of two prefix sums, however long the route is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Machines whose ranks are wired to each other: rings, tori, fully connected ones, DGX-1."""
+"""Machines without switches: rings, tori, full meshes, DGX-1."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A machine as a simulator sees it: directed links with rates, and one way for every pair of ranks.
+"""A machine for the simulator: directed links with rates, and one route for every pair of ranks.
 
-Knows no schedule. Nodes are numbered: first the places of ranks, then switches. A link goes one
-route; a cable is two links.
+Knows no schedule. Nodes are numbered, first the places of ranks, then switches. A link has one
+direction; a cable is two links.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The links that messages take: what is asked of them, and the answers of a table of link numbers.
+"""Routes of messages: the interface, and its implementation by a table of link numbers.
 
-`collectives.simulate.machines.circles` answers the same without a table.
+`collectives.simulate.machines.circles` implements it without a table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What caches spare where ranks share memory.
+"""Effects of caches where ranks share memory.
 
 Measured with a machine, applied to a schedule's messages.
 """
