@@ -18,7 +18,7 @@ def hostname() -> str:
 
 
 def boot(file: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """What is the same for all processes that share this host's clocks, and for no others."""
+    """An identifier shared by exactly the processes that share this host's clocks."""
     try:
         return file.read_text().strip()
     except OSError:

@@ -27,7 +27,7 @@ _SIGNS = (
 
 
 class Launched(NamedTuple):
-    """What the environment says about the launcher that started this process."""
+    """The launcher that started this process, by its environment variables."""
 
     by: str
     rank: int

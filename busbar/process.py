@@ -27,7 +27,7 @@ _PLAIN = dict(
 
 
 class OutputClosed(BusbarError):
-    """Whoever read standard output has gone (``| head``), which nobody needs to be told."""
+    """The reader of standard output has left (``| head``); this needs no message."""
 
     exit_status = CLOSED
 
@@ -37,7 +37,7 @@ class OutputLost(BusbarError):
 
 
 def load(target: str) -> Any:
-    """What ``module:name`` stands for, loaded now: how a door leads to a room above this one."""
+    """Load and return ``module:name``; this is how a door reaches a room above this one."""
     from importlib import import_module
 
     module, _, name = target.partition(":")
@@ -89,7 +89,7 @@ def told(name: str, error: BusbarError) -> int:
 
 @contextlib.contextmanager
 def output() -> Iterator[None]:
-    """What prints inside raises OutputClosed or OutputLost where standard output takes no more."""
+    """Printing inside this context raises OutputClosed or OutputLost if standard output fails."""
     try:
         yield
     except OSError as error:

@@ -40,7 +40,7 @@ def _elsewhere(name: str) -> Path | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """What an import of a top-level name would find; nothing is loaded."""
+    """The file that importing a top-level name would load; nothing is loaded."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         spec: ModuleSpec | None = None if find is None else find(name, None, None)
@@ -75,7 +75,7 @@ def owners(name: str, folder: Path) -> list[str]:
 
 
 def safely() -> dict[str, str]:
-    """What the environment of an interpreter that we start needs to find the rooms that we found.
+    """Environment variables with which an interpreter that we start finds the same rooms.
 
     ``python -m`` puts the working directory before all others. Where this process does not look
     there, which the command ``busbar`` does not, neither shall those that it starts. Python 3.10

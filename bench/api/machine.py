@@ -30,7 +30,7 @@ class MachineMap:
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What costs performance, worst first."""
+        """Findings about what costs performance, worst first."""
         return check(self.topology)
 
     def pick(

@@ -48,7 +48,7 @@ class Standing(Enum):
 
 
 class Check(NamedTuple):
-    """What was asked of, what was found, and what to do about it; empty where there is nothing."""
+    """A check: its subject, its finding and its remedy, which may be empty."""
 
     name: str
     state: Standing
@@ -106,7 +106,7 @@ def _mpi() -> Check:
 
 
 def family(text: str) -> str:
-    """Whose a library or a launcher is, by what its version says; empty where that is unknown."""
+    """The vendor of a library or launcher, by its version text; empty if unknown."""
     for mark, name in (
         ("open mpi", "Open MPI"),
         ("open-mpi", "Open MPI"),
@@ -246,7 +246,7 @@ def _completion() -> Check:
 
 
 def _default() -> Check:
-    """What a run without options comes to, in the order in which `bench.cli.start` looks."""
+    """The transport and ranks of a run without options, in the order of `bench.cli.start`."""
     ranks, library = usual_ranks(), _library()
     if take.driver_here():
         try:

@@ -35,7 +35,7 @@ def _doctor(argv: Sequence[str]) -> int:
 
 
 def _lines(check: Check, width: int) -> Iterator[str]:
-    """What was found, and below it the remedy, which is one line: it is copied."""
+    """The finding, and below it the remedy on one line, so that it can be copied."""
     head = f"{check.state.value}  {check.name:<12}  "
     room = max(40, width - len(head))
     first, *more = wrap(check.found, room, break_long_words=False, break_on_hyphens=False) or [""]

@@ -90,7 +90,7 @@ def _say(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:
 
 
 def _closing(rows: Path) -> list[str]:
-    """What was measured, over launches, and the map of rank counts; nothing without a row."""
+    """Print the table over launches and the map of rank counts; nothing without a row."""
     try:
         every = read(rows).rows
     except ReportError:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Opened(NamedTuple):
-    """What a run finds open on its rank.
+    """The world and transports of a run on one rank.
 
     ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the
     same; ``library``: that one's name and version. ``line``: to whoever started this rank.
@@ -93,7 +93,7 @@ def threads(first: Options, run_it: Body) -> int:
 
 
 def _said(world: World, error: BusbarError) -> int:
-    """What is the same on every rank, said by one; gives the exit status."""
+    """Print an error that all ranks have once, and return the exit status."""
     # Nothing has been exchanged that another rank still waits for.
     if world.rank == 0:
         print(f"busbar: {error}", file=sys.stderr)
@@ -155,7 +155,7 @@ def _leave(world: MpiWorld, error: BaseException, line: Hotline) -> None:
 
 
 def _run(opened: Opened, run_it: Body) -> int:
-    """What all ranks run, and the end of what is open.
+    """Run on all ranks, then close what was opened.
 
     What fails on one rank must not leave another waiting inside its library: a transport that can
     give up does so before the error goes on.

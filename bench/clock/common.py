@@ -102,7 +102,7 @@ class CommonClock:
         return local + one.offset + one.drift * (local - one.at)
 
     def local(self, common: Floats) -> Floats:
-        """What this rank's clock shows at common times."""
+        """This rank's clock at common times."""
         one = self.line
         return one.at + (common - one.at - one.offset) / (1 + one.drift)
 
@@ -177,7 +177,7 @@ class CommonClock:
         )
 
     def facts(self) -> dict[str, Json]:
-        """What a record says of the clock."""
+        """The clock's entry in a record."""
         if not self.exchanged:
             return {"source": "CLOCK_MONOTONIC of the one host"}
         now = self.read()

@@ -44,7 +44,7 @@ class ClockModel(NamedTuple):
     seconds: float = 0.0
 
     def other(self, local: float) -> float:
-        """What the other clock shows."""
+        """The time on the other clock."""
         return local + self.offset + self.drift * (local - self.at)
 
     def off(self, trip: Trip) -> float:
@@ -64,7 +64,7 @@ class ClockModel(NamedTuple):
 
 
 def best(trips: Sequence[Trip]) -> Trip:
-    """Of a burst the trip that nothing held up: the shortest."""
+    """The shortest trip of a burst, which was not delayed."""
     return min(trips, key=lambda trip: trip.seconds)
 
 

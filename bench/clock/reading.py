@@ -30,7 +30,7 @@ class Skew(NamedTuple):
     since: float = 0.0
 
     def of(self, true: float) -> float:
-        """What the host's clock shows at a true time."""
+        """The host's clock at a true time."""
         return true + self.offset + self.drift * (true - self.since)
 
     def clock(self, true: Clock = time.perf_counter) -> Clock:

@@ -17,7 +17,7 @@ _HOSTS = 4
 
 
 class Asked(NamedTuple):
-    """What a command line asks for."""
+    """The options of a command line."""
 
     network: Network
     ranks_per_host: int

@@ -53,7 +53,7 @@ class Command(NamedTuple):
 
 
 def opening(user: bool) -> list[str]:
-    """What opens the namespaces of a cluster. ``user``: with one of users, without privilege.
+    """The command that opens a cluster's namespaces. ``user``: with a user namespace, unprivileged.
 
     Its process lives as long as its standard input is open, and everything in the cluster as long
     as its process.
@@ -64,7 +64,7 @@ def opening(user: bool) -> list[str]:
 
 
 def inside(pid: int, user: bool) -> list[str]:
-    """What runs a command in the namespaces whose first process has this number."""
+    """The prefix that runs a command in the namespaces of the process with this id."""
     kinds = ["--net", "--mount", "--uts", "--ipc", "--pid"]
     as_root = ["--user", "--preserve-credentials"] if user else []
     return ["nsenter", f"--target={pid}", *as_root, *kinds, "--"]
@@ -150,7 +150,7 @@ def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
 
 
 def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
-    """What leaves a device leaves it at this rate; a veth has such an end on either side."""
+    """Commands that limit the rate of packets that leave a device, at either end of a veth pair."""
     return _words(
         f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
         f" burst {network.burst(rate)} limit {network.buffer}"
@@ -167,5 +167,5 @@ def _netem(network: Network, tc: str, device: str) -> Command:
 
 
 def raised(network: Network, host: int, up: bool) -> Command:
-    """What takes a host's link away, or brings it back."""
+    """Commands that take a host's link down, or up again."""
     return _words(f"ip link set {network.name(host)} {'up' if up else 'down'}")

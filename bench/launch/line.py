@@ -78,7 +78,7 @@ class Hotline:
         self._send(json.dumps(words).encode() + b"\n")
 
     def stage(self, name: str) -> None:
-        """What begins now: one of `Phase`."""
+        """Report the phase that begins now, one of `Phase`."""
         self.tell(stage=name)
         if self.limit is not None and self._end is None:
             signal.setitimer(signal.ITIMER_REAL, 0 if name == Phase.ROWS else self.limit)

@@ -45,7 +45,7 @@ class Peer:
         )
 
     def hear(self) -> list[bytes] | None:
-        """Whole lines that have come, or None where the line has ended with its process."""
+        """Complete lines that have arrived, or None when the socket has closed with its process."""
         try:
             data = self.end.recv(1 << 16)
         except OSError:

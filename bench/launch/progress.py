@@ -17,12 +17,12 @@ class Far(NamedTuple):
 
 
 def far(line: str) -> Far | None:
-    """What a line says of how far the run is; None for any other line."""
+    """The progress in a line; None for any other line."""
     found = _FAR.fullmatch(line.strip())
     return None if found is None else Far(int(found[1]), int(found[2]), found[3])
 
 
 def last_words(err: str) -> list[str]:
-    """What a run has said beside its progress, a sentence each, without our name before it."""
+    """The other messages of a run, a sentence each, without the prefix."""
     lines = (line for line in err.splitlines() if line.startswith("busbar: ") and far(line) is None)
     return [line.removeprefix("busbar: ") for line in lines]

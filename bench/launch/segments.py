@@ -84,7 +84,7 @@ class Segments:
         return False
 
     def _used(self) -> set[Path]:
-        """What any process that can be seen has mapped or open."""
+        """The files that any visible process has mapped or open."""
         found: set[Path] = set()
         for process in Path("/proc").glob("[0-9]*"):
             found |= self._of(process / "maps")

@@ -202,7 +202,7 @@ class RankRun:
             self._end_by = min(self._end_by, now + _CLEANS_S)  # what it has left has so long
 
     def _late(self) -> str:
-        """Whom all wait for."""
+        """The ranks that all others wait for."""
         inside = self._peers.inside()
         still = [peer for peer in inside if child.stopped(peer.pid)]
         if still:

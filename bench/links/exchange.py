@@ -60,7 +60,7 @@ PATTERNS: Mapping[str, ExchangePattern] = MappingProxyType(
 
 @dataclass(frozen=True)
 class _Answered(Collective):
-    """Whose last parts, one a rank, are answers of a few bytes, whatever the size."""
+    """Elements of an exchange whose last part on each rank is an answer of a few bytes."""
 
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
         """See `Collective.size`."""
@@ -123,7 +123,7 @@ def exchange(
 
 
 def _senders(how: ExchangePattern, peers: Mapping[int, int], number: int) -> list[tuple[int, int]]:
-    """Who sends to whom in a step."""
+    """Senders and receivers of a step."""
     ends = list(peers.items())
     return [(b, a) for a, b in ends] if how.turns and number % 2 else ends
 

@@ -58,7 +58,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known in the end. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
+    """The result. ``cells[name][a, b]``: seconds, or bytes per second from a to b.
 
     ``at_once``: whether any pairs were measured at the same time.
     """

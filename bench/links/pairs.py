@@ -28,7 +28,7 @@ TRANSPORTS: Mapping[str, Callable[[MpiWorld], Transport]] = MappingProxyType(
 
 
 def opener(name: str) -> Callable[[MpiWorld], Transport]:
-    """What opens the transport of that name. Raises Unsupported with the names."""
+    """The function that opens a transport by its name. Raises Unsupported with the names."""
     if name not in TRANSPORTS:
         raise Unsupported(f"--transport {name}: there are {' and '.join(TRANSPORTS)}")
     return TRANSPORTS[name]

@@ -16,12 +16,12 @@ SPLITS = ("mod", "div", "and", "or")
 
 
 def at_least(low: int, what: str, most: int = MOST) -> Callable[[str], int]:
-    """What turns an option's text into a whole number of at least ``low``; ``what`` are counted."""
+    """A converter from an option's text to a whole number of at least ``low`` of ``what``."""
     return whole(low, what, most)
 
 
 def ranks(low: int) -> Callable[[str], tuple[int, ...]]:
-    """What turns ``2,4,8`` into rank counts of at least ``low``, rising, each of them once."""
+    """A converter from ``2,4,8`` to sorted rank counts of at least ``low``, without repetitions."""
     one = at_least(low, "ranks", MOST_RANKS)
     return lambda text: tuple(sorted({one(part) for part in text.split(",")}))
 

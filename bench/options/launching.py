@@ -26,7 +26,7 @@ class LaunchTurn:
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """What a record's environment says of it, under ``launch``."""
+        """The entry ``launch`` of a record's environment."""
         return {"number": self.number, "of": self.of, "seed": self.seed}
 
     @property

@@ -46,7 +46,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked for, checked as far as it can be without knowing the ranks.
+    """The options of a benchmark, checked as far as possible without knowing the ranks.
 
     ``usual``: no algorithm was named. ``gpus``: by number, or None for those that are picked;
     ``ngpus``: their number was given, as nccl-tests does. ``ranks``: to start; of several counts

@@ -34,7 +34,7 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Pairing:
-    """What pairs do: the tests, messages a window, pairs at once (None: all that there are)."""
+    """The tests of pairs, messages per window, and pairs at once (None: all)."""
 
     tests: tuple[str, ...]
     window: int = 64

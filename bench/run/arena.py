@@ -23,7 +23,7 @@ _TELLING = 16 << 20
 def buffers(
     spec: Collective, nranks: int, root: int, elements: Elements, itemsize: int, in_place: bool
 ) -> Sizes:
-    """What all ranks take for ``in`` and ``out``, known without asking any."""
+    """The bytes that all ranks need for ``in`` and ``out``, computed without communication."""
     layout = Layout(spec, nranks, spec.parts(nranks), root)
     own = {
         buffer: tuple(layout.elements(r, buffer, elements) * itemsize for r in range(nranks))

@@ -64,7 +64,7 @@ class Begin(Protocol):
         ...
 
     def facts(self) -> Mapping[str, Json]:
-        """What a record says of it; empty for barriers."""
+        """The entry in a record; empty for barriers."""
         ...
 
 

@@ -16,7 +16,7 @@ from collectives.schedule.spec import Collective
 
 @dataclass(frozen=True)
 class Case:
-    """What is run: ``schedule`` is None for the library's own collective and for work sharing.
+    """A case: ``schedule`` is None for the library's own collective and for work sharing.
 
     ``reach``: see `bench.run.catalogue.Chosen`. ``nonblocking``: the library's in that form.
     """

@@ -68,7 +68,7 @@ class Chosen:
         return self._name not in (*BESIDE, NONBLOCKING)
 
     def at(self, nbytes: int) -> Chosen:
-        """What runs at a size: itself."""
+        """The algorithm for a size: itself."""
         return self
 
     def schedule(self, root: int) -> Schedule | None:

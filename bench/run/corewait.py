@@ -37,7 +37,7 @@ class CoreWait:
 
 
 def noted(shares: Sequence[float]) -> str:
-    """What a row says of its ranks' shares: which rank, where the share is large.
+    """The note of a row that names the rank with a large share of waiting.
 
     Empty where none is.
     """

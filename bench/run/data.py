@@ -71,12 +71,12 @@ class Inputs:
         self._reduced: dict[tuple[int, ...], Array] = {}
 
     def _of_rank(self, rank: int, source: int, length: int) -> Array:
-        """What a rank has from a place of the table on."""
+        """A rank's input, from an index of the table on."""
         start = (source + rank * _RANK_STRIDE) % _M
         return self._double[start : start + length]
 
     def _expected(self, holders: tuple[int, ...], source: int, length: int) -> Array:
-        """What the reduction over some ranks has from a place of the table on."""
+        """The reduction over some ranks, from an index of the table on."""
         if self._op is None or len(holders) == 1:
             return self._of_rank(holders[0], source, length)
         if holders not in self._reduced:

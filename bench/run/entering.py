@@ -58,11 +58,11 @@ class Entering:
     # -- what is said
 
     def facts(self) -> Mapping[str, Json]:
-        """What a record's environment says of the clock."""
+        """The clock in a record's environment."""
         return {} if self._clock is None else self._clock.facts()
 
     def remarks(self, arrival: ArrivalPattern) -> list[str]:
-        """What the table says above its rows; nothing with barriers. All ranks call this."""
+        """The lines above a table's rows; none with barriers. All ranks call this."""
         clock = self._clock
         if clock is None:
             return []
@@ -75,7 +75,7 @@ class Entering:
         return [*found, clock.said(), *self._recovered(clock)]
 
     def _recovered(self, clock: CommonClock) -> list[str]:
-        """Of clocks that are emulated the truth is known: how far each rank is off."""
+        """The error of each rank's common clock, known exactly where clocks are emulated."""
         emulated = self._world.gather(list(self._skew))
         if not any(map(any, emulated)):
             return []
@@ -91,7 +91,7 @@ class Entering:
 
 
 def fastest(results: Sequence[Result], size: int) -> float:
-    """What the fastest algorithm took of a size when nobody was late, in the median; 0 unknown.
+    """The median time of the fastest algorithm of a size when no rank was late; 0 if unknown.
 
     To two digits, which is what a pattern is called by.
     """

@@ -125,7 +125,7 @@ def closing(results: Sequence[Result], statistic: str) -> list[str]:
 
 
 def cautions(results: Sequence[Result]) -> list[str]:
-    """What makes figures of the closing table less sure than they look."""
+    """Warnings about figures of the final table."""
     from reports.analysis.cautions import in_brief  # not before the first row
 
     return in_brief(results)

@@ -90,7 +90,7 @@ def columns() -> int | None:
 
 
 def for_ranks() -> dict[str, str]:
-    """What tells the ranks that this process starts and prints for how wide its terminal is."""
+    """Environment variables that tell our ranks how wide this process's terminal is."""
     width = _own()
     return {} if width is None else {COLUMNS: str(width)}
 

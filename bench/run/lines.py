@@ -20,7 +20,7 @@ from reports.records.shown import PLACEMENT, seconds
 
 
 class People(NamedTuple):
-    """Who takes part, as the heading lists them: processes, and the GPUs of those that have one."""
+    """The ranks in the heading: processes, and their GPUs if they have any."""
 
     devices: list[tuple[int, int, str, str]]
     slots: list[tuple[int, str]]
@@ -64,7 +64,7 @@ def banner(
 
 
 def remarks(group: Group | None, crowd: Load | None, ranks: int, transport: Transport) -> list[str]:
-    """What must be known to read a table: which group it is, who shares cores, of the transport."""
+    """The remarks above a table: its group, shared cores, and the transport's remarks."""
     found = [] if group is None else [group.title]
     if crowd is not None and crowd.per_core > 1:
         found.append(crowd.remark(ranks if group is None else group.every))
@@ -110,7 +110,7 @@ def shown(result: Result, layout: TableLayout) -> list[str]:
 
 
 def _overlapped(found: Mapping[str, float]) -> str:
-    """What computing hid of a collective, in words."""
+    """The overlap of a collective with computation, in words."""
     return (
         f"with {seconds(found['computing'])} of computing {seconds(found['together'])}:"
         f" overlap {100 * found['share']:.0f} %, exposed {seconds(found['exposed'])}"

@@ -108,7 +108,7 @@ def _cgroups(root: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _group_free(group: Path) -> int | None:
-    """What a cgroup of either version can still give, or None where it has no limit."""
+    """Free bytes of a cgroup of either version, or None without a limit."""
     names = ("memory.max", "memory.high", "memory.limit_in_bytes")
     limits = [n for name in names if (n := _number(group / name)) is not None and n < _NO_LIMIT]
     current, usage = (_number(group / f"memory.{name}") for name in ("current", "usage_in_bytes"))
@@ -123,7 +123,7 @@ def _group_free(group: Path) -> int | None:
 
 
 def _address_space(root: Path) -> int | None:
-    """What this process may still map (ulimit -v), or None without a limit."""
+    """Bytes that this process may still map (ulimit -v), or None without a limit."""
     try:
         import resource
 
@@ -222,7 +222,7 @@ class Room:
             self._most = {p.key: int(p.free * part) for p in self._look() if not p.address}
 
     def _look(self) -> list[Pool]:
-        """What this rank sees now."""
+        """The free memory that this rank sees now."""
         node = self._world.nodes[self._world.rank]
         room = self._transport.room()
         if room is None:
@@ -233,10 +233,10 @@ class Room:
         return [pool._replace(most=self._most.get(pool.key)) for pool in found]
 
     def seen(self) -> list[list[Pool]]:
-        """What every rank sees now."""
+        """The free memory that every rank sees now."""
         return [[Pool(*pool) for pool in one] for one in self._world.gather(self._look())]
 
     def lack(self, need: Need) -> Lack | None:
-        """What does not hold this row. ``need`` is this rank's own."""
+        """The memory that cannot hold this row, or None. ``need`` is this rank's own."""
         needs = [Need(*one) for one in self._world.gather(need)]
         return lack(needs, self.seen())

@@ -25,7 +25,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Look(NamedTuple):
-    """What the kernel has counted at a time; seconds.
+    """The kernel's counters at one time, in seconds.
 
     ``machine``: which kernel, for hosts that are emulated share one. ``mine``: CPU time of this
     process.
@@ -102,7 +102,7 @@ def _hz(proc: Path, devices: Path) -> float | None:
 
 
 def between(before: Look, after: Look) -> dict[str, Any]:
-    """What one rank saw from one look to the next."""
+    """The noise that one rank saw between two readings."""
     known = None not in (before.busy, after.busy)
     return {
         "machine": after.machine,
@@ -153,7 +153,7 @@ def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class Noise:
-    """What there was on one rank from its making to `stop`."""
+    """The noise on one rank from creation to `stop`."""
 
     def __init__(self, world: World) -> None:
         self._world, self._before = world, look()
@@ -164,7 +164,7 @@ class Noise:
         self._after = look()
 
     def gather(self) -> dict[str, Any]:
-        """What the record keeps; the same on all ranks, which call this together."""
+        """The record's entry. All ranks call this together and get the same."""
         everyone = self._world.gather(between(self._before, self._after))
         # Threads of one process have their CPU time together.
         if self._world.name == "inproc":
@@ -173,7 +173,7 @@ class Noise:
 
 
 def cause(found: Mapping[str, Any], waits: Sequence[float] = ()) -> str:
-    """What a row says of its noise: the likely cause of unsteady times, the greatest first.
+    """The note on a row's noise: likely causes of unsteady times, the greatest first.
 
     ``waits``: each rank's share of being ready without a core, where that is news. Empty where
     nothing was above its threshold: steal 2 % of all cores, others 5 %, waiting 10 %, a core 10 %

@@ -24,7 +24,7 @@ class PlannedRow(NamedTuple):
 
     @property
     def table(self) -> tuple[object, ...]:
-        """What the rows of a table have in common."""
+        """Properties that the rows of a table share."""
         return id(self.job), self.chosen, self.arrival
 
 
@@ -45,7 +45,7 @@ def order(options: Options, n: int, cycle: int) -> Sequence[int]:
 
 
 def planned(jobs: Sequence[Job], world: World, room: Room) -> Pace:
-    """What the rows may take of time; only rank 0's decides, and only rank 0 works it out."""
+    """Time limits of the rows. Rank 0 computes them and decides."""
     seen, options = room.seen(), jobs[0].options
     found = limits(jobs, world.size, seen) if world.rank == 0 else []
     found *= len(options.arrivals)

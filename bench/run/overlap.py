@@ -31,7 +31,7 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """What was hidden: (alone + computing - together) / min(alone, computing), from 0 to 1.
+        """The overlap: (alone + computing - together) / min(alone, computing), from 0 to 1.
 
         1: the two take no longer than the longer of them; 0: as long as one after the other.
         """

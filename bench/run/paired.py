@@ -40,7 +40,7 @@ def todo(
     *,
     oversubscribed: bool | None = None,
 ) -> list[Job]:
-    """What a command is to run: the tests of pairs, or `bench.run.catalogue.jobs`."""
+    """The jobs of a command: the tests of pairs, or `bench.run.catalogue.jobs`."""
     first = wanted[0]
     if first.pairing is not None:
         return pair_jobs(first, first.pairing, nranks)

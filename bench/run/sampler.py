@@ -209,7 +209,7 @@ class Gauges:
                 self._entries.append({"placement": placement, "rank": rank, **found})
 
     def taken(self) -> tuple[Mapping[str, Any], ...]:
-        """What was found since the last call: an entry a GPU and placement."""
+        """The samples since the last call: one entry for each GPU and placement."""
         found, self._entries = tuple(self._entries), []
         return found
 

@@ -177,7 +177,7 @@ class CompressedMean(Encoded):
 
     @property
     def left(self) -> Vector:
-        """What error feedback keeps back on this rank: as long as the vector, or empty."""
+        """The error-feedback memory of this rank: as long as the vector, or empty."""
         return np.concatenate([one.left for one in self._feedback])
 
     @property

@@ -50,7 +50,7 @@ class Fusion:
 
 
 def parse(text: str, cycle: float | None = None) -> Fusion:
-    """What ``--fusion`` and ``--cycle`` say.
+    """The options ``--fusion`` and ``--cycle``.
 
     ``ddp`` or ``ddp:FIRST,REST``; ``none``: every tensor alone; ``all``: all together; SIZE: a
     buffer of so many bytes, filled every ``cycle`` seconds as Horovod does, or without a cycle
@@ -73,7 +73,7 @@ def parse(text: str, cycle: float | None = None) -> Fusion:
 
 
 def candidates(nbytes: int, cycle: float | None = None) -> list[Fusion]:
-    """What ``--sweep fusion`` tries on so many bytes of gradients.
+    """The choices that ``--sweep fusion`` tries for so many bytes of gradients.
 
     Buckets of 256K to 64M by fours as long as they are smaller than the gradients, torch's, none
     and all; with a cycle, buffers of these sizes.
@@ -122,7 +122,7 @@ def buckets(
 def filled(
     sizes: Sequence[int], start: int, stop: int, buffer: int, kinds: Sequence[str] = ()
 ) -> Iterator[TensorRange]:
-    """What Horovod makes of tensors from ``start`` that are ready: as many as a buffer holds.
+    """Horovod's next fusion buffer: the ready tensors from ``start`` on that fit into it.
 
     A tensor that is larger than the buffer travels alone. Tensors of another type wait for the next
     buffer.

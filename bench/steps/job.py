@@ -45,7 +45,7 @@ class StepJob:
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a choice's steps gave, the same on every rank.
+    """The result of an update's steps, the same on every rank.
 
     ``sample``: raw seconds of each step (of each update, where the server's pace is what counts),
     and bytes of one. ``compute``: seconds that the same steps take without any exchange, measured;

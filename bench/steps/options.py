@@ -167,7 +167,7 @@ def _of_processes(run: Options, servers: int) -> Options:
 
 
 def _training(given: argparse.Namespace) -> TrainingOptions:
-    """What was asked of gradients. Raises Unsupported for what does not go together."""
+    """The options of real gradients. Raises Unsupported for options that exclude each other."""
     if given.problem is not None:
         for name in ("model", "scale", "precision"):
             if getattr(given, name) != parser().get_default(name):

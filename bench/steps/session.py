@@ -32,7 +32,7 @@ def measure(options: StepOptions, opened: Opened) -> int:
 
 
 class _StepSession:
-    """What one run needs on one rank."""
+    """The state of one run on one rank."""
 
     def __init__(self, options: StepOptions, opened: Opened) -> None:
         self._options, self._workload, self._opened = options, options.workload, opened
@@ -80,7 +80,7 @@ class _StepSession:
         return 1 if self._keeper.failed else self._status
 
     def _closing(self) -> list[str]:
-        """What a sweep has found."""
+        """The result of a sweep."""
         if self._options.sweep != "fusion" or self._options.json:
             return []
         return best_fusion(self._keeper.results)
@@ -128,7 +128,7 @@ class _StepSession:
         self._screen.note(f"busbar: wrote {path}")
 
     def _stop(self, reason: str, aloud: bool) -> None:
-        """What there is, when the run is ended from outside. Called by the watching thread."""
+        """Report the results so far when the run is ended from outside. The watchdog calls this."""
         self._keeper.end(lambda: [f"# ended early: {reason}"], reason if aloud else "")
 
 

@@ -41,5 +41,5 @@ UPDATES: Mapping[str, Update] = {
 
 
 def update(name: str) -> Update:
-    """What runs a choice of that name."""
+    """The function that runs an update by its name."""
     return UPDATES.get(name, ALLREDUCE)

@@ -85,7 +85,7 @@ class RankTraining:
         self._history.add(self._updates, self._weights)
 
     def told(self, times: Sequence[float]) -> tuple[Facts, Lines]:
-        """What there is to keep and to show of a training. All ranks call this together."""
+        """The record's entry and the printed lines of a training. All ranks call this together."""
         if self._shared is None:
             return {}, []
         facts, lines = self._world.broadcast(self._trained(times))
@@ -94,7 +94,7 @@ class RankTraining:
     def compression(
         self, runs: int, sent: int, spent: Spent, once_more: Callable[[], Vector]
     ) -> tuple[Facts, Lines]:
-        """What compressing cost and saved in so many steps. All ranks call this together.
+        """Costs and savings of compression over so many steps. All ranks call this together.
 
         ``sent``: bytes of this rank; ``once_more``: exchanges this step's gradients again, without
         a memory of others, and gives the mean, to see how far off it is.

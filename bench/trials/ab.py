@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parts(argv: Sequence[str]) -> list[list[str]]:
-    """What stands before, between and after the first two ``--``."""
+    """The words before, between and after the first two ``--``."""
     found: list[list[str]] = [[]]
     for word in argv:
         if word == "--" and len(found) < 3:

@@ -43,7 +43,7 @@ def words(a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]]) -> Counter[str
 
 
 def equal_sides(found: Counter[str], launches: int) -> CheckLine:
-    """Of the same thing measured twice."""
+    """The result for equal sides."""
     total = sum(found.values())
     if launches == 1:
         told = sum(found[word] for word in ("faster", "slower", "indistinguishable"))
@@ -86,7 +86,7 @@ def coverage(rows: Iterable[Row]) -> tuple[int, int]:
 
 
 def covered(hits: int, total: int) -> CheckLine:
-    """Of all windows."""
+    """The share over all windows."""
     share = hits / total if total else 0.0
     text = f"{100 * share:.1f} % of {total} intervals hold the median of {WINDOWS} times as many"
     return CheckLine("coverage", text, "93 to 97 %", 0.93 <= share <= 0.97)

@@ -53,7 +53,7 @@ class Pair:
         return exp(float(np.mean(self._logs())))
 
     def word(self, of: int, noise: float) -> str:
-        """What B is: slower, faster, indistinguishable (within the noise), or undecided."""
+        """The verdict on B: slower, faster, indistinguishable (within the noise), or undecided."""
         found = self.interval(of)
         if found is None:
             return UNDECIDED

@@ -222,7 +222,7 @@ class _Check:
         return float(self._ranks_of([str(loop), "multiple"])) * 1e-6
 
     def _ranks_of(self, command: Sequence[str]) -> str:
-        """What a command prints that is started on all ranks. Raises Unavailable where it fails."""
+        """The output of a command started on all ranks. Raises Unavailable if it fails."""
         library, mpirun = library_version(load_mpi(initialize=False)), mpirun_beside()
         if mpirun is None:
             raise Unavailable("no mpirun beside this Python or on PATH; pip install mpich")

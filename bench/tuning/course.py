@@ -31,14 +31,14 @@ _EVERY_S = 10.0
 
 
 class Effort(NamedTuple):
-    """What a run takes: rows, and seconds at most."""
+    """The cost of a run: rows, and an upper bound of seconds."""
 
     rows: int
     seconds: float
 
 
 def effort(launch: Launch) -> Effort:
-    """What a run takes, before it has started; nothing is allocated. Raises Unsupported."""
+    """The cost of a run before it starts; nothing is allocated. Raises Unsupported."""
     options = parse(launch.argv, launch.collective)
     try:
         todo = jobs([options], launch.ranks, options.transport)

@@ -58,7 +58,7 @@ def tied(times: Times, noise: float) -> tuple[Tunable, ...]:
 
 
 def verdict(times: Times, default: Tunable, before: Tunable | None, noise: float) -> Tunable:
-    """What to take at one size.
+    """The choice at one size.
 
     The default, unless something is surely faster; then what the size before takes, if that may
     be the fastest, so that choices change no oftener than they must; else the fastest.

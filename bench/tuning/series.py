@@ -30,7 +30,7 @@ Series = dict[Key, dict[int, dict[Tunable, list[list[float]]]]]
 
 
 def candidate(row: Row) -> Tunable:
-    """What a row measured; a library whose algorithm was forced is named after that algorithm."""
+    """The contender of a row; a library with a forced algorithm is named after that algorithm."""
     name = row.algorithm
     if name == LIBRARY:
         given = row.run.environment.get("variables")
@@ -72,7 +72,7 @@ def collect(rows: Iterable[Row], placement: str) -> Series:
 
 
 def _units(rows: Sequence[Row]) -> list[list[float]]:
-    """What a choice's times are drawn by: launches where there are several, else rounds of one."""
+    """The unit of a choice's times: launches if there are several, else rounds of one launch."""
     launches = [list(run) for run in samples(rows)]
     return launches if len(launches) > 1 else [list(row.times_s) for row in rows]
 
@@ -155,7 +155,7 @@ def _rules(
 
 
 def _groups(everything: Sequence[Tunable]) -> dict[str, list[Tunable]]:
-    """Who competes: ours over each transport, ours over all of them, and a library's own.
+    """The contenders: our algorithms by transport, ours over all transports, and a library's own.
 
     The library's free choice takes part everywhere: it is what users have without any rule.
     """

@@ -90,7 +90,7 @@ def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
 
 
 def fit(measured: Topology) -> Ports:
-    """What `topology measure` between hosts says of their ports: the medians over pairs."""
+    """The ports of hosts by `topology measure`: medians over pairs."""
     rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
     delays = [cell.value for cell in matrix(measured, "latency").values()]
     return Ports(median(rates), median(delays))

@@ -25,7 +25,7 @@ _ROW_S = "600"
 
 
 class Sweep(NamedTuple):
-    """What is measured: algorithms, sizes as the benchmark's options, iterations."""
+    """The measurement: algorithms, sizes as options of the benchmark, iterations."""
 
     algorithms: Sequence[str]
     sizes: Sequence[str]
@@ -68,7 +68,7 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
 
 
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
-    """What a folder holds: the points, and the map of the ports. Raises ReportError, ProbeError."""
+    """Read a folder: the points, and the map of the ports. Raises ReportError, ProbeError."""
     points = []
     for path in sorted(folder.glob("hosts*.jsonl")):
         for row in read(path).rows:

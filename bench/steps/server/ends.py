@@ -22,7 +22,7 @@ HEADER = struct.Struct("=qqqd")
 
 
 class MessageKind:
-    """What a message is."""
+    """Kinds of messages."""
 
     #: From a learner: a gradient, its last word, its failure (the reason follows), its coming.
     GRADIENT, BYE, FAILED, JOIN = 1, 2, 3, 4
@@ -55,7 +55,7 @@ class Arrival(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a server has sent: its number, the version of the weights that are in place, and when.
+    """A server's answer: its number, the version of the weights in place, and the time of sending.
 
     ``version`` is None where all is over.
     """

@@ -42,7 +42,7 @@ class Server(Protocol):
         ...
 
     def kept(self) -> Any:
-        """What `Training.told` is to have of this server, as a JSON value."""
+        """This server's part for `Training.told`, as a JSON value."""
         ...
 
 
@@ -50,7 +50,7 @@ class Coding(Protocol):
     """How gradients travel. Every rank has one of its own, which may remember (error feedback)."""
 
     def encode(self, gradient: Vector, server: int) -> Vector:
-        """What is sent to a server of its part of a gradient; overwritten by the next call."""
+        """The code of a server's part of a gradient; the next call overwrites it."""
         ...
 
     def decode(self, data: NDArray[np.uint8], server: int) -> Vector:
@@ -72,11 +72,11 @@ class Training(Protocol):
         ...
 
     def learner(self, number: int) -> Learner:
-        """That of a learner, counted from 0; one that joins late has a number of its own."""
+        """The hooks of a learner, counted from 0; a learner that joins late has a new number."""
         ...
 
     def server(self, part: slice) -> Server:
-        """That of a part of the weights."""
+        """The hooks of a part of the weights."""
         ...
 
     def coding(self, places: Sequence[slice]) -> Coding:
@@ -86,7 +86,7 @@ class Training(Protocol):
     def told(
         self, kept: Sequence[Any], moments: Sequence[float], alike: bool
     ) -> tuple[dict[str, Any], list[str]]:
-        """What a record keeps of the training and what is shown of it, on rank 0.
+        """The training's entry in the record and its printed lines, on rank 0.
 
         ``kept``: by every server. ``moments``: of the updates, from the first weights on.
         ``alike``: all learners' gradients went into every update, as in one process.

@@ -19,7 +19,7 @@ _BURN_S = 500e-6
 
 @dataclass
 class Learned:
-    """What a learner did. Seconds: computing, and waiting for weights after a push."""
+    """A learner's log, in seconds: computing, and waiting for weights after a push."""
 
     number: int = -1
     pushed: int = 0

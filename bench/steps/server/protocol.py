@@ -78,7 +78,7 @@ def update_protocol(text: str, learners: int, servers: int = 1) -> UpdateProtoco
 
 
 class Actions(NamedTuple):
-    """What a server does about an event, in this order."""
+    """A server's actions on an event, in this order."""
 
     #: The staleness of the gradient that came, which is to be taken; None: it is thrown away.
     staleness: int | None = None

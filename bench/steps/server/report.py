@@ -47,7 +47,7 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
 
 
 def costs(served: Served, servers: int) -> ServiceTimes:
-    """What a server's work and a learner's rounds took, on average, beside computing.
+    """Mean times of a server's work and of a learner's round, without computing.
 
     Of several ``servers`` this is one; pushing to the others is in a learner's round.
     """
@@ -179,7 +179,7 @@ def _against_async(protocol: UpdateProtocol, facts: Mapping[str, Any]) -> Iterat
 
 
 def _waste(facts: Mapping[str, Any]) -> Iterator[str]:
-    """What was computed in vain, in a line where there was any."""
+    """A line about gradients that were computed in vain, if there were any."""
     if facts["cancelled"] or facts["dropped"]:
         yield (
             f"    {facts['cancelled']} computations were cancelled, {facts['dropped']} gradients"
@@ -215,7 +215,7 @@ def _why(
     formula: ExpectedPace | None,
     predicted: float | None,
 ) -> list[str]:
-    """What the measured pace and the predicted one differ by, where they do."""
+    """A line on the difference of measured and predicted pace, if there is one."""
     if predicted is None or abs(facts["mean_s"] / predicted - 1) <= _EQUAL:
         return []
     mean, found, spent = facts["mean_s"], facts["interval_s"], facts["costs_s"]

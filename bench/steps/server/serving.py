@@ -20,7 +20,7 @@ _TICK_S = 0.25
 
 @dataclass
 class Served:
-    """What a server measured. Moments are seconds from the first weights that it sent."""
+    """A server's measurements. Times are seconds since it first sent weights."""
 
     updates: list[float] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ class ServiceTimes(NamedTuple):
 
 @dataclass
 class Played:
-    """What came of it: when updates happened, by how stale gradients, how busy the server was."""
+    """The outcome: times of updates, staleness of their gradients, and the server's busy time."""
 
     updates: list[float] = field(default_factory=list)
     staleness: Counter[int] = field(default_factory=Counter)

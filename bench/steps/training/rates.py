@@ -144,7 +144,7 @@ RULES: dict[str, Callable[..., UpdateRule]] = {
 
 
 def rule(text: str, rate: float) -> Callable[[], UpdateRule]:
-    """What makes a rule for each shard: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
+    """The constructor of a shard's rule: ``fixed``, ``staleness``, ``distance:c=0.5``, ``adagrad``.
 
     ``rate`` is α, α₀ or η_max. Raises Unsupported for an unknown name or a rate that is none.
     """

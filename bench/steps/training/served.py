@@ -50,7 +50,7 @@ class CodedTraining(ABC):
     def told(
         self, kept: Sequence[Any], moments: Sequence[float], alike: bool
     ) -> tuple[Facts, Lines]:
-        """What compressing a gradient costs and loses, by one example without a memory."""
+        """Cost and error of compressing a gradient, from one example without error feedback."""
         if self._codec.name == "none":
             return {}, []
         gradient = self.example()[:_MOST_CHECKED]

@@ -37,7 +37,7 @@ def curve_lines(points: Sequence[LossPoint]) -> Lines:
 def compressed_lines(
     name: str, bits: float, what: str, off: float, encode: float, decode: float
 ) -> Lines:
-    """What compressing costs and loses; seconds. ``what``: that is off by ``off``."""
+    """Cost and error of compression; seconds. ``what`` has the relative error ``off``."""
     spent = f"encoding {seconds(encode)}" + (f", decoding {seconds(decode)}" if decode else "")
     return [
         f"    {name}: {bits:.3g} bits an element; {what} is off by {off:.2g} of its length;",

@@ -179,7 +179,7 @@ class _Update:
         )
 
     def _told(self, timed: Timed, sent: int) -> tuple[Facts, Lines]:
-        """What became of the training, and of compressed gradients."""
+        """The outcome of the training and of compression."""
         facts, lines = self._training.told(timed.times)
         more, line = self._training.compression(
             timed.runs, sent, self._first.spent, self._exchanged_afresh
