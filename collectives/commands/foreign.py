@@ -175,7 +175,7 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _checked(files: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """What is written must be proven as it is read back; say what may surprise."""
+    """Read the written file back and prove it, and print notes on it."""
     for suffix, text in files:
         for note in prove(parse_xml(text, "export")).notes:
             print(f"note: {note}", file=sys.stderr)

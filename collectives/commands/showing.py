@@ -70,7 +70,7 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _about(collective: str, name: str) -> list[str]:
-    """What an algorithm says of its moves beyond its cost; a composition or a file says nothing."""
+    """The description of an algorithm's moves; a composition or a file has none."""
     if name not in algorithms(collective):
         return []
     _, *more = (getdoc(algorithm(collective, name)) or "").split("\n\n")

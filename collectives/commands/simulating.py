@@ -238,10 +238,10 @@ def _links(found: Outcome) -> Table:
     """The busiest links, those that are as busy as each other in one line."""
     from collectives.simulate.outcome import busiest
 
-    table = new_table("busiest links", "link", "count", "bytes each", "busy")
+    table = new_table("busiest links", "link", "links", "bytes each", "busy")
     for group in busiest(found, _SHOWN_LINKS):
         name = found.machine.link(group.link)
-        table.add_row(name, str(group.count), human(group.nbytes), f"{group.busy:.1%}")
+        table.add_row(name, str(group.links), human(group.nbytes), f"{group.busy:.1%}")
     return table
 
 

@@ -23,7 +23,7 @@ class RemoteAccess(NamedTuple):
 
 
 class Reaching:
-    """What one rank does of a one-sided program. All ranks make it together.
+    """One rank's part of a one-sided program. All ranks create it together.
 
     ``exposed``: the buffer that others reach into: where data arrives with put, where it comes from
     with get. Raises Unsupported for programs of several steps, and where something is added.
@@ -50,7 +50,7 @@ class Reaching:
 
     @property
     def peers(self) -> list[int]:
-        """Whose memory this rank reaches into."""
+        """The rank whose memory this rank accesses."""
         return list(dict.fromkeys(access.peer for access in self.accesses))
 
 

@@ -41,7 +41,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a run asks of its transports, whichever they are.
+    """A run's requirements on its transports.
 
     ``name``: a transport, or ``auto``. ``deadline``: seconds until a rank that waits gives up.
     ``chosen``: values of transports' own options that were given, by name. ``gpus``: CUDA's numbers
@@ -69,13 +69,13 @@ class Both(NamedTuple):
 
 
 def anyone(world: World, wishes: Wishes) -> bool:
-    """What suits every run."""
+    """Requirements that every run meets."""
     return True
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a transport without loading it.
+    """The properties of a transport that are known without loading it.
 
     ``worlds``: whose ranks it joins, by `World.name`. ``open`` opens it, on all ranks together; all
     raise the same Unavailable or Unsupported. ``on_gpu``: it moves the memory of GPUs;

@@ -49,7 +49,7 @@ class Roofline:
 
 
 def least(layout: Layout, elements: Elements, itemsize: int, in_place: bool) -> Least:
-    """What a collective must read and write: every input once, every output once.
+    """The bytes that a collective must read and write: every input once, every output once.
 
     In place, an output that is the rank's own input unchanged (its part of an all-gather) is
     neither read for its sake nor written.

@@ -75,11 +75,11 @@ class World(Protocol):
         ...
 
     def alarms(self) -> list[tuple[int, Json]]:
-        """What other ranks have told by `alarm` since the last call, each with its rank."""
+        """The alarms of other ranks since the last call, each with its rank."""
         ...
 
     def once(self, make: Callable[[], T]) -> T:
-        """What ``make`` gives; ranks of one process share what one of them made. All call this."""
+        """The result of ``make``, which ranks of one process share. All ranks call this."""
         ...
 
     def threads(self) -> str | None:

@@ -125,7 +125,7 @@ class _Gpu:
         reads: Sequence[tuple[int, int]],
         writes: Sequence[tuple[int, int]],
     ) -> list[_Done]:
-        """What must have been done, without what is known to be by then."""
+        """The dependencies of a step, without those that are implied."""
         found = [t.writer for t in map(self._at, (*reads, *writes)) if t.writer is not None]
         found += [done for chunk in writes for done in self._at(chunk).readers]
         waits = []

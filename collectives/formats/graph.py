@@ -196,7 +196,7 @@ class _Builder:
                 raise ScheduleError(f"{nodes[receives[len(sends)]]}: deadlock: nobody sends {link}")
 
     def _with_room(self, depth: int) -> list[list[int]]:
-        """What each node waits for where a connection holds the chunks of ``depth`` steps."""
+        """The predecessors of each node if a connection buffers the chunks of ``depth`` steps."""
         before = [list(b) for b in self.graph.before]
         for key, sends in self.sends.items():
             nodes = self.graph.nodes

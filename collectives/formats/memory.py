@@ -47,7 +47,7 @@ def layout(algorithm: Algorithm) -> Layout:
 
 
 def nchunksperloop(where: Layout) -> int:
-    """What the format calls the chunks of a layout: the converse of `layout`."""
+    """The format's names for the chunks of a layout: the inverse of `layout`."""
     return where.nchunks // (where.nranks if where.spec.name in _PER_RANK else 1)
 
 

@@ -18,7 +18,7 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 
 
 class Operation(NamedTuple):
-    """What a type does: take a message, read ``src``, send the value on, write ``dst``.
+    """The effect of a type: receive a message, read ``src``, send the value, write ``dst``.
 
     The value is the message, or ``src``, or with both their sum. ``adds``: ``dst`` gains it.
     """
@@ -63,7 +63,7 @@ class ThreadblockStep(NamedTuple):
 
     @property
     def operation(self) -> Operation:
-        """What the step's type does."""
+        """The effect of the step's type."""
         return OPERATIONS[self.type]
 
 

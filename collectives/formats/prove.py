@@ -34,7 +34,7 @@ _MOST_HELD = 1 << 22
 
 @dataclass(frozen=True)
 class Proof:
-    """What is proven: the collective's layout, and the placements the file may run in.
+    """The result of a proof: the collective's layout, and the placements that the file may run in.
 
     ``notes`` are sentences on what works but may surprise.
     """

@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 @dataclass
 class Turn:
-    """What a rank does in one step: all messages at once, then the additions."""
+    """A rank's part of one step: all messages at once, then the additions."""
 
     sends: list[Message] = field(default_factory=list)
     receives: list[Message] = field(default_factory=list)

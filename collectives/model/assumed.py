@@ -75,7 +75,7 @@ def _link(alpha: float, rate: float, latency: str, bandwidth: str) -> LinkCosts:
 
 
 def _network(topology: Topology | None) -> tuple[float, str]:
-    """What one rank gets of the node's network ports that state a rate, else 100 Gbit/s."""
+    """One rank's share of the rates of the node's network ports; 100 Gbit/s if none states one."""
     if topology is not None:
         rates = [nic.number("net_rate") for nic in topology.of(Kind.NIC)]
         known = [rate for rate in rates if rate]

@@ -17,7 +17,7 @@ _MOST_CHUNKS = 1 << 22
 
 
 class Caches:
-    """What of a rank's data is fresh, as it was written in this collective, and what others read.
+    """Which of a rank's data was written in this collective, and which other ranks read.
 
     By rank and chunk for schedules in vector form; for others, and where that would be too much to
     keep, by rank alone, with ``in`` never written.

@@ -63,7 +63,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the executor of shared memory costs between two ranks, told apart by how it carries out.
+    """Costs of the shared-memory executor between two ranks, for eager and direct messages.
 
     Through mailboxes: ``hop``, one way alone; ``mail``, a message each way behind a barrier;
     ``mail_join``, the same with an addition; ``mail_burst``, `BURST` messages each way. Where
@@ -83,7 +83,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class LinkCosts:
-    """What a class of links costs; each curve is one kind of measurement.
+    """Costs of a class of links; each curve is one kind of measurement.
 
     ``trip``: one way alone. ``swap``: a message each way at once, until both have arrived. ``add``:
     as swap, with what arrives added. ``burst``: as swap, but `BURST` messages each way. In these,
@@ -123,7 +123,7 @@ class LinkCosts:
         return found if fresh is None else found * self._share(nbytes, fresh)
 
     def _share(self, nbytes: Numbers, fresh: Flags) -> Numbers:
-        """What data that was left alone takes of the time of fresh data, at most 1."""
+        """The time of unmodified data over that of fresh data, at most 1."""
         if self.still is None:
             return np.ones(np.shape(nbytes))
         swap = np.maximum(self.trip(nbytes), self.swap(nbytes))

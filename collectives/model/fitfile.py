@@ -47,7 +47,7 @@ class Fit:
 
 
 def digest(data: bytes) -> str:
-    """What a file is remembered by."""
+    """The identity of a file."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -36,7 +36,7 @@ def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, f
 
 
 def _sums(m: Numbers, t: Numbers) -> Numbers:
-    """What the normal equations of relative errors are made of: shape (6, points)."""
+    """The terms of the normal equations of relative errors: shape (6, points)."""
     return np.stack([1 / t**2, m / t**2, m**2 / t**2, 1 / t, m / t, np.ones_like(t)])
 
 

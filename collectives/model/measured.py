@@ -74,7 +74,7 @@ def _cpus(topology: Topology) -> list[Sequence[int]]:
 
 
 def _start(links: Mapping[str, LinkCosts], behind: Sequence[float]) -> float:
-    """What a swap behind a barrier takes beyond one that follows another."""
+    """The extra time of a swap behind a barrier over one that follows another swap."""
     if not behind:
         return 0.0
     return max(0.0, median(behind) - min(float(link.swap(SMALLEST)) for link in links.values()))

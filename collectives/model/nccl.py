@@ -41,7 +41,7 @@ _SERVED: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class NcclGraph:
-    """What NCCL's search found for an algorithm: GB/s of one channel inside and between nodes.
+    """The result of NCCL's search for an algorithm: GB/s of a channel inside and between nodes.
 
     ``within``, ``between``: the worst type of path that it takes from GPU to GPU inside a node, and
     from GPU to NIC, in NCCL's words (`PATHS`). ``latency_us``: of the network, as its plug-in
@@ -134,7 +134,7 @@ def graphs(log: str) -> dict[str, NcclGraph]:
 
 
 def choices(system: System, collective: str) -> list[NcclChoice]:
-    """What NCCL may choose from for a collective, each with its latency and bandwidth.
+    """NCCL's candidates for a collective, each with latency and bandwidth.
 
     Raises Unsupported for a collective that NCCL's model does not have.
     """

@@ -45,7 +45,7 @@ class Priced:
 
     @cached_property
     def host(self) -> Host | None:
-        """What follows schedules pass by pass, where the costs are those of shared memory."""
+        """The predictor that follows schedules pass by pass, for costs of shared memory."""
         known = rates(self.links)
         return Host(self.machine, known, self.cores) if known else None
 

@@ -59,7 +59,7 @@ def _slot(buffer: int, chunk: int, more: int) -> str:
 
 
 def cells(moves: Moves, nranks: int, vector: bool = True) -> list[list[str]]:
-    """What every rank sends in a step, neighbouring chunks joined."""
+    """The messages of every rank in a step, with adjacent chunks joined."""
     found: list[list[str]] = [[] for _ in range(nranks)]
     for move in moves.joined():
         found[move.src].append(describe(move, vector))

@@ -21,7 +21,7 @@ ALIGN_BYTES = 16
 
 
 class Unit(Enum):
-    """What a collective's own total n is, and so what the size column of nccl-tests means."""
+    """The meaning of a collective's total n, which is nccl-tests' size column."""
 
     PART = "one part"
     RANKS = "as many parts as ranks, each rounded down to 16 bytes"
@@ -87,7 +87,7 @@ class Collective:
         return nranks if self.unit is Unit.RANKS else 1
 
     def size(self, nranks: int, nbytes: int, itemsize: int) -> Size:
-        """What a wanted size comes to, as nccl-tests rounds it (``getCollByteCount`` of each test).
+        """A requested size as nccl-tests rounds it (``getCollByteCount`` of each test).
 
         The count may come to 0 where ``nbytes`` is too small for the ranks.
         """

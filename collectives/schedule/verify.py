@@ -29,7 +29,7 @@ Words = NDArray[np.uint64]
 
 
 class _Contributions:
-    """Who contributed to what: holders as the specification lists them for each part."""
+    """The contributors of each part, as the specification lists them."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout

@@ -103,7 +103,7 @@ def _only(flows: Flows, keep: NDArray[np.bool_]) -> Flows:
 
 
 def _slowest(flows: Flows) -> NDArray[np.bool_]:
-    """Of links that the same messages cross only the slowest counts."""
+    """Marks the slowest of the links that the same messages cross."""
     tags = np.random.default_rng(0).integers(1, 1 << 63, len(flows), np.uint64)
     users = flows.routes.gather(tags)
     order = np.lexsort((flows.rate, users))
@@ -178,7 +178,7 @@ def _of_one(flows: Flows) -> NDArray[np.bool_]:
 def _bounded(
     flows: Flows, weight: Amounts, asked: NDArray[np.bool_], limit: Amounts
 ) -> NDArray[np.bool_]:
-    """Of the links asked for, those that the bound over senders or receivers clears."""
+    """The given links that the bound over senders or receivers shows never to be full."""
     cleared = np.zeros(len(asked), bool)
     if not asked.any():
         return cleared

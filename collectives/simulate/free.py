@@ -112,7 +112,7 @@ class _Free:
         return ready
 
     def _lead(self, now: Amounts, step: int, rows: Numbers, ranks: Numbers) -> None:
-        """Whoever has nothing else to do has waited for these messages."""
+        """Attribute the waiting of ranks that have nothing else to do to these messages."""
         idle = self.done[ranks] <= now
         rows, ranks, now = rows[idle], ranks[idle], now[idle]
         timed = self.problem.stages[self.problem.steps[step]]

@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """What a step does to clocks that differ as they did.
+    """The effect of a step on clocks with the same differences.
 
     The earliest moves on by ``shift``, the differences become ``later``. A class's chain comes from
     class ``before`` and gains ``parts``. Links are busy from ``first`` to ``last``.

@@ -37,7 +37,7 @@ _MOST_BUFFERED = 100_000
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulation found.
+    """The result of a simulation.
 
     ``seconds``: until the last rank is through. ``ranks``: when each rank is. ``link_bytes``: what
     each link of the machine carries. ``parts``: seconds along the chain of messages that the last
@@ -152,7 +152,7 @@ class Simulation:
             )
 
     def _slack(self, first: int) -> float:
-        """What is chosen for the steps from ``first`` on."""
+        """The engine for the steps from ``first`` on."""
         each = np.array([len(s.src) * (_MESSAGE + s.links.shape[1]) for s in self._stages])
         work = int(each[self._steps[first:]].sum())
         return SLACK if work >= MOST_EXACT else 0.0
@@ -167,7 +167,7 @@ class Busy(NamedTuple):
     """Links that carry as much at one rate: the first, how many, bytes, share of the time."""
 
     link: int
-    count: int
+    links: int
     nbytes: float
     busy: float
 

@@ -50,7 +50,7 @@ def _bits(values: NDArray[np.float64]) -> Colours:
 
 
 def _own(flows: Flows) -> Colours:
-    """What a message is by itself."""
+    """The initial colour of messages."""
     colour = _mix(flows.pattern().astype(np.uint64))
     for column in (flows.chunks, flows.added, flows.latency, flows.cap):
         colour = _with(colour, _bits(np.ascontiguousarray(column)))
@@ -58,7 +58,7 @@ def _own(flows: Flows) -> Colours:
 
 
 def _start(traffic: Traffic) -> Colours:
-    """What a rank is by itself: what it adds inside, pattern by pattern."""
+    """The initial colour of ranks: their local additions, pattern by pattern."""
     colour = np.zeros(traffic.nranks, np.uint64)
     for number, pattern in enumerate(traffic.patterns):
         if len(pattern.local_ranks):

@@ -15,7 +15,7 @@ HEADS = ("sizes", "algorithm", "takes", "next takes (95 %)", "library takes")
 
 
 def answers(rows: Sequence[Row]) -> dict[str, list[Stretch]]:
-    """What to take at which sizes, for each measured thing and rank count in words.
+    """The best algorithm by size, in words, for each group of rows and rank count.
 
     Without those where nobody was compared with anybody.
     """

@@ -68,7 +68,7 @@ def _looked_at(given: Sequence[_One]) -> Sequence[_One]:
 
 
 def warnings_of(rows: Sequence[Row]) -> list[str]:
-    """What makes the rows of a run less than they seem, a line a kind: wrong elements first."""
+    """Warnings about the rows of a run, one line per kind, wrong elements first."""
     timed = [r for r in rows if r.time_s is not None]
     silent = sum(not r.times_s for r in timed)
     wrong = sum(bool(r.wrong) for r in rows)
@@ -108,7 +108,7 @@ def warnings_of(rows: Sequence[Row]) -> list[str]:
 
 
 def in_brief(results: Sequence[Result]) -> list[str]:
-    """What of this changes the figures of a run that is just ending: nothing, or a line or two.
+    """The warnings that matter for the printed figures of a run: none, or a line or two.
 
     Most of what `warnings_of` tells leaves the median where it is. Here a row counts when its
     median may be off by more than 5 % (`Unstable.shift`), or when nobody can know: fewer than 6
@@ -138,7 +138,7 @@ def in_brief(results: Sequence[Result]) -> list[str]:
 
 
 def _chief(reasons: Sequence[Unstable]) -> Unstable | None:
-    """What most likely is the cause, of what may move a row's median by enough; None if nothing."""
+    """The likely cause of an instability that may move a row's median; None if there is none."""
     found = {one.kind: one for one in reasons if one.shift > _MATTERS}
     return next((found[kind] for kind in _SHORT if kind in found), None)
 

@@ -66,7 +66,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
+    """A verdict. ``ratio`` is new time over base time; ``p`` is corrected for all rows.
 
     ``word``: one of `WORDS`. ``untested``: a side has single figures only; then ``low``, ``high``,
     ``p`` and ``effect`` are None. ``cannot tell``: one launch a side; ``p`` is None, and ``low``
@@ -83,7 +83,7 @@ class Comparison:
 
 
 def _seconds(row: Row, runs: Samples) -> float | None:
-    """Of several launches their middle; of one its own figure, None where it has rates only."""
+    """The geometric mean of several launches, or one launch's own time; None for rates only."""
     return launch_center(runs) if len(runs) > 1 and row.time_s else row.time_s
 
 

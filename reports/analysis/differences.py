@@ -47,7 +47,7 @@ def _short(text: str) -> str:
 
 
 def differences(base: Sequence[Row], new: Sequence[Row]) -> list[Difference]:
-    """What the runs do not share of machine, mapping and versions.
+    """Differences between the runs in machine, mapping and versions.
 
     And whether, of what both measured, ranks shared cores or each other's work on one side only.
     """

@@ -138,7 +138,7 @@ def parse_share(text: str) -> float:
 def check(
     expectations: Sequence[Expectation], rows: Sequence[Row], limit: float | None = None
 ) -> list[Failure]:
-    """What is not kept. A rule that no row speaks to is not kept either: it would hide a lost test.
+    """The thresholds that are missed. A rule that applies to no row is missed too: a test was lost.
 
     The same holds of each of several names, as in ``algorithm=ring|tree``. ``limit`` is in bytes
     per second; without one a row's own measured limit is taken. Raises ReportError when a rule
@@ -155,7 +155,7 @@ def check(
 
 
 def _unspoken(rule: Expectation, rows: Sequence[Row], mine: Sequence[Row]) -> list[str]:
-    """What a rule speaks of and no row is, with what there is instead."""
+    """The part of a rule that no row matches, with the values that there are."""
     if not mine:
         for selector in rule.selectors:
             if not any(map(selector.fits, rows)):

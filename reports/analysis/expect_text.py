@@ -86,7 +86,7 @@ def _metric(text: str) -> str:
 
 
 def _bound(metric: str, comparison: str, text: str) -> Threshold:
-    """What a figure is held against: a number with its unit, or a share of the limit."""
+    """A bound: a number with its unit, or a share of the limit."""
     limit = _LIMIT.fullmatch(text)
     if limit:
         if metric not in ("busbw", "algbw"):
@@ -110,7 +110,7 @@ def _bound(metric: str, comparison: str, text: str) -> Threshold:
 
 
 def _selectors(part: str) -> Iterator[Selector]:
-    """What one part between commas selects. Raises ValueError."""
+    """The selection by one part between commas. Raises ValueError."""
     range_, size, field = _RANGE.fullmatch(part), _SIZE.fullmatch(part), _FIELD.fullmatch(part)
     ranks = _RANKS.fullmatch(part)
     if range_:

@@ -29,7 +29,7 @@ _FEWEST = 6  # values that a median needs to have an interval
 
 
 def total(ranks: int) -> float:
-    """What all links of an all-reduce carry together at the least, in units of n: 2(P-1)."""
+    """The least volume over all links of an all-reduce, in units of n: 2(P-1)."""
     return 2.0 * (ranks - 1)
 
 
@@ -105,7 +105,7 @@ def _by_iterations(points: Sequence[Samples], weights: NDArray[np.float64]) -> S
 
 
 class Verdict(NamedTuple):
-    """What the times say of the law, in one line, and what that rests on."""
+    """The verdict on the law in one line, and its basis."""
 
     headline: str
     details: str

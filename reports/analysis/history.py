@@ -18,7 +18,7 @@ from reports.statistics.change_points import Alarm, ChangePoint, alarms, cuts
 
 @dataclass(frozen=True)
 class Point:
-    """What one run found: the median of its iterations in seconds with its 95 % interval.
+    """One run's point: the median of its iterations in seconds with its 95 % interval.
 
     Of a run with several rows of one kind all iterations together; without raw times the median of
     the figures (seconds, or seconds per byte where there are only rates), and no interval.
@@ -115,7 +115,7 @@ def _point(run: int, rows: Sequence[Row]) -> Point:
 
 
 def events(h: History) -> list[HistoryEvent]:
-    """What changed by the run with which it did, in order; alarms of a run after its changes."""
+    """Changes by the run in which they appear, in order; alarms of a run after its changes."""
     sure: dict[int, list[tuple[Series, float, float]]] = {}
     open_: dict[int, list[tuple[Series, float, float]]] = {}
     for s in h.series:

@@ -54,7 +54,7 @@ class MachinePart:
 
 
 def read_machine(files: Sequence[Path]) -> MachinePart:
-    """What ``topology`` knows from these files: maps of any format it reads, measured matrices.
+    """The map in these files: any format that ``topology`` reads, or measured matrices.
 
     Raises ReportError naming the file that cannot be read.
     """

@@ -114,7 +114,7 @@ def _hashable(value: object) -> object:
 
 
 def beside(rows: Sequence[Row], fit: Fit) -> Callable[[Row], Expected]:
-    """What to show beside each row: its prediction, and the bound on any algorithm's time.
+    """The prediction of each row, and the lower bound of any algorithm's time.
 
     Of the rows that the fit's transport carried; other rows, and rows of libraries, have the bound
     at most.
@@ -154,7 +154,7 @@ def nccl_system(log: Path, sm: int, ranks: int, nodes: int) -> nccl.System:
 
 
 def nccl_seconds(row: Row, system: nccl.System) -> float | None:
-    """What NCCL's model says of a row; None for a collective that the model does not have."""
+    """NCCL's model for a row; None for a collective that it lacks."""
     if row.size is None:
         return None
     try:

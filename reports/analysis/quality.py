@@ -67,7 +67,7 @@ def in_one_line(rules: Iterable[Rule]) -> str:
 
 
 class _Facts:
-    """What the rules ask the rows for."""
+    """The facts about rows that the rules use."""
 
     def __init__(self, rows: Sequence[Row], limit: float | None, words: Sequence[str]) -> None:
         self.rows, self.limit, self.words = rows, limit, words
@@ -133,7 +133,7 @@ def _left_out(f: _Facts) -> Verdict:
 
 
 def _unused(run: Run) -> str:
-    """What of a machine a run left idle, without a reason on record; empty when nothing."""
+    """The part of a machine that a run left idle without a recorded reason; empty if none."""
     environment = run.environment
     ranks, cpus = listed(environment.get("ranks_per_node")), environment.get("cpus")
     mapping = environment.get("mapping")

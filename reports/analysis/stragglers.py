@@ -115,7 +115,7 @@ def _listing(ranks: Sequence[int]) -> str:
 def culprits(
     rows: Sequence[Row], matrices: Sequence[Pairs] = (), margin: float = MARGIN
 ) -> Findings:
-    """What is slow by more than ``margin`` (relative), with the evidence.
+    """Stragglers, slow by more than ``margin`` (relative), with the evidence.
 
     Rows count when they have times of every rank; those of different mappings are looked at apart.
     """

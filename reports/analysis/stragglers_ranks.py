@@ -125,7 +125,7 @@ def speaks(o: Observation, ranks: Collection[int], how: How) -> bool | None:
 
 
 def _held_up(o: Observation, suspects: set[int]) -> tuple[set[int], set[int]] | None:
-    """Who must be, and who may be, longer when these ranks are slow; None where it is unknown."""
+    """The ranks that must be, and that may be, longer if these ranks are slow; None if unknown."""
     if o.row.collective == "sendrecv":  # each to the next
         must = suspects | {(s + 1) % o.ranks for s in suspects}
         may = must | {(s - 1) % o.ranks for s in suspects}
@@ -151,14 +151,14 @@ class Accused:
 
     @property
     def algorithms(self) -> set[tuple[str, str]]:
-        """What was run in the rows that speak for it."""
+        """The algorithms of the rows that support it."""
         return {(o.row.collective, o.row.algorithm) for o in self.rows}
 
 
 def accused(
     observations: Sequence[Observation], groups: Iterable[tuple[int, ...]] = ()
 ) -> list[Accused]:
-    """Whom at least half of the rows that speak of them speak for, most rows first.
+    """The ranks that at least half of their rows support, most rows first.
 
     ``groups``: ranks that share a GPU or a node, accused as one where this explains as many rows.
     """

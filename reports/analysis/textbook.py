@@ -133,7 +133,7 @@ def compare(
 
 
 def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
-    """What counts, by what it measured; and what was left out, in words."""
+    """The rows that count, by case, and in words those that were left out."""
     mine = [
         r
         for r in rows
@@ -154,7 +154,7 @@ def _measured(rows: Sequence[Row]) -> tuple[Measured, list[str]]:
 
 
 def _best(rows: Sequence[Row]) -> list[Row]:
-    """Of rows that measured the same those that are worth most: own work, then out of place."""
+    """The best of several rows of one case: without work sharing, then out of place."""
     worth = min((r.worksharing, r.placement != "out") for r in rows)
     return [r for r in rows if (r.worksharing, r.placement != "out") == worth]
 
@@ -197,7 +197,7 @@ def _rates(measured: Measured) -> tuple[_Rates, _Rates]:
 
 
 def _growths(measured: Measured) -> tuple[Growth, ...]:
-    """Of every algorithm and size, by algorithm and size; over all rank counts."""
+    """Curves over all rank counts, by algorithm and size."""
     found = []
     for name in ALGORITHMS:
         for size in sorted({key[2] for key in measured if key[0] == name}):
@@ -236,7 +236,7 @@ def _verdict(growths: Sequence[Growth], measured: Measured) -> Verdict | None:
 
 
 def _counted(name: str, ranks: int) -> float:
-    """What the schedule itself carries through its busiest port, in units of n.
+    """The volume through the schedule's busiest port, in units of n.
 
     For the parameter server both ways together, for the others each way, as in the textbook.
     """

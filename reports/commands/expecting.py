@@ -32,7 +32,7 @@ def add_expect(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(options: argparse.Namespace) -> Wanted:
-    """What the options ask for, before anything is read or printed. Raises ReportError."""
+    """The rules in the options, parsed before anything is read or printed. Raises ReportError."""
     from reports.analysis.expect import parse_rate
     from reports.analysis.expect_text import from_file, parse
 
@@ -66,7 +66,7 @@ def expect(wanted: Wanted, rows: Sequence[Row]) -> int:
 
 
 def _who(rows: Sequence[Row]) -> None:
-    """Of several nodes, which one it was, where the ranks' own times tell."""
+    """Which of several nodes it was, if the ranks' own times show it."""
     if any(r.per_rank_s for r in rows):
         from reports.analysis.stragglers import culprits
 

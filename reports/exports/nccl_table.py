@@ -20,7 +20,7 @@ _LIMIT = 6
 
 @dataclass(frozen=True)
 class Banner:
-    """What the lines above a table say. ``devices`` are (rank, pid, host, name).
+    """The lines above a table. ``devices`` are (rank, pid, host, name).
 
     ``slots``: each rank's device number and PCI address, without devices left out. ``group``: the
     number of the group that the ranks are, of several that run at once. ``above``: an earlier table

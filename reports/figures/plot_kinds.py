@@ -24,7 +24,7 @@ _WIDE = 20
 
 
 def _marks(series: Sequence[PlotLine]) -> list[str]:
-    """What a figure's marks mean, those that are in it."""
+    """The legend of the marks in a figure."""
     rows = [r for s in series for r in s.rows]
     found = ["hollow: oversubscribed"] * any(r.oversubscribed for r in rows)
     return found + ["*: work shared by ranks"] * any(marked(r) != r.algorithm for r in rows)

@@ -33,7 +33,7 @@ _MOST_SIZES = 64
 
 
 def algorithm_of(row: Row) -> str:
-    """What has one colour: the algorithm, or the library that took its own choice."""
+    """The key of a colour: the algorithm, or the library with its own choice."""
     return row.algorithm or row.run.library or "measured"
 
 

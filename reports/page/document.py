@@ -118,7 +118,7 @@ def _header(title: str, rows: Sequence[Row], said: str, there: Mapping[str, bool
 
 
 def _banner(rows: Sequence[Row]) -> str:
-    """What must be known before any figure is read: ranks shared cores."""
+    """The warning at the top of a page: ranks shared cores."""
     crowded = [r for r in rows if r.oversubscribed]
     if not crowded:
         return ""

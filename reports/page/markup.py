@@ -73,6 +73,6 @@ def packed(id: str, script: str) -> str:
 
 
 def hash_of(script: str) -> str:
-    """What a Content-Security-Policy calls an inline script by."""
+    """The hash of an inline script for a Content-Security-Policy."""
     digest = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

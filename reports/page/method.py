@@ -83,7 +83,7 @@ def _where(r: Row) -> str:
 
 
 def findings_part(rows: Sequence[Row], machine: MachinePart | None, notes: Sequence[str]) -> str:
-    """What a reader must know before believing the figures, worst first; and what was not read."""
+    """Warnings about the figures, worst first, and what could not be read."""
     found = [_suspect(s) for s in culprits(rows, machine.pairs if machine else ()).suspects]
     found += [text(w) for w in warnings_of(rows)]
     for f in machine.findings if machine else ():
@@ -120,7 +120,7 @@ def method_part(rows: Sequence[Row], names: Mapping[int, str], limit: float | No
 
 
 def _environment(facts: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What all runs share stands once; what differs has a column a run."""
+    """The runs' environments: common values once, differences with a column for each run."""
     keys = list(dict.fromkeys(k for f in facts.values() for k in f))
     values = {key: [f.get(key, "") for f in facts.values()] for key in keys}
     if len(facts) == 1:

@@ -26,7 +26,7 @@ _TIMES |= {"t_max[usec]": "max_s", "t_ovrl[usec]": "time_s"}
 
 
 class _State:
-    """What the lines above a table have said."""
+    """The facts in the lines above a table."""
 
     def __init__(self) -> None:
         self.version = ""

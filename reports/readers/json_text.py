@@ -48,7 +48,7 @@ def documents(text: str) -> list[Found]:
 
 
 def _saved(text: str, start: int, error: json.JSONDecodeError) -> Found:
-    """What is whole of a document that is not."""
+    """The complete parts of a damaged document."""
     listed = text[start] == "["
     results = None if listed else _RESULTS.search(text, start)
     if not listed and results is None:
@@ -95,7 +95,7 @@ def _rows(text: str, position: int) -> tuple[list[object], list[tuple[int, str]]
 
 
 def _head(text: str) -> Mapping[str, object]:
-    """What an object says before its results; empty where that is damaged."""
+    """The fields of an object before its results; empty if they are damaged."""
     try:
         value = json.loads(text.rstrip().rstrip(",") + "}")
     except (ValueError, RecursionError):
@@ -111,7 +111,7 @@ def _ended(text: str, error: json.JSONDecodeError) -> bool:
 
 
 def _what(text: str, error: json.JSONDecodeError) -> str:
-    """What is the matter, with the byte in the file (as UTF-8, which JSON is)."""
+    """The error, with its byte offset in the file (as UTF-8)."""
     if _ended(text, error):
         return f"the JSON ends early, at byte {len(text.encode(errors='replace'))}"
     byte = len(text[: error.pos].encode(errors="replace"))

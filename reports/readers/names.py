@@ -94,7 +94,7 @@ def element_size(name: str) -> int | None:
 
 
 def bus_factor(name: str, ranks: int | None) -> float | None:
-    """What turns algbw into busbw; None where it is not defined or the ranks are not known."""
+    """The factor from algbw to busbw; None if it is undefined or the ranks are unknown."""
     if name in _PLAIN:
         return 1.0
     if not ranks or name not in _SHARED | {"allreduce"}:

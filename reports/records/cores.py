@@ -29,7 +29,7 @@ class Load(NamedTuple):
         return self.ranks / self.cores
 
     def remark(self, every: int) -> str:
-        """What a reader must know of ``every`` ranks' times; empty where each has a core."""
+        """The note on times of ``every`` ranks per core; empty if each has a core."""
         if self.ranks <= self.cores:
             return ""
         whom = f"{self.ranks} ranks" if self.ranks == every else f"{self.ranks} of {every} ranks"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 @dataclass(frozen=True)
 class Run:
-    """What a log says once for a whole table. ``number`` counts tables in a file from 0."""
+    """Facts that a log states once for a table. ``number`` counts tables in a file from 0."""
 
     source: str
     number: int
@@ -167,7 +167,7 @@ def record(row: Row) -> dict[str, Any]:
 
 
 class Expected(NamedTuple):
-    """What a model says of a row, in seconds: the prediction, and the bound of any algorithm."""
+    """A model's times for a row, in seconds: the prediction, and the bound of any algorithm."""
 
     predicted: float | None = None
     bound: float | None = None

@@ -15,7 +15,7 @@ PLACEMENT = {"out": "out-of-place", "in": "in-place"}
 
 
 def setting(row: Row) -> str:
-    """What a row measures but for its size and algorithm, as words."""
+    """The group of a row in words: everything but size and algorithm."""
     ranks = f"{row.ranks} ranks" if row.ranks else ""
     words = (row.collective or "unnamed collective", row.dtype, row.op, ranks, row.reading)
     return ", ".join(w for w in (*words, PLACEMENT[row.placement]) if w)

@@ -50,7 +50,7 @@ class Unstable:
 
 
 def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
-    """What is wrong with the iterations of a row, in seconds and in the order of measurement.
+    """The instabilities of a row's iterations, given in seconds and in the order of measurement.
 
     ``few``: fewer than 6. ``spread``: standard deviation above 10 % of the mean. ``warm-up``: the
     first iterations above the rest. ``drift``: times rise or fall over the row. ``modes``: more

@@ -44,7 +44,7 @@ def grouped(rows: Iterable[Row]) -> dict[tuple[object, ...], list[Row]]:
 
 
 def heading(row: Row) -> str:
-    """What a table measures, in one line."""
+    """The heading of a table, in one line."""
     words = [setting(row), oversubscription([row])]
     if len(row.run.hosts) > 1:
         words.append(f"{len(row.run.hosts)} nodes")

@@ -216,7 +216,7 @@ def _fitting(names: list[str], columns: dict[str, int], width: int) -> tuple[lis
 
 
 def _volumes(results: Sequence[Result]) -> list[str]:
-    """What each algorithm moved at its largest size, in units of that size."""
+    """The bytes that each algorithm moved at its largest size, in units of that size."""
     largest: dict[str, Result] = {}
     for r in results:
         known = largest.get(r.algorithm)

@@ -125,7 +125,7 @@ def test_a_parameter_server_shares_its_port() -> None:
     alone = n / 10e9
     assert found.parts["sharing"] == pytest.approx(2 * (p - 2) * alone, rel=1e-9)
     first, *_ = busiest(found, 3)
-    assert first.count == 2
+    assert first.links == 2
     assert first.nbytes == (p - 1) * n
 
 

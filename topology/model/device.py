@@ -12,7 +12,7 @@ from topology.model.facts import Fact, Value
 
 
 class Kind(str, Enum):
-    """What a device is."""
+    """Kinds of devices."""
 
     HOST = "host"
     PACKAGE = "package"
@@ -30,7 +30,7 @@ class Kind(str, Enum):
 
 
 class LinkKind(str, Enum):
-    """What a link that is not a branch of the tree is made of."""
+    """Kinds of links that are not branches of the tree."""
 
     NVLINK = "nvlink"
     C2C = "c2c"

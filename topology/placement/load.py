@@ -68,7 +68,7 @@ class DirectedLinks:
         return Bottleneck(hop, load[place], hop.bandwidth / load[place])
 
     def _most(self, flow: Flow) -> float:
-        """What was measured of a flow by itself; infinite where nothing was."""
+        """The measured rate of a single flow; infinite if it was not measured."""
         return self._routes.measured.get((min(flow), max(flow)), inf)
 
     def _rate(self, flows: Sequence[Flow]) -> float:

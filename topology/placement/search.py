@@ -15,7 +15,7 @@ from topology.placement.routes import GpuRoutes
 
 
 class Objective(str, Enum):
-    """What the chosen GPUs will do: a ring, k/2 pairs at once, or everyone to everyone."""
+    """The communication pattern of the chosen GPUs: a ring, k/2 pairs at once, or all to all."""
 
     RING = "ring"
     PAIRS = "pairs"

@@ -136,7 +136,7 @@ def _nvlink_rings(routes: GpuRoutes, best: Pick) -> list[str]:
 
 
 def _versus(best: Pick, other: Pick) -> str:
-    """What the next tier does worse."""
+    """The disadvantage of the next tier."""
     lead = f"{short(best.gpus)} beats {short(other.gpus)}"
     ours, theirs = _counted(best), _counted(other)
     more = sorted(

@@ -41,7 +41,7 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What a title promises: the fact's name, unit, and how its cells are directed."""
+    """The meaning of a title: the fact's name, unit, and the direction of its cells."""
 
     fact: str
     unit: str

@@ -10,7 +10,7 @@ from topology.model.topology import Device, Kind, Link, LinkKind, PairFact, Topo
 
 @dataclass
 class Draft:
-    """What one source has said so far; ``build`` freezes it. None is never stated."""
+    """The statements of one source so far; ``build`` freezes them. None is never stated."""
 
     source: str
     devices: dict[str, Device] = field(default_factory=dict)

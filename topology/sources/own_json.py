@@ -53,7 +53,7 @@ def _facts_out(facts: tuple[Fact, ...]) -> list[list[Any]]:
 
 
 def _out(thing: Device | Link) -> dict[str, Any]:
-    """What is known of a device or of a link, by the names of its fields."""
+    """The facts of a device or link, by field name."""
     said = {field.name: getattr(thing, field.name) for field in fields(thing)}
     said["kind"] = thing.kind.value
     if isinstance(thing, Device):

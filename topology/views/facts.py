@@ -54,7 +54,7 @@ def title(device: Device) -> str:
 
 
 def summary(topology: Map, device: Device) -> str:
-    """What a line of the tree says of a device besides its title; "" if there is nothing."""
+    """The facts about a device in a line of the tree; "" if there are none."""
     words: list[str] = []
     if device.busid and device.busid not in device.id:
         words.append(device.busid)

@@ -218,7 +218,7 @@ class GpuDevice:
         return float(self.xp.cuda.get_elapsed_time(start, end)) / 1e3
 
     def capture(self, stream: Stream, work: Callable[[], None]) -> CudaGraph:
-        """What ``work`` enqueues on a stream, as a graph; nothing of it runs.
+        """Capture what ``work`` enqueues on a stream as a graph, without running it.
 
         The stream is left out of capture also when ``work`` fails, whose error is raised.
         """

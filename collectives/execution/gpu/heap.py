@@ -24,7 +24,7 @@ class Heap:
         self._gone: list[int] = []
 
     def hold(self, address: int) -> object:
-        """What keeps an allocation, and lets go of it with its own end."""
+        """Owns an allocation, and releases it when it is destroyed."""
         held = _Held()
         # Not at exit: the driver takes the memory back, and its runtime may be gone already.
         finalize(held, self._gone.append, address).atexit = False

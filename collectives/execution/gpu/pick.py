@@ -76,7 +76,7 @@ def oversubscribed(
 
 
 def only_right(version: int) -> list[str]:
-    """What a table over NCCL must say of ranks that share a GPU, beside how they share it."""
+    """The remark of a table over NCCL on ranks that share a GPU."""
     if version >= SEVERAL_SINCE:
         return []
     return [

@@ -59,7 +59,7 @@ class Port(Protocol):
 
 @dataclass
 class _Join:
-    """What becomes of one slot: ``first`` joined with all messages, in one pass."""
+    """One slot of a step: ``first`` reduced with all messages, in one pass."""
 
     span: Span
     first: Span | None
@@ -122,7 +122,7 @@ class _Binder:
 
 
 def _joins(receives: list[Receive], landed: list[DeviceArray]) -> list[_Join]:
-    """What is done with the messages that were put aside; those for one slot together.
+    """The kernels for messages in staging; messages for one slot are handled together.
 
     A message joins an earlier one's pass when its slot is the same and nothing between them touches
     that slot, so that the order of writes stays what the program says.

@@ -146,7 +146,7 @@ def _agree(everyone: list[list[Any]]) -> None:
 
 
 def _remarks(world: World, uuids: list[str]) -> list[str]:
-    """What the table must say of ranks that share a GPU."""
+    """The table's remark on ranks that share a GPU."""
     found = []
     if world.size == 1:
         found.append(

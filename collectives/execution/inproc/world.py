@@ -164,7 +164,7 @@ class InprocWorld:
 
 
 class _Shared:
-    """What the threads have in common."""
+    """State that the threads share."""
 
     def __init__(self, size: int, deadline: float, parent: _Shared | None = None) -> None:
         self.size, self.deadline = size, deadline

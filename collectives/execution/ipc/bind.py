@@ -28,7 +28,7 @@ from collectives.schedule.ops import Op
 
 
 class Peers(Protocol):
-    """What binding needs of the transport: one rank's GPU, its memory, its way to the others."""
+    """The parts of the transport that binding uses: GPU, memory, and world."""
 
     world: World
     device: GpuDevice

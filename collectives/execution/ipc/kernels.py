@@ -38,7 +38,7 @@ def source() -> str:
 
 
 def options(dtype: np.dtype[np.generic], op: Op | None, threads: int = THREADS) -> tuple[str, ...]:
-    """What the compiler is told for an element type and an operation.
+    """Compiler definitions for an element type and an operation.
 
     Raises Unsupported for a type without kernels.
     """

@@ -64,7 +64,7 @@ class _Process:
 
 
 class PeerWatch:
-    """What the executor tells the host and hears from it, and the processes behind other ranks.
+    """The words shared by the executor and the host, and the processes of the other ranks.
 
     ``status``: the pinned words of plan.cuh's Status, all 0. Ranks that are threads of this process
     are not watched.

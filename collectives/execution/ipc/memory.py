@@ -22,11 +22,11 @@ _INSTEAD = "use --transport nccl"
 
 
 class _Token:
-    """What keeps memory alive: every view of an array refers to it."""
+    """Keeps memory alive; every view of an array refers to it."""
 
 
 class PeerMemory:
-    """What one rank has allocated on its GPU, and what it has opened of others."""
+    """One rank's allocations on its GPU, and the other ranks' that it has opened."""
 
     def __init__(self, device: GpuDevice) -> None:
         self._device = device
@@ -88,7 +88,7 @@ class PeerMemory:
         return self._own[key][0]
 
     def keeper(self, key: int) -> object:
-        """What keeps an allocation of this rank alive, for other threads of this process."""
+        """Keeps an allocation of this rank alive for other threads of the process."""
         return self._tokens[key]
 
     def describe(self, key: int, shared: bool) -> dict[str, Any]:

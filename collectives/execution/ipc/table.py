@@ -139,12 +139,12 @@ def table(
 
 
 def _mark(task: int) -> int:
-    """What a rank's word shows in an iteration once it has done a task; 1 for having entered."""
+    """The value of a rank's word in an iteration after it has done a task; 1 after entering."""
     return 2 + task
 
 
 def _listeners(found: DependenceGraph, rank: int) -> dict[int, list[int]]:
-    """Who waits for each task of a rank."""
+    """The ranks that wait for each task of a rank."""
     listeners: dict[int, list[int]] = {}
     for other, works in enumerate(found.works):
         for waits in (*(work.waits for work in works), found.exits[other]):

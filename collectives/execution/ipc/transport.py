@@ -139,7 +139,7 @@ class IpcTransport(Transport):
         }
 
     def addresses(self, words: list[int], place: Callable[[Place], int]) -> Addresses:
-        """What a plan of this rank refers to; ``words``: of the plan, on every rank."""
+        """The addresses in a plan of this rank; ``words``: of the plan, on every rank."""
         life = self._life.address
         claim = life + WORD * self.world.size
         return Addresses(words, self._tell, life, claim, int(self._status.ctypes.data), place)
@@ -241,7 +241,7 @@ class IpcTransport(Transport):
 
     @property
     def library_version(self) -> str:
-        """What carries the bytes."""
+        """The name of what moves the bytes."""
         return "our own CUDA kernels over peer memory"
 
     def give_up(self) -> None:

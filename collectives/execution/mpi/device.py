@@ -190,7 +190,7 @@ class MpiDeviceTransport(Transport):
         return self._tags[bool(sends), peer] % _TAGS
 
     def _memory(self, view: DeviceArray) -> tuple[Any, int | None]:
-        """What MPI is handed, and its address where that is host memory."""
+        """The buffer that MPI is given, and its address if it is host memory."""
         if self.aware:
             return view.view(np.uint8), None
         staged: NDArray[np.uint8] = self.device.pinned(view.nbytes)

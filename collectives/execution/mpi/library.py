@@ -23,7 +23,7 @@ Call = Callable[[], Any]
 
 
 class _Binding:
-    """What the calls are made of: communicator, typed buffers, operation, root."""
+    """The arguments of the calls: communicator, typed buffers, operation, root."""
 
     def __init__(
         self,

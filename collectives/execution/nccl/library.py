@@ -44,7 +44,7 @@ FLOAT8_SINCE, _FLOAT8_CAPABILITY = 22400, (9, 0)
 
 
 class NcclPort(Port, Protocol):
-    """What the calls need of the transport beside messages; ``nccl`` is CuPy's module."""
+    """The parts of the transport that the calls use; ``nccl`` is CuPy's module."""
 
     world: World
     device: GpuDevice
@@ -63,7 +63,7 @@ class NcclPort(Port, Protocol):
 
 
 class _Binding:
-    """What the calls are made of: communicator, stream, typed buffers, operation, root."""
+    """The arguments of the calls: communicator, stream, typed buffers, operation, root."""
 
     def __init__(self, transport: NcclPort, call: LibraryCall) -> None:
         spec, buffers, op, root = call.spec, call.buffers, call.op, call.root

@@ -55,12 +55,12 @@ class Log:
         self.path, self._at = path, 0
 
     def skip(self) -> None:
-        """Whatever has been said so far is of no interest."""
+        """Skip NCCL's output so far."""
         with suppress(OSError):
             self._at = self.path.stat().st_size
 
     def chosen(self) -> dict[str, str | int]:
-        """What NCCL said last since `skip`; empty where it said nothing."""
+        """NCCL's last choice since `skip`; empty if there is none."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._at)

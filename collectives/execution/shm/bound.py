@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class RunnablePlan(Protocol):
-    """What carries a plan out: the extension's, or `Reference`."""
+    """An executable plan: the extension's, or `Reference`."""
 
     def run(self) -> None:
         """Once, untimed."""
@@ -46,7 +46,7 @@ class RunnablePlan(Protocol):
 
 
 class HostTransport(Protocol):
-    """What a bound program needs of `collectives.execution.shm.transport.ShmTransport`."""
+    """The parts of `collectives.execution.shm.transport.ShmTransport` that a bound program uses."""
 
     world: World
     memory: Memory | Windows
@@ -98,7 +98,7 @@ class Bound(Action):
 
     @abstractmethod
     def _told(self, places: Mapping[Buffer, tuple[int, int]]) -> Json:
-        """What all ranks must know of this one, with its buffers' segments and elements."""
+        """This rank's message to all others, with its buffers' segments and elements."""
 
     @abstractmethod
     def _build(self, everyone: list[Json]) -> Built:
@@ -234,10 +234,10 @@ class BoundProgram(Bound):
             return self.in_numpy(found, op, shape.cores)
         # Among ranks that take turns on a core, nothing that one rank leaves for another in a
         # window is still in a cache when the other comes to it.
-        shared = nranks > shape.cores and found.crossing
+        crowded = nranks > shape.cores and found.crossing
 
         def able(work: Work) -> set[Place]:
-            return {*work.targets} - {*work.sources} if shared else work.cold
+            return {*work.targets} - {*work.sources} if crowded else work.cold
 
         return self.with_best_stores(
             found,

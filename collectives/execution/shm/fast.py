@@ -68,7 +68,7 @@ def window(found: DependenceGraph, cores: int, itemsize: int) -> int:
 
 
 class Binding(Protocol):
-    """What a plan is bound to: see `collectives.execution.shm.transport`."""
+    """The context that a plan is bound to; see `collectives.execution.shm.transport`."""
 
     @property
     def rank(self) -> int: ...  # noqa: D102

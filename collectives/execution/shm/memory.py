@@ -59,7 +59,7 @@ def _map(fd: int, nbytes: int, fresh: bool) -> object:
 
 
 class Memory:
-    """What one rank has allocated, and what it has opened of others.
+    """One rank's allocations, and the other ranks' that it has opened.
 
     ``mapper(fd, nbytes, fresh)`` maps a file, and when it is fresh touches its pages; it gives an
     object with the buffer protocol. The native one gets huge pages more often. A segment lives as

@@ -27,7 +27,7 @@ _PATIENCE = 0.02
 
 
 class Lives:
-    """Who still takes part: a word per rank, and the processes behind them."""
+    """Liveness of the ranks: a word for each rank, and their processes."""
 
     def __init__(self, rank: int, words: Words, pids: Sequence[int], deadline: float) -> None:
         self.rank, self._words, self._deadline = rank, words, deadline

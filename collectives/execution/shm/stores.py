@@ -109,7 +109,7 @@ def with_best_stores(
 
 
 def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list[Past]:
-    """What makes a plan that differs from the others."""
+    """The properties that distinguish plans whose stores are chosen separately."""
     sizes = [(w.size, p.rank == w.rank) for w in found.order for p in able(w)]
     total, own = sum(size for size, _ in sizes), sum(size for size, own in sizes if own)
     if not total:
@@ -118,7 +118,7 @@ def _choices(found: DependenceGraph, able: Callable[[Work], set[Place]]) -> list
 
 
 def _key(found: DependenceGraph, itemsize: int) -> Hashable:
-    """What an iteration moves where, whatever memory it is in."""
+    """The data movement of an iteration, regardless of addresses."""
 
     def where(places: list[Place]) -> Hashable:
         return tuple((place.rank, place.start) for place in places)

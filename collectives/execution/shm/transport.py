@@ -178,7 +178,7 @@ class ShmTransport(Transport):
         )
 
     def roofline(self, source: Array, target: Array, n: int = 5) -> Roofline:
-        """What this memory gives these ranks at this size, from n sweeps of each kind.
+        """Rates of this memory for these ranks at this size, from n sweeps of each kind.
 
         ``source`` and ``target`` are as long as the collective's; ``target`` loses its content.
         A rank whose buffers are shorter (it is not the root) sweeps memory taken for the while.
@@ -225,7 +225,7 @@ class ShmTransport(Transport):
             raise self.failure(*error.args) from None
 
     def failure(self, rank: int, reason: int) -> RankFailure:
-        """What the native executor reports about a rank, as an error."""
+        """The error for a rank that the native executor reports."""
         me = self.world.rank
         if reason == _LATE:
             return RankFailure(

@@ -36,7 +36,7 @@ Where = Callable[[int, Buffer], tuple[int, int]]
 
 
 def ends(places: Mapping[Buffer, tuple[int, int]]) -> Json:
-    """What a rank tells the others, for `shared_out` to make passes of: its ``in`` and ``out``."""
+    """A rank's ``in`` and ``out`` as told to the others; `shared_out` makes passes of them."""
     return [places[Buffer.IN], places[Buffer.OUT]]
 
 

@@ -26,7 +26,7 @@ _WORD = 8
 
 @dataclass(frozen=True)
 class Rates:
-    """What one class of link and the cores at its ends cost."""
+    """Costs of one class of link and the cores at its ends."""
 
     curves: Shared
     _found: dict[tuple[str, float], float] = field(default_factory=dict, repr=False, compare=False)
@@ -38,7 +38,7 @@ class Rates:
 
     @cached_property
     def call(self) -> float:
-        """What one pass more takes, however short: a swap with an addition beyond one without."""
+        """The fixed cost of a pass: a swap with an addition minus one without."""
         both = self.curves.mail_join, self.curves.mail
         return max(0.0, float(both[0](_WORD)) - float(both[1](_WORD)))
 
@@ -60,7 +60,7 @@ class Rates:
         return max(0.0, self._per_byte("join", nbytes) - self._per_byte("warm", nbytes))
 
     def _per_byte(self, name: str, nbytes: float) -> float:
-        """What a byte takes of a message of that kind and size, beside what every message takes."""
+        """The time per byte of a message of that kind and size, without the fixed cost."""
         found = self._found.get((name, nbytes))
         if found is None:
             curve: Curve = getattr(self.curves, name)
@@ -73,7 +73,7 @@ class Rates:
 
     @cached_property
     def post(self) -> float:
-        """What an eager message costs its sender and its receiver, beside its bytes.
+        """The fixed cost of an eager message at each end.
 
         From a burst, in which every rank posts several and then takes as many; at most half a hop.
         """

@@ -27,7 +27,7 @@ class Touch(NamedTuple):
 
 @dataclass
 class Touched:
-    """What each pass touches, by (rank, number), and the elements each core goes through."""
+    """The elements that each pass touches, by (rank, number), and the working set of each core."""
 
     of: dict[tuple[int, int], list[Touch]] = field(default_factory=dict)
     through: dict[int, int] = field(default_factory=dict)

@@ -148,7 +148,7 @@ _Timed = tuple[frozenset[str], str]
 
 
 class _Sweep:
-    """What a map's sweep tells of the time that bytes take; false without one.
+    """The effects of caches by a map's sweep; false without one.
 
     A message of m bytes was timed between buffers of m bytes that stay the same, so it says what
     memory gives a collective with buffers of that size, whatever its messages are. Between sizes
@@ -187,7 +187,7 @@ class _Sweep:
         return median(found or [0.0])
 
     def weights(self, nbytes: float) -> Weights:
-        """What data that nobody has written, and sums that nobody else reads, take of the time."""
+        """Relative times of data that no rank has written, and of sums that no other rank reads."""
         shares = []
         for pair in self._latency:
             still, swap = (self.beta((pair, kind), nbytes) for kind in ("still", "swap"))

@@ -51,26 +51,26 @@ class RankRoutes(Protocol):
         ...
 
     def total(self, values: Amounts) -> Amounts:
-        """Of every message the sum of its links' values; equal for equal routes."""
+        """For every message the sum of its links' values; equal for equal routes."""
         ...
 
     def hashes(self, values: Hashes) -> Hashes:
-        """Of every message the sum of its links' values, modulo 2⁶⁴."""
+        """For every message the sum of its links' values, modulo 2⁶⁴."""
         ...
 
     def least(self, values: Amounts) -> Amounts:
-        """Of every message the least of its links' values; the greatest float where it has none."""
+        """For every message the minimum of its links' values; the greatest float if it has none."""
         ...
 
     def loads(self, weights: Amounts, part: slice = ...) -> Amounts:
-        """Of every link the sum of its messages' weights, of 0 or more.
+        """For every link the sum of its messages' weights.
 
         ``part``: of these messages, whose weights alone are given.
         """
         ...
 
     def gather(self, values: Hashes) -> Hashes:
-        """Of every link the sum of its messages' values, modulo 2⁶⁴."""
+        """For every link the sum of its messages' values, modulo 2⁶⁴."""
         ...
 
     def kept(self, number: Ids, nlinks: int) -> RankRoutes:

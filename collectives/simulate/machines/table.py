@@ -20,7 +20,7 @@ from collectives.simulate.machines.nodes import nvswitch, rail
 
 
 class Generator(NamedTuple):
-    """What makes a machine, and what chooses the parameters that are not given, for n ranks."""
+    """The generator of a machine, and the function that completes its parameters for n ranks."""
 
     make: Callable[..., Machine]
     sized: Callable[[int, Mapping[str, object]], Mapping[str, object]]
