@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -53,8 +54,11 @@ def load(path: Path, collective: str, nranks: int, root: int = 0) -> Schedule:
 
 
 def from_file(name: str) -> bool:
-    """Whether an algorithm's name is that of an MSCCL XML file instead."""
-    return name.endswith(".xml")
+    """Whether an algorithm's name is that of an MSCCL XML file instead.
+
+    Names of algorithms have no slash: what has one is a file, whatever it ends in.
+    """
+    return name.endswith(".xml") or "/" in name or os.sep in name
 
 
 def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:

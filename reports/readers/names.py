@@ -70,9 +70,12 @@ def collective(text: str) -> str:
 
 def in_file_name(path: str) -> str:
     """The one collective that a file is named after; "" when it names none, or several."""
-    found = {
-        collective(m) for m in _NAMED.findall(path.replace("\\", "/").rsplit("/", 1)[-1].lower())
-    }
+    return in_words(path.replace("\\", "/").rsplit("/", 1)[-1])
+
+
+def in_words(text: str) -> str:
+    """The one collective that a text names; "" when it names none, or several."""
+    found = {collective(m) for m in _NAMED.findall(text.lower())}
     return found.pop() if len(found) == 1 else ""
 
 

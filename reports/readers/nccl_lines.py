@@ -78,8 +78,8 @@ def header(text: str) -> Header | None:
     """The columns of a header line, None for any other line."""
     if "algbw" not in text:
         return None
-    # Neuron's nccom-test writes units into the names.
-    clean = re.sub(r"(?<=[a-z])\((?:B|elems|us|GB/s)\)", "", text)
+    # Neuron's nccom-test writes units into the names, and of which iterations the time is.
+    clean = re.sub(r"(?<=[a-z])(?::avg)?\((?:B|elems|us|GB/s)\)", "", text)
     names = clean.replace("#size", "# size").replace("#bytes", "# bytes").split()
     old = "size" not in names and "N" in names
     first = "bytes" if old else "size"

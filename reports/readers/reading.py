@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from busbar.arguments import program
 from busbar.errors import ReportError
 from reports.readers import (
+    failed,
     imb,
     json_text,
     names,
@@ -57,7 +58,8 @@ def read(path: Path | str, ranks: int | None = None) -> Reading:
     found = cleaned(_file(path))
     if not found.rows:
         more = f"; {len(found.notes) - 1} lines more" if len(found.notes) > 1 else ""
-        first = found.notes[0] if found.notes else None
+        told = sorted(found.notes, key=lambda n: not n.text.startswith(failed.SAYS))
+        first = told[0] if told else None
         where = f" (line {first.line})" if first and first.line else ""
         why = f": {first.text}{where}{more}" if first else ""
         raise ReportError(f"{path}: no row of nccl-tests, OSU, IMB or Busbar could be read{why}")
@@ -110,7 +112,23 @@ def parse(text: str, source: str = "<text>") -> Reading:
     clean = list(unlabelled(lines(text)))
     parts = [reader(source, clean) for reader in _TEXT_READERS]
     rows = sorted((r for p in parts for r in p.rows), key=lambda r: r.line)
-    return Reading(rows, sorted((n for p in parts for n in p.notes), key=lambda n: n.line))
+    notes = [n for p in parts for n in p.notes] + failed.notes(source, clean, bool(rows))
+    if not rows and not notes:
+        notes = [Note(source, 0, said) for mark, said in _foreign() if re.search(mark, text)][:1]
+    return Reading(rows, sorted(notes, key=lambda n: n.line))
+
+
+def _foreign() -> tuple[tuple[str, str], ...]:
+    """What else a text may be, by what only that contains, and who reads it."""
+    map_ = f"this is a map of a machine, which {program('topology')} --from reads"
+    return (
+        (r"\bGPU ?0[ \t|]+X\b|<(?:system|topology|nvidia_smi_log)[\s>]", map_),
+        (
+            r"<algo\s",
+            f"this is an MSCCL schedule, which {program('collectives')} verify and -A read",
+        ),
+        (r"\bNCCL INFO ", "NCCL's own lines (NCCL_DEBUG), and no row of a benchmark among them"),
+    )
 
 
 def _long(source: str, most: int, what: str, remedy: str) -> Reading:

@@ -330,6 +330,22 @@ def test_bench_runs_a_file(tmp_path: Path, run: Run) -> None:
     assert "Out of bounds values : 0 OK" in done.stdout
 
 
+def test_a_name_with_a_folder_is_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: what has a slash is a file, whatever it ends in; a bare word is an algorithm."""
+    monkeypatch.chdir(tmp_path)
+    Path("ring.txt").write_bytes(write(exported("allreduce", "ring", 3)))
+    assert main(["verify", "./ring.txt"]) == 0
+    assert "proven" in capsys.readouterr().out
+    for name, complaint in (
+        ("./none.txt", "none.txt: No such file"),
+        ("ring.txt", "no algorithm 'ring.txt'"),
+    ):
+        assert main(["verify", name]) == 2
+        assert complaint in capsys.readouterr().err
+
+
 def test_reading_is_exact() -> None:
     """A file's own numbers survive, as its name and limits do."""
     text = OWN["ar_allpairs_8"].read_text()

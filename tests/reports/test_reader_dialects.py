@@ -306,8 +306,8 @@ def test_imb_modes_of_one_benchmark_are_two() -> None:
 
 
 def test_a_table_without_rows_is_said() -> None:
-    """Rule: a run that died after its header is a note, not silence."""
-    assert [n.line for n in parse(OSU.split("4   ")[0] + "Segmentation fault\n").notes] == [2]
+    """Rule: a run that died after its header is a note, not silence, and so is what it died of."""
+    assert [n.line for n in parse(OSU.split("4   ")[0] + "Segmentation fault\n").notes] == [2, 3]
     assert [n.line for n in parse(IMB.rsplit("\n", 2)[0] + "\n").notes] == [3]
 
 

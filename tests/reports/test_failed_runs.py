@@ -1,0 +1,95 @@
+"""Logs of runs that broke off, and texts that are no benchmark's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar.errors import ReportError
+from reports.readers import failed
+from reports.readers.reading import parse, read
+
+HEAD = "#       size         count      type   redop    root     time   algbw   busbw #wrong\n"
+ROWS = [f"{size:>12} {size // 4:>12}  float  sum  -1  9.50  0.10  0.15  0\n" for size in (64, 128)]
+ENDS = (
+    "n7: Test NCCL failure common.cu:383 'unhandled cuda error (run with NCCL_DEBUG=INFO)'",
+    "n7: Test CUDA failure common.cu:295 'out of memory'",
+    "NCCL failure all_reduce.cu:95 'unhandled cuda error'",
+    "[n7:05092] Signal: Segmentation fault (11)",
+    "mpirun noticed that process rank 1 with PID 77 on node n7 exited on signal 9 (Killed).",
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+    "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
+    "slurmstepd: error: *** STEP 9.0 ON n7 CANCELLED AT 2026-03-04T05:06:07 DUE TO TIME LIMIT ***",
+    "srun: error: n7: tasks 0-3: Killed",
+    "Segmentation fault (core dumped)",
+    "./run.sh: line 12:   991 Killed                  ./build/all_reduce_perf",
+)
+WARNING = "n7:21:33 [0] misc/socket.cc:484 NCCL WARN connect to 10.0.0.2<41234> failed\n"
+
+
+def _told(text: str) -> list[tuple[int, str]]:
+    found = parse(text).notes
+    return [(note.line, note.text) for note in found if note.text.startswith(failed.SAYS)]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("label", ["", "[1,0]<stdout>:", "0: "])
+def test_a_run_that_broke_off_says_so(end: str, kept: int, label: str) -> None:
+    """Rule: the rows before the failure are kept, and its first line is said, once, in place."""
+    lines = "".join([HEAD, *ROWS[:kept], f"{end}\n", f"{end}\n"]).splitlines()
+    text = "".join(f"{label}{line}\n" for line in lines)
+    assert len(parse(text).rows) == kept
+    assert _told(text) == [(kept + 2, failed.SAYS + end)]
+
+
+def test_a_whole_run_has_not_failed() -> None:
+    """Rule: NCCL's warnings, settings and words that occur in a good run are no failure."""
+    chatter = (
+        WARNING,
+        "n7:21:33 [0] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22\n",
+        "slurmstepd: error: mpi/pmix_v4: no such option\n",
+        "# Out of bounds values : 0 OK\n",
+    )
+    assert _told("".join([*chatter, HEAD, *ROWS, *chatter])) == []
+
+
+def test_why_there_is_no_row(tmp_path: Path) -> None:
+    """Rule: of a log without rows the message says why the run ended, before what is missing."""
+    file = tmp_path / "run.log"
+    for text, said in (
+        (HEAD + ENDS[0] + "\n", f"{ENDS[0]} (line 2)"),
+        (WARNING, "misc/socket.cc:484 NCCL WARN"),
+        ("n7:21:21 [0] NCCL INFO Bootstrap : Using eth0\n", "NCCL's own lines"),
+        ("\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n", "a map of a machine"),
+        ('<system version="1"></system>', "a map of a machine"),
+        ('<algo name="x" nchunksperloop="2"></algo>', "an MSCCL schedule"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ReportError) as error:
+            read(file)
+        assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_collective_that_a_script_was_told() -> None:
+    """Rule: where no line of the tests names the collective, the command before them may.
+
+    One that names none, or several, does not; and none outlives the next command.
+    """
+    row = "          64            4     float    none      -1     9.50    0.10    0.15      0\n"
+    asks = "me@n7:~/bench$ ./scripts/run.sh -t all_gather -b 1K n7 n8\n"
+    other = "me@n7:~/bench$ ./scripts/run.sh -b 1K n7 n8\n"
+    both = "me@n7:~/bench$ ./scripts/run.sh all_gather alltoall\n"
+    assert [r.collective for r in parse(asks + HEAD + row).rows] == ["allgather"]
+    assert [r.collective for r in parse(both + HEAD + row).rows] == [""]
+    again = asks + HEAD + row + "# nThread 1 minBytes 64\n" + other + HEAD + row
+    assert [r.collective for r in parse(again).rows] == ["allgather", ""]
+
+
+def test_neuron_says_which_time() -> None:
+    """Rule: nccom-test's ``time:avg(us)`` is the time."""
+    head = "    size(B)    count(elems)    type    time:avg(us)    algbw(GB/s)    busbw(GB/s)\n"
+    row = parse(head + "    1048576    262144    fp32    312.40    3.36    6.51\n").rows[0]
+    assert (row.size, row.time_s) == (2**20, pytest.approx(312.4e-6))
+    assert row.busbw_bytes_per_s == pytest.approx(6.51e9)
