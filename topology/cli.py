@@ -124,7 +124,7 @@ def _write(name: str, text: str) -> None:
 def _check(argv: Sequence[str]) -> int:
     parser = _parser(
         "check",
-        "State what costs performance, worst first. Exit status 0 clean, 1 findings, 2 bad.",
+        "State what costs performance, worst first. Exit status 1 if there are findings.",
     )
     parser.add_argument("--json", action="store_true", help="findings as JSON")
     args = parser.parse_args(argv)
