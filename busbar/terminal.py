@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,3 +21,14 @@ def terminal(**options: Any) -> Console:
             raise BrokenPipeError  # rich would leave with status 1
 
     return Terminal(**options)
+
+
+def wrapped(line: str, width: int, indent: int) -> list[str]:
+    """A line in several of ``width`` columns, 40 at least; words stay whole."""
+    return wrap(
+        line,
+        max(width, 40),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

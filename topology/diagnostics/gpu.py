@@ -140,8 +140,7 @@ def _clock(group: list[Device], what: str) -> Finding | None:
             + (f"; training may lose up to {3 * lag:.0%}" if what == "memory" else ""),
             f"{which}: " + listing((id, f"{number / 1e9:.4f} GHz") for id, number in said),
             "set the same clocks on all (nvidia-smi -ac or -lmc/-lgc), look for another VBIOS "
-            "or board "
-            "revision, or leave the slow ones out of jobs that use the others",
+            "or board revision, or leave the slow ones out of jobs that use the others",
         )
     return None
 

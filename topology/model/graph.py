@@ -212,27 +212,11 @@ def pcie_expected(device: Device) -> tuple[int, int, bool]:
     under load; a width below the most is taken as it is, since lanes do not come back by
     themselves. Assumed is what is published of the model, else gen3 x16.
     """
-    gens = [
-        int(n)
-        for n in (
-            device.number("pcie_gen_max") or device.number("pcie_gen"),
-            device.number("port_gen_max"),
-        )
-        if n
-    ]
-    widths = [
-        int(n)
-        for n in (
-            device.number("pcie_width"),
-            device.number("pcie_width_max"),
-            device.number("port_width_max"),
-        )
-        if n
-    ]
-    gen, width = min(gens, default=None), min(widths, default=None)
+
+    def least(*names: str) -> int | None:
+        return min((int(n) for name in names if (n := device.number(name))), default=None)
+
+    gen = least("pcie_gen_max" if device.number("pcie_gen_max") else "pcie_gen", "port_gen_max")
+    width = least("pcie_width", "pcie_width_max", "port_width_max")
     usual = published(device.get("model") or device.name) or rates.ASSUMED_PCIE
-    return (
-        gen or usual[0],
-        width or usual[1],
-        gen is None or width is None,
-    )
+    return gen or usual[0], width or usual[1], gen is None or width is None

@@ -86,14 +86,11 @@ class _Builder:
         for part in parts:
             # Lone devices need no switch of their own, unless switches stand beside them.
             if level is Level.PXB:
-                alone = self._one_switch(part)
+                alone = len(groups(part, lambda a, b: self.level(a, b) <= Level.PIX)) == 1
             else:
                 alone = level is Level.PIX and len(parts) == 1 and len(part) == 1
             inner = parent if alone else self.inner(kind, stem, parent, part)
             self.hang(part, inner, rest)
-
-    def _one_switch(self, part: list[str]) -> bool:
-        return len(groups(part, lambda a, b: self.level(a, b) <= Level.PIX)) == 1
 
     def inner(self, kind: Kind, stem: str, parent: str, part: list[str]) -> str:
         """The device of a component: a known NUMA node that all members name, or a new one."""

@@ -101,9 +101,8 @@ class _Merger:
             lost = [d.id for d in theirs if d.index is None or d.index >= len(ordered)]
             if lost:
                 reason = (
-                    f"{topology.sources[0]} has {lost[-1]}, but {self.sources[0]} only "
-                    f"{len(ordered)} GPUs: "
-                    "not the same machine, or not all GPUs visible"
+                    f"{topology.sources[0]} has {lost[-1]}, but {self.sources[0]} only"
+                    f" {len(ordered)} GPUs: not the same machine, or not all GPUs visible"
                 )
                 raise ProbeError("merge", reason)
             return {d.id: ordered[d.index or 0] for d in theirs}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import textwrap
 
 from busbar.printable import printable_lines
+from busbar.terminal import wrapped
 from topology.placement.pick import Grid, Objective, Pick, Ranking, Tier
 from topology.placement.why import hop_words, rate, reasons, short
 
@@ -40,15 +40,7 @@ def text(ranking: Ranking, width: int = 80) -> str:
 
 def _wrapped(line: str, width: int) -> list[str]:
     """Continue below the text of a bullet, two columns further in elsewhere."""
-    inner = line.lstrip(" ")
-    indent = len(line) - len(inner) + 2
-    return textwrap.wrap(
-        line,
-        max(width, 40),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    ) or [""]
+    return wrapped(line, width, len(line) - len(line.lstrip(" ")) + 2) or [""]
 
 
 def _promise(pick: Pick) -> str:

@@ -93,9 +93,8 @@ def _bound(pick: Pick, objective: Objective) -> list[str]:
     if pick.rings and pick.busbw > pick.single:
         per_link = pick.busbw / (2 * len(pick.rings))
         found.append(
-            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on "
-            f"NVLinks "
-            f"of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
+            f"{len(pick.rings)} ring{'s' if len(pick.rings) > 1 else ''} side by side, each on"
+            f" NVLinks of its own, both directions, {rate(per_link)} each way: {rate(pick.busbw)}; "
             f"one ring alone, one way: {rate(pick.single)}"
         )
     elif objective is Objective.ALL_TO_ALL:

@@ -14,6 +14,8 @@ from topology.model.topology import Topology
 
 _SPEEDS: dict[object, str] = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 
+_CPU = {"arch": "arch", "vendor": "vendor", "familyid": "family", "modelid": "cpu_model"}
+
 
 def dump(topology: Topology) -> str:
     """Return the XML. Raises ProbeError for a GPU without a bus id: NCCL finds GPUs by it."""
@@ -36,22 +38,9 @@ class _Writer:
         homes = self._homes()
         for numa, number in zip(homes, _numbers(homes), strict=True):
             cpus = members(str(numa.get("cpus") or self._affinity(numa) or ""))
-            attributes = {
-                "numaid": number,
-                "affinity": mask(cpus) if cpus else None,
-                **{
-                    key: numa.get(fact) or self.topology.get(fact)
-                    for key, fact in (
-                        ("arch", "arch"),
-                        ("vendor", "vendor"),
-                        ("familyid", "family"),
-                        ("modelid", "cpu_model"),
-                    )
-                },
-            }
-            out.append(_open("cpu", attributes, 1))
-            out += self._below(numa, 2)
-            out.append("  </cpu>")
+            said = {key: numa.get(n) or self.topology.get(n) for key, n in _CPU.items()}
+            head = {"numaid": number, "affinity": mask(cpus) if cpus else None, **said}
+            out += _element("cpu", head, 1, self._below(numa, 2))
         return [*out, "</system>"]
 
     def _homes(self) -> tuple[Device, ...]:
@@ -77,17 +66,10 @@ class _Writer:
             elif device.kind is Kind.BRIDGE:
                 inner = self._below(device, depth + 1)
                 if inner:
-                    out += [
-                        _open("pci", self._pci(device, "0x060400"), depth),
-                        *inner,
-                        _close("pci", depth),
-                    ]
+                    out += _element("pci", self._pci(device, "0x060400"), depth, inner)
             elif device.kind is Kind.GPU:
-                out += [
-                    _open("pci", self._pci(device, "0x030200"), depth),
-                    *self._gpu(device, depth + 1),
-                ]
-                out.append(_close("pci", depth))
+                gpu = self._gpu(device, depth + 1)
+                out += _element("pci", self._pci(device, "0x030200"), depth, gpu)
             elif device.kind is Kind.NIC:
                 out += self._nic(device, depth)
         return out
@@ -115,29 +97,23 @@ class _Writer:
         }
 
     def _gpu(self, gpu: Device, depth: int) -> list[str]:
-        out, gcn = [], gpu.get("gcn")
+        out, gcn = list[str](), gpu.get("gcn")
         for link in self.topology.links:
             if gpu.id not in (link.a, link.b):
                 continue
             other = self.topology.device(link.b if link.a == gpu.id else link.a)
             if link.kind is LinkKind.C2C:
-                out.append(
-                    _open(
-                        "c2c",
-                        {"bw": int((link.rate or 0) / 1e6), "count": link.count},
-                        depth + 1,
-                        "/",
-                    )
-                )
+                row: dict[str, object] = {"bw": int((link.rate or 0) / 1e6), "count": link.count}
+                out += _element("c2c", row, depth + 1)
             elif other.kind in (Kind.GPU, Kind.SWITCH):
                 kind = other.get("pci_class") or "0x030200"
                 kind = kind if other.kind is Kind.GPU else "0x068000"
                 target = other.busid or f"ffff:fe:{other.index or 0:02x}.0"
                 row = {"target": target, "count": link.count, "tclass": kind}
-                out.append(_open("xgmi" if gcn else "nvlink", row, depth + 1, "/"))
+                out += _element("xgmi" if gcn else "nvlink", row, depth + 1)
         units = gpu.get("multiprocessors" if gcn else "sm")
         head = {"dev": gpu.index, "sm": units, "gcn": gcn, "gdr": _flag(gpu.get("gdr"))}
-        return [_open("gpu", head, depth), *out, _close("gpu", depth)]
+        return _element("gpu", head, depth, out)
 
     def _nic(self, nic: Device, depth: int) -> list[str]:
         """A network card with all of its ports; a port without a bus id of its own has no turn."""
@@ -146,18 +122,14 @@ class _Writer:
         if nic.busid is None:
             return self._nets([nic], depth)
         ports = [p for p in self.topology.nics if p is nic or p.get("card") == nic.busid]
-        head = _open("pci", self._pci(nic, "0x020000"), depth)
-        return [head, *self._nets(ports, depth + 1), _close("pci", depth)]
+        return _element("pci", self._pci(nic, "0x020000"), depth, self._nets(ports, depth + 1))
 
     def _nets(self, nics: list[Device], depth: int) -> list[str]:
         named = [(nic, name) for nic in nics if (name := nic.net_name)]
         if not named:
             return []
-        rows = [
-            _open("net", _net(nic, name, port), depth + 1, "/")
-            for port, (nic, name) in enumerate(named, 1)
-        ]
-        return [_open("nic", {}, depth), *rows, _close("nic", depth)]
+        rows = (_element("net", _net(*one, port), depth + 1) for port, one in enumerate(named, 1))
+        return _element("nic", {}, depth, [line for row in rows for line in row])
 
 
 def _numbers(homes: tuple[Device, ...]) -> list[int]:
@@ -183,14 +155,12 @@ def _flag(value: object) -> int | None:
     return None if value is None else int(bool(value))
 
 
-def _open(tag: str, attributes: Mapping[str, object], depth: int, end: str = "") -> str:
-    said = "".join(
-        f" {name}={quoteattr(str(value))}"
-        for name, value in attributes.items()
-        if value is not None
-    )
-    return f"{'  ' * depth}<{tag}{said}{end}>"
-
-
-def _close(tag: str, depth: int) -> str:
-    return f"{'  ' * depth}</{tag}>"
+def _element(
+    tag: str, attributes: Mapping[str, object], depth: int, inner: list[str] | None = None
+) -> list[str]:
+    """The lines of an element, as NCCL dumps them; one without ``inner`` is closed at once."""
+    said = "".join(f" {k}={quoteattr(str(v))}" for k, v in attributes.items() if v is not None)
+    head, indent = f"<{tag}{said}", "  " * depth
+    if inner is None:
+        return [f"{indent}{head}/>"]
+    return [f"{indent}{head}>", *inner, f"{indent}</{tag}>"]

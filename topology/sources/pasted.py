@@ -34,13 +34,9 @@ def readings(lines: list[str]) -> Iterator[list[str]]:
     begun = [part for line in lines for part in _BEGINS.sub("\n", line).split("\n")]
     if len(begun) > len(lines):
         yield begun
-    apart = [_FUSED.sub(_spaced, line) for line in lines]
+    apart = [_FUSED.sub(r"\g<0> ", line) for line in lines]
     if apart != lines:
         yield apart
-
-
-def _spaced(match: re.Match[str]) -> str:
-    return f"{match[0]} "
 
 
 def unwrapped(lines: list[str]) -> Iterator[list[str]]:

@@ -89,10 +89,6 @@ def _peers(topology: Map, gpu: Device) -> list[str]:
 
 def everything(device: Device) -> list[str]:
     """All facts, one a line, each with who says so: ``pcie_width: 8 (sysfs)``."""
-    lines = [f"{name}: {value}" for name, value in _identity(device)]
-    return lines + [f"{f.name}: {shown(f.name, f.value)} ({f.source})" for f in device.facts]
-
-
-def _identity(device: Device) -> list[tuple[str, str]]:
     known = (("name", device.name), ("bus id", device.busid), ("uuid", device.uuid))
-    return [(name, value) for name, value in known if value]
+    lines = [f"{name}: {value}" for name, value in known if value]
+    return lines + [f"{f.name}: {shown(f.name, f.value)} ({f.source})" for f in device.facts]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 
 from busbar.printable import printable_lines
+from busbar.terminal import wrapped
 from topology.diagnostics.finding import Finding
 from topology.model.topology import Topology
 
@@ -19,23 +19,13 @@ def text(topology: Topology, found: Sequence[Finding], width: int = 80) -> str:
         return printable_lines(f"no findings: {what}, as far as {sources} can tell{lost}\n")
     lines = [f"{len(found)} finding(s), worst first, from {sources}", ""]
     for place, finding in enumerate(found, 1):
-        lines += _wrapped(f"{place}. ", f"{finding.summary}  [{finding.code}]", width)
+        lines += wrapped(f"{place}. {finding.summary}  [{finding.code}]", width, len(f"{place}. "))
         for head, body in (
             ("on", ", ".join(finding.subjects)),
             ("evidence", finding.evidence),
             ("remedy", finding.remedy),
         ):
             if body:
-                lines += _wrapped(f"   {head + ':':10}", body, width)
+                lines += wrapped(f"   {head + ':':10}{body}", width, 13)
         lines.append("")
     return printable_lines("\n".join(lines[:-1]) + "\n")
-
-
-def _wrapped(head: str, body: str, width: int) -> list[str]:
-    return textwrap.wrap(
-        head + body,
-        max(width, 40),
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
