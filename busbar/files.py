@@ -106,6 +106,17 @@ def append(file: int, data: bytes, wait: bool = True) -> None:
         raise
 
 
+def decoded(data: bytes) -> str:
+    """The text of a file's bytes: UTF-8, or UTF-16 where it says so or every other byte is none."""
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return data.decode("utf-16", "replace")
+    begin = data[:64]
+    for order, at in (("utf-16-le", 1), ("utf-16-be", 0)):
+        if len(begin) > 3 and not any(begin[at::2]):
+            return data.decode(order, "replace")
+    return data.decode("utf-8-sig", "replace")
+
+
 def _neighbour(path: Path) -> Path:
     """Where a file is made: beside what a link leads to, so that it can take its place at once.
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import category
+
+_COLOUR = re.compile(
+    r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\n]*\x07|[()][0-9A-Za-z]|[@-Z\\-_])", re.ASCII
+)
+# What web forms leave of a colour: the escape character shown, written out or lost.
+_WRECKED = re.compile(
+    r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m", re.ASCII
+)
 
 
 def printable(text: str) -> str:
@@ -15,3 +24,10 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of a text whose line breaks and tabs are meant."""
     return "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
+def uncoloured(text: str) -> str:
+    """A text without a terminal's commands, whole or as a web form wrecked them."""
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    return _WRECKED.sub("", text) if "m" in text and "[" in text else text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from busbar.cells import csv_text
 from reports.records.rows import Row
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 #: The decade that stands for all sizes, and the algorithm that stands for all.
 ALL = ""
+_COLUMNS = (
+    "collective", "algorithm", "transport", "ranks", "size", "placement", "measured_s",
+    "predicted_s", "error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,9 +179,9 @@ def as_markdown(found: Mapping[tuple[str, str], Error]) -> str:
 
 def as_csv(points: Sequence[AccuracyPoint]) -> str:
     """Every row with its prediction and error."""
-    lines = ["collective,algorithm,transport,ranks,size,placement,measured_s,predicted_s,error"]
+    lines: list[tuple[object, ...]] = [_COLUMNS]
     for p in points:
         r = p.row
         words = (r.collective, r.algorithm, r.transport, r.ranks, r.size, r.placement)
-        lines.append(",".join(map(str, (*words, p.measured, p.predicted, p.error))))
-    return "\n".join(lines) + "\n"
+        lines.append((*words, p.measured, p.predicted, p.error))
+    return csv_text(lines)

@@ -131,9 +131,8 @@ def _selectors(part: str) -> Iterator[Selector]:
         yield _of_field(part, "collective", "==", part)
     else:
         raise ValueError(
-            f"{part!r} selects nothing; use a collective, a size such as >=64M or 1K..64M, "
-            f"in-place,"
-            f" or {', '.join(FIELDS)} with ="
+            f"{part!r} selects nothing; use a collective, a size such as >=64M or 1K..64M,"
+            f" in-place, or {', '.join(FIELDS)} with ="
         )
 
 

@@ -144,11 +144,9 @@ def verdict(growths: Sequence[Growth], rows: Sequence[Row]) -> Verdict:
         )
     if False in follow:
         return Verdict("The law does not hold here", f"{found} The records do not say why.")
-    wide = (
-        "The intervals are too wide to tell one law from the other; take more iterations, "
-        "or more rank counts."
-    )
-    return Verdict("No verdict on the law", f"{found} {wide}")
+    wide = "The intervals are too wide to tell one law from the other"
+    remedy = "take more iterations, or more rank counts."
+    return Verdict("No verdict on the law", f"{found} {wide}; {remedy}")
 
 
 def _what_is_shared(rows: Sequence[Row]) -> tuple[str, str]:
@@ -174,13 +172,10 @@ def _seen(growths: Sequence[Growth]) -> str:
     """What follows from sharing, and whether it is what was measured."""
     links = growths[0].links
     goes = [one.follows(links) for one in growths]
-    seen = (
-        "as they do" if all(goes) else "or more" if False in goes else "which nothing here denies"
-    )
-    return (
-        f"so that all times should go with the bytes of all links together, as "
-        f"P^{links:.2f}, {seen}"
-    )
+    seen = "or more" if False in goes else "which nothing here denies"
+    seen = "as they do" if all(goes) else seen
+    law = f"with the bytes of all links together, as P^{links:.2f}"
+    return f"so that all times should go {law}, {seen}"
 
 
 def _nodes(row: Row) -> int:

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from busbar import sizes as counts
 from busbar.errors import BusbarError, ReportError
-from collectives.model import nccl
+from collectives.model import fitfile, nccl
 from collectives.model.fitfile import Fit, digest
-from collectives.model.fitfile import read as read_fit
 from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.model.rows import Predictor
@@ -21,13 +19,8 @@ from collectives.schedule.catalogue import draft, spec
 from reports.records.record import LIBRARY, Result
 from reports.records.rows import Expected, Row
 
-
-def open_fit(path: Path) -> Fit:
-    """The fit of a file. Raises ReportError naming it."""
-    try:
-        return read_fit(path)
-    except BusbarError as error:
-        raise ReportError(str(error)) from None
+#: The fit of a file.
+open_fit = fitfile.read
 
 
 def open_machine(
@@ -56,24 +49,6 @@ def open_machine(
         return predictor.seconds("allreduce", name, ranks, sizes)
 
     return fitted, lambda: [line for ranks in asked for line in predictor.machine(ranks)[1]]
-
-
-def rank_counts(text: str, most: int) -> list[int]:
-    """The rank counts of ``2-8,16``, none of an empty text. Raises ReportError."""
-    try:
-        return counts.ranks(text, most) if text else []
-    except BusbarError as error:
-        raise ReportError(str(error)) from None
-
-
-def sweep_sizes(low: str, high: str, factor: float) -> list[int]:
-    """The sizes from one to the other. Raises ReportError."""
-    try:
-        return counts.sweep(
-            counts.parse_size(low), counts.parse_size(high), factor=factor, step=None
-        )
-    except BusbarError as error:
-        raise ReportError(str(error)) from None
 
 
 def predict(result: Result, fit: Fit) -> float | None:

@@ -173,10 +173,8 @@ def _by_times(a: Accused, places: Places) -> Suspect:
     if a.how == "slow" and not a.either and all(o.row.collective == "sendrecv" for o in a.rows):
         text += "; a slow link from it to the next rank would look alike, which a matrix tells"
     if not sure:
-        text += (
-            f"; only {' '.join(w for w in next(iter(a.algorithms)) if w)} shows it, whose "
-            f"own shape may do so"
-        )
+        only = " ".join(w for w in next(iter(a.algorithms)) if w)
+        text += f"; only {only} shows it, whose own shape may do so"
     return Suspect(kind, name, (text,), worst.share, sure)
 
 
@@ -184,10 +182,9 @@ def _by_matrix(w: Worse, pairs: Pairs, places: Places) -> Suspect:
     kind, name = _unit_name(w, pairs, places)
     shown = seconds if pairs.name == "latency" else (lambda v: f"{rate(v)} GB/s")
     text = (
-        f"by the matrix of {_QUANTITY[pairs.name]} {w.pairs} of {w.of} pairs are {w.times:.3g} "
-        f"times"
-        f" [{w.low:.3g}, {w.high:.3g}] worse: {shown(w.value)} against {shown(w.typical)} of the"
-        f" others, {chance(w.p)}"
+        f"by the matrix of {_QUANTITY[pairs.name]} {w.pairs} of {w.of} pairs are {w.times:.3g}"
+        f" times [{w.low:.3g}, {w.high:.3g}] worse: {shown(w.value)} against"
+        f" {shown(w.typical)} of the others, {chance(w.p)}"
     )
     return Suspect(kind, name, (text,), w.times - 1)
 

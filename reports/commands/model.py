@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from busbar import sizes as counts
 from busbar.errors import ReportError
 from reports.commands.output import add_runs, ascii_only, console, note, print_table, rows_of
 
@@ -41,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the tables and the verdict, and draw the figure."""
     from busbar.files import write
-    from reports.analysis.predicted import open_machine, rank_counts, sweep_sizes
+    from reports.analysis.predicted import open_machine
     from reports.analysis.textbook import compare
     from reports.figures.textbook import picture
 
@@ -51,13 +52,13 @@ def run(options: argparse.Namespace) -> int:
         if form not in ("png", "svg"):
             raise ReportError(f"{options.out}: no format for that ending; use .png or .svg")
     rows = rows_of(options)
-    ranks = rank_counts(options.n or ("" if rows else "2-8,12,16"), _MOST_RANKS)
-    asked = options.minbytes or options.maxbytes or not rows
-    sizes = (
-        sweep_sizes(options.minbytes or "1M", options.maxbytes or "64M", options.stepfactor)
-        if asked
-        else []
-    )
+    told = options.n or ("" if rows else "2-8,12,16")
+    ranks = counts.ranks(told, _MOST_RANKS) if told else []
+    sizes = []
+    if options.minbytes or options.maxbytes or not rows:
+        ends = (options.minbytes or "1M", options.maxbytes or "64M")
+        low, high = map(counts.parse_size, ends)
+        sizes = counts.sweep(low, high, factor=options.stepfactor, step=None)
     # Beside measurements an assumed network would say nothing.
     predict, notes = open_machine(options.fit, assume=not rows)
     comparison = compare(rows, ranks, sizes, predict)

@@ -42,8 +42,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _results(path: Path) -> list[Result]:
     """The records of a file or a run directory, whole. Raises ReportError."""
+    from busbar.files import decoded
     from reports.readers.own import results
-    from reports.readers.text import decoded, read_bytes, record_files
+    from reports.readers.text import read_bytes, record_files
 
     try:
         every = (results(decoded(read_bytes(file)[0])) for file in record_files(path))

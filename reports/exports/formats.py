@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from busbar.cells import csv_text
 from busbar.statistics import interval
-from reports.records.cells import celled
 from reports.records.record import FORMAT, Result, Sample
 from reports.statistics.order import bandwidths, center
 
@@ -83,12 +81,11 @@ class CsvLines:
 
     def line(self, result: Result) -> bytes:
         """What to append for a record; the names of the columns come with the first."""
-        text = io.StringIO()
-        out = csv.writer(text)
+        lines: list[list[Any]] = []
         if not self._started:
             self._started = True
             names = (_CSV_HEAD, _CSV_HALF, _CSV_DERIVED, _CSV_LAST, _CSV_BYTES)
-            out.writerow(" ".join(names).split())
+            lines.append(" ".join(names).split())
         head = [getattr(result, name) for name in _CSV_HEAD.split()]
         for placement in ("out", "in"):
             s = result.sample(placement)
@@ -96,9 +93,8 @@ class CsvLines:
                 half = [placement, s.iterations, *_derived(result, s)]
                 last = [s.wrong, s.stopped, s.skipped, s.limit, result.schedule]
                 last += [result.ranks_per_core or None, int(result.worksharing)]
-                cells = [*head, *half, *last, s.sent, s.received, s.total]
-                out.writerow(map(celled, cells))  # None stays empty
-        return text.getvalue().encode()
+                lines.append([*head, *half, *last, s.sent, s.received, s.total])
+        return csv_text(lines, "\r\n").encode()
 
 
 def to_csv(results: Sequence[Result]) -> bytes:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from reports.records.cells import celled
+from busbar.cells import csv_text
 from reports.records.rows import COLUMNS, Row, record
 
 
@@ -16,13 +14,9 @@ def to_csv(rows: Sequence[Row]) -> str:
     """One line a row; lists are joined with ``;``, missing values stay empty."""
 
     def cell(value: Any) -> Any:
-        return celled(";".join(map(str, value)) if isinstance(value, tuple) else value)
+        return ";".join(map(str, value)) if isinstance(value, tuple) else value
 
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow(COLUMNS)
-    out.writerows([cell(v) for v in record(r).values()] for r in rows)
-    return text.getvalue()
+    return csv_text([COLUMNS, *([cell(v) for v in record(r).values()] for r in rows)])
 
 
 def to_json(rows: Sequence[Row]) -> str:

@@ -174,20 +174,14 @@ class Directory:
         os.close(self._output)
 
 
-def _to_parquet(results: Sequence[Result]) -> bytes:
-    from reports.readers.parquet import to_parquet
-
-    return to_parquet(results)
-
-
 def _parquet(path: Path, earlier: Sequence[Result]) -> Sink:
-    from reports.readers.parquet import library
+    from reports.readers.parquet import library, to_parquet
 
     try:
         library()
     except ReportError as error:
         raise StoreError(f"{path}: {error}", 3) from None
-    return Rewritten(path, _to_parquet, earlier)
+    return Rewritten(path, to_parquet, earlier)
 
 
 SINKS: dict[str, Callable[[Path, Sequence[Result]], Sink]] = {

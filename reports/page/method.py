@@ -20,18 +20,14 @@ _METHOD = (
     "A time is the figure of the log: for Busbar's records the median of the iterations, each the "
     "slowest rank's unless the environment says otherwise; for nccl-tests, OSU and IMB their mean.",
     "Intervals hold the median with 95 % confidence, by order statistics (Le Boudec; Hoefler, "
-    "Belli "
-    "2015); without raw times there is none.",
+    "Belli 2015); without raw times there is none.",
     "algbw is size / time; busbw is algbw times the collective's bus factor (nccl-tests' "
     "PERFORMANCE.md), so that it can be held against the rate of a link.",
     "A fitted line is time = alpha + beta x size (Hockney's model), in as many ranges of the "
-    "size as "
-    "Schwarz's criterion asks for, at most five, by least squares of the relative error.",
+    "size as Schwarz's criterion asks for, at most five, by least squares of the relative error.",
     "Oversubscribed rows are those with more than one rank per core: their times include ranks "
-    "waiting "
-    "for a core. An asterisk marks an algorithm whose work any rank may have carried out, so "
-    "that the "
-    "time need not be its own.",
+    "waiting for a core. An asterisk marks an algorithm whose work any rank may have carried out, "
+    "so that the time need not be its own.",
     "A bound is the least time that the memory roofline measured in the run allows (docs/"
     "measuring-limit.md) or, where none was measured, the rate given with --limit.",
 )

@@ -17,48 +17,50 @@ function timeAxis(times) {
   return { type: 'log', title: { text: 'time' }, tickvals: ticks, ticktext: text };
 }
 
+const sizeOf = n => data.size[n], rateOf = n => data.busbw[n] / GB, timeOf = n => data.time[n];
 const factorOf = rows => middle(rows.map(n => (data.busbw[n] * data.time[n]) / data.size[n]));
+// The end of a rate's interval that belongs to an end of the time's.
+const rateAt = name => n => (data[name][n] ? (data.busbw[n] * data.time[n]) / data[name][n] / GB : null);
+const timeAt = name => n => data[name][n];
+
+// Lines with their bands, and their fits where `fitted` turns a fit into points [x, y].
+function curves({ all, drawn }, x, y, low, high, said, fitted) {
+  const traces = [], table = [];
+  for (const line of drawn) {
+    const found = points(line.rows, x, y, low, high);
+    if (!found.length) continue;
+    traces.push(...band(line, found), scatter(line, found, p => hoverOf(p, said(p))));
+    const fit = state.fits && fitted && data.series[line.series].fit, pairs = fit && fitted(fit, line);
+    if (pairs) traces.push(thin(line, pairs, 'dot', `fit of ${line.label}: ${fit.text}`));
+    table.push([line, found]);
+  }
+  return { traces, table, all, drawn };
+}
+const along = (figure, name) => figure.table.flatMap(([, found]) => found.map(p => p[name]));
+
+function fittedRates(fit, line) {
+  const timed = line.rows.filter(n => data.time[n] && data.busbw[n] && data.size[n]);
+  const factor = timed.length && factorOf(timed);
+  return timed.length ? fit.sizes.map((s, i) => [s, (factor * s) / fit.times[i] / GB]) : null;
+}
 
 const FIGURES = {
   busbw(rows) {
-    const { all, drawn } = lines(rows), traces = [], table = [];
-    const fixed = n => data.busbw[n] * data.time[n]; // busbw times time: what a time is turned into
-    const end = name => n => (data[name][n] ? fixed(n) / data[name][n] / GB : null);
-    for (const line of drawn) {
-      const found = points(line.rows, n => data.size[n], n => data.busbw[n] / GB, end('high'), end('low'));
-      if (!found.length) continue;
-      traces.push(...band(line, found),
-        scatter(line, found, p => hoverOf(p, `${sizeText(p.x)}: ${digits(p.y)} GB/s`)));
-      const fit = data.series[line.series].fit, timed = line.rows.filter(n => data.time[n] && data.busbw[n] && data.size[n]);
-      if (state.fits && fit && timed.length) {
-        const factor = factorOf(timed);
-        traces.push(thin(line, fit.sizes.map((s, i) => [s, (factor * s) / fit.times[i] / GB]), 'dot', `fit of ${line.label}: ${fit.text}`));
-      }
-      table.push([line, found]);
-    }
-    if (state.bounds) traces.push(...boundLines(rows, false));
-    return traces.length && {
-      traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))),
-      y: { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' },
+    const figure = curves(lines(rows), sizeOf, rateOf, rateAt('high'), rateAt('low'),
+      p => `${sizeText(p.x)}: ${digits(p.y)} GB/s`, fittedRates);
+    if (state.bounds) figure.traces.push(...boundLines(rows, false));
+    return figure.traces.length && {
+      ...figure, x: sizeAxis(along(figure, 'x')), y: { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' },
       show: y => `${digits(y)} GB/s`, head: 'size', row: sizeText, best: Math.max, word: 'highest',
     };
   },
 
   latency(rows) {
-    const { all, drawn } = lines(rows), traces = [], table = [];
-    for (const line of drawn) {
-      const found = points(line.rows, n => data.size[n], n => data.time[n], n => data.low[n], n => data.high[n]);
-      if (!found.length) continue;
-      traces.push(...band(line, found),
-        scatter(line, found, p => hoverOf(p, `${sizeText(p.x)}: ${seconds(p.y)}`)));
-      const fit = data.series[line.series].fit;
-      if (state.fits && fit) traces.push(thin(line, fit.sizes.map((s, i) => [s, fit.times[i]]), 'dot', `fit of ${line.label}: ${fit.text}`));
-      table.push([line, found]);
-    }
-    if (state.bounds) traces.push(...boundLines(rows, true));
-    const times = table.flatMap(([, f]) => f.map(p => p.y));
-    return traces.length && {
-      traces, table, all, drawn, x: sizeAxis(table.flatMap(([, f]) => f.map(p => p.x))), y: timeAxis(times),
+    const figure = curves(lines(rows), sizeOf, timeOf, timeAt('low'), timeAt('high'),
+      p => `${sizeText(p.x)}: ${seconds(p.y)}`, fit => fit.sizes.map((s, i) => [s, fit.times[i]]));
+    if (state.bounds) figure.traces.push(...boundLines(rows, true));
+    return figure.traces.length && {
+      ...figure, x: sizeAxis(along(figure, 'x')), y: timeAxis(along(figure, 'y')),
       show: seconds, head: 'size', row: sizeText, best: Math.min, word: 'least',
     };
   },
@@ -102,20 +104,15 @@ const FIGURES = {
       if (!same.has(words)) same.set(words, s);
       return same.get(words);
     };
-    const { all, drawn } = lines(chosen, ['ranks', 'run'], key), traces = [], table = [];
-    for (const line of drawn) {
-      const value = rated ? n => data.busbw[n] / GB : n => data.time[n];
-      const end = name => n => (rated ? (data[name === 'low' ? 'high' : 'low'][n] ? (data.busbw[n] * data.time[n]) / data[name === 'low' ? 'high' : 'low'][n] / GB : null) : data[name][n]);
-      const found = points(line.rows, n => data.series[data.of[n]].ranks, value, end('low'), end('high'));
-      if (!found.length) continue;
-      traces.push(...band(line, found), scatter(line, found, p => hoverOf(p, `${p.x} ranks: ${rated ? `${digits(p.y)} GB/s` : seconds(p.y)}`)));
-      table.push([line, found]);
-    }
-    const counts = distinct(table.flatMap(([, f]) => f.map(p => p.x))).sort(ascending);
+    const show = rated ? y => `${digits(y)} GB/s` : seconds;
+    const figure = curves(lines(chosen, ['ranks', 'run'], key), n => data.series[data.of[n]].ranks,
+      rated ? rateOf : timeOf, rated ? rateAt('high') : timeAt('low'), rated ? rateAt('low') : timeAt('high'),
+      p => `${p.x} ranks: ${show(p.y)}`);
+    const counts = distinct(along(figure, 'x')).sort(ascending);
     return counts.length > 1 && {
-      traces, table, all, drawn, x: { type: 'log', title: { text: 'ranks' }, tickvals: counts, ticktext: counts.map(String) },
-      y: rated ? { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' } : timeAxis(table.flatMap(([, f]) => f.map(p => p.y))),
-      note: `Size: ${sizeText(at)}.`, show: rated ? y => `${digits(y)} GB/s` : seconds, head: 'ranks', row: String,
+      ...figure, x: { type: 'log', title: { text: 'ranks' }, tickvals: counts, ticktext: counts.map(String) },
+      y: rated ? { title: { text: 'busbw (GB/s)' }, rangemode: 'tozero' } : timeAxis(along(figure, 'y')),
+      note: `Size: ${sizeText(at)}.`, show, head: 'ranks', row: String,
       best: rated ? Math.max : Math.min, word: rated ? 'highest' : 'least',
     };
   },

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from reports.analysis.step_figures import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.record import Result
-from reports.records.shown import interval_text, percent, seconds
+from reports.records.shown import interval_text, known, percent, seconds
 
 _HEAD = (
     "update", "ranks", "step", "95 %", "compute", "exposed", "hidden", "samples/s", "efficiency",
@@ -46,18 +45,14 @@ def _cells(one: Result, found: StepFigures) -> list[str]:
         str(one.ranks),
         seconds(found.step),
         interval_text(found.low, found.high, found.step),
-        _or(found.compute, seconds),
-        _or(found.exposed, _signed),
-        _or(found.hidden, percent),
+        known(found.compute, seconds) or "-",
+        known(found.exposed, _signed) or "-",
+        known(found.hidden, percent) or "-",
         f"{found.rate:.4g}",
-        _or(found.efficiency, percent),
-        _or(predicted if isinstance(predicted, int | float) else None, seconds),
+        known(found.efficiency, percent) or "-",
+        known(predicted if isinstance(predicted, int | float) else None, seconds) or "-",
         str(messages) if isinstance(messages, int) else "-",
     ]
-
-
-def _or(value: float | None, shown: Any) -> str:
-    return "-" if value is None else str(shown(value))
 
 
 def _signed(value: float) -> str:

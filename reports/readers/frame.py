@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,11 @@ def frame(rows: Sequence[Row]) -> DataFrame:
         import pandas as pd
     except ImportError:
         raise MissingLibrary("pandas") from None
-    columns = _of_rows(rows) if isinstance(rows, Rows) else _of_each(rows)
+    columns: Mapping[str, Any]
+    if isinstance(rows, Rows):
+        columns = _of_rows(rows)
+    else:
+        columns = {name: list(map(column(name), rows)) for name in COLUMNS}
     made: DataFrame = pd.DataFrame(
         {name: _kind(name)(pd, columns[name]) for name in COLUMNS}, copy=False
     )
@@ -44,21 +49,9 @@ def _of_rows(rows: Rows) -> dict[str, Any]:
     return {**rows.columns, "times_s": rows.times.each(), **of_run}
 
 
-def _of_each(rows: Sequence[Row]) -> Mapping[str, Any]:
-    """Columns of rows that stand one by one."""
-    return {name: list(map(column(name), rows)) for name in COLUMNS}
-
-
-def _whole(_: ModuleType, values: Any) -> Any:
-    return np.array(values.tolist() if isinstance(values, Coded) else values, np.int64)
-
-
-def _truths(_: ModuleType, values: Any) -> Any:
-    return np.array(values.tolist() if isinstance(values, Coded) else values, np.bool_)
-
-
-def _floats(_: ModuleType, values: Any) -> Any:
-    return np.array(values, np.float64)  # None becomes NaN
+def _plain(kind: type, _: ModuleType, values: Any) -> Any:
+    """Numbers and truths as numpy has them; None becomes NaN."""
+    return np.array(values.tolist() if isinstance(values, Coded) else values, kind)
 
 
 def _nullable(pd: ModuleType, values: Any) -> Any:
@@ -94,15 +87,15 @@ def _arrays(_: ModuleType, values: Sequence[Any]) -> Any:
 
 _KINDS: Mapping[str, Callable[[ModuleType, Any], Any]] = {
     "str": _texts,
-    "int": _whole,
+    "int": partial(_plain, np.int64),
     "int | None": _nullable,
-    "float | None": _floats,
-    "bool": _truths,
+    "float | None": partial(_plain, np.float64),
+    "bool": partial(_plain, np.bool_),
 }
 
 
 def _kind(name: str) -> Callable[[ModuleType, Any], Any]:
     """What makes pandas' form of a column."""
     if name in OF_RUN:
-        return _whole if name == "run" else _tuples if name in _TUPLES else _texts
+        return _KINDS["int"] if name == "run" else _tuples if name in _TUPLES else _texts
     return _KINDS.get(KINDS[name], _arrays)

@@ -190,8 +190,5 @@ def _check_average(source: str, table: PartialTable, rows: list[Row], notes: lis
     line, average = table.average
     mean = sum(rates) / len(rates)
     if not isclose(mean, average, rel_tol=0.01, abs_tol=0.006):
-        text = (
-            f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}: "
-            f"rows are missing"
-        )
-        notes.append(Note(source, line, text))
+        said = f"the log's average busbw is {average:g} GB/s, that of its rows {mean:.4g}"
+        notes.append(Note(source, line, f"{said}: rows are missing"))

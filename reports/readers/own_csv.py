@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
+from busbar.cells import uncelled
 from reports.readers.upgrade import shared_work
-from reports.records.cells import uncelled
 from reports.records.rows import Note, Reading, Row, Run
 
 # What every version wrote, and what later ones did; the columns are a row's own.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from busbar.arguments import program
 from busbar.errors import ReportError
+from busbar.files import decoded
 from reports.readers import (
     failed,
     imb,
@@ -27,7 +28,7 @@ from reports.readers import (
 )
 from reports.readers.frame import frame
 from reports.readers.printable import cleaned
-from reports.readers.text import decoded, lines, read_bytes, record_files, unlabelled
+from reports.readers.text import lines, read_bytes, record_files, unlabelled
 from reports.records.rows import Note, Reading, Row, Run
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from busbar.files import decoded
 from reports.readers.own import result
-from reports.readers.text import decoded, read_bytes, record_files
+from reports.readers.text import read_bytes, record_files
 from reports.records.record import Result
 
 __all__ = ["step_results"]

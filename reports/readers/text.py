@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from busbar.errors import ReportError
+from busbar.printable import uncoloured
 
 #: Bytes, unpacked, beyond which a file is refused: a record of a million rows is 200 MB.
 LIMIT = 4 << 30
@@ -18,15 +19,9 @@ _PIECE = 1 << 20
 # A gzip file may hold this much whatever its size, and this many times its size: records shrink to
 # a third, logs to a twentieth.
 _PLENTY, _MOST_PACKED = 64 << 20, 256
-_BEGINNING = 64
 # What a file begins with that was packed by what we do not unpack.
 _PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
 
-_COLOUR = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][0-9A-Za-z])")
-# What web forms leave of a colour: the escape character shown, written out or lost.
-_WRECKED = re.compile(
-    r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:\d{1,3}(?:;\d{1,3}){0,4})?m", re.ASCII
-)
 _CLOCK = r"\d\d:\d\d:\d\d(?:[.,]\d+)?"
 _ZONE = r"(?: ?(?:Z|UTC|[+-]\d\d:?\d\d))?"
 # What may stand before a line of a benchmark; a named group says which rank's stream it is.
@@ -136,33 +131,14 @@ def _unpacked(data: bytes) -> tuple[bytes, str]:
     return b"".join(parts), ""
 
 
-def decoded(data: bytes) -> str:
-    """The text of a file's bytes: UTF-8, or UTF-16 where it says so or every other byte is none."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return data.decode("utf-16", "replace")
-    begin = data[:_BEGINNING]
-    for order, at in (("utf-16-le", 1), ("utf-16-be", 0)):
-        if len(begin) > 3 and not any(begin[at::2]):
-            return data.decode(order, "replace")
-    return data.decode("utf-8-sig", "replace")
-
-
 def lines(text: str) -> Iterator[Line]:
     """The lines of a log, without what the terminal, the logger and the launcher added."""
     if "\xa0" in text:  # what a web page makes of blanks
         text = text.replace("\xa0", " ")
     for number, raw in enumerate(text.split("\n" if "\n" in text else "\r"), 1):
         for line in raw.rstrip("\r").split("\r"):  # what a terminal would have overwritten
-            stream, clean = _unprefixed(_uncoloured(line))
+            stream, clean = _unprefixed(uncoloured(line))
             yield Line(number, stream, clean.rstrip())
-
-
-def _uncoloured(line: str) -> str:
-    if "\x1b" in line:
-        line = _COLOUR.sub("", line)
-    if "m" in line and "[" in line:
-        line = _WRECKED.sub("", line)
-    return line
 
 
 def unlabelled(found: Iterable[Line]) -> Iterator[Line]:

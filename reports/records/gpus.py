@@ -53,8 +53,8 @@ def warnings(gpus: Gpus) -> list[str]:
                     f" {fast} {_mhz(clocks[fast])}"
                 )
             said += [
-                f"{title}: the {what} clock of {_called(gpu)} moved from {_mhz(low)} to "
-                f"{_mhz(high)}"
+                f"{title}: the {what} clock of {_called(gpu)} moved"
+                f" from {_mhz(low)} to {_mhz(high)}"
                 for gpu in here
                 if (low := _number(gpu.get(name), 0)) is not None
                 and (high := _number(gpu.get(name), 2)) is not None

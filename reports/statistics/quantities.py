@@ -44,15 +44,12 @@ def speedup(base: float, throughput: float) -> float:
 
 
 def efficiency(base: float, throughput: float, n: float) -> float:
-    """Throughput on n over n x throughput on 1 (``base``); 1 is a perfect speed-up."""
+    """Throughput on n over n x throughput on 1 (``base``); 1 is a perfect speed-up.
+
+    Of weak scaling, the same work on every rank, it is t(1) / t(n).
+    """
     _positive(base=base, throughput=throughput, n=n)
     return throughput / (n * base)
-
-
-def scaling_efficiency(seconds_1: float, seconds_n: float) -> float:
-    """t(1) / t(N) for the same work on every rank (weak scaling); 1 if ranks cost nothing."""
-    _positive(seconds_1=seconds_1, seconds_n=seconds_n)
-    return seconds_1 / seconds_n
 
 
 def joules_per_gb(joules: float, nbytes: float) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from busbar.statistics import interval
-from reports.records.record import LAST, Result, Sample
+from reports.records.record import LAST, Result
 from reports.records.shown import PLACEMENT, seconds
 
 _EDGE = 12
@@ -48,7 +48,7 @@ def _block(results: Sequence[Result], placement: str, size: int) -> list[str]:
             continue
         pattern = str(sample.sync["pattern"])
         heads[pattern] = str(sample.sync.get("arrival", pattern))
-        found.setdefault(pattern, {})[r.algorithm] = _since_last(sample)
+        found.setdefault(pattern, {})[r.algorithm] = sample.also.get(LAST, sample.times)
     if len(found) < 2:
         return []
     names = list(dict.fromkeys(name for by in found.values() for name in by))
@@ -59,10 +59,6 @@ def _block(results: Sequence[Result], placement: str, size: int) -> list[str]:
         cells = (f"  {_cell(found[p], name):>{w}}" for p, w in columns.items())
         lines.append(f"# {name:>{wide}}" + "".join(cells))
     return [*lines, *_changes(found, size)]
-
-
-def _since_last(sample: Sample) -> tuple[float, ...]:
-    return sample.also.get(LAST, sample.times)
 
 
 def _cell(by: Mapping[str, tuple[float, ...]], name: str) -> str:

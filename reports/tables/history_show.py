@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 
 import numpy as np
 
+from busbar.cells import csv_text
 from reports.analysis.history import History, HistoryEvent, Series, events
-from reports.records.cells import celled
 from reports.records.shown import chance, interval_text, named, seconds, setting, size_text, trend
 from reports.tables.table import WIDE, Column, Shown, table
 
@@ -97,9 +95,7 @@ def history_csv(h: History) -> str:
 
     ``level`` counts from 0 and rises with each change; ``p`` is that of the change which began it.
     """
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow(_COLUMNS)
+    lines: list[tuple[object, ...]] = [_COLUMNS]
     for s in h.series:
         r = s.row
         what = (r.collective, r.algorithm, r.transport, r.ranks, r.nbytes, r.dtype, r.op, r.root)
@@ -108,5 +104,5 @@ def history_csv(h: History) -> str:
             figures = (point.value, point.low, point.high, point.iterations)
             p = begun[-1].p if begun else None
             place = (r.placement, point.run + 1, h.runs[point.run])
-            out.writerow(map(celled, (*what, *place, *figures, len(begun), p)))
-    return text.getvalue()
+            lines.append((*what, *place, *figures, len(begun), p))
+    return csv_text(lines)

@@ -10,7 +10,7 @@ from reports.analysis.compare import row_key, samples
 from reports.records.rows import Row
 from reports.records.shown import rate, seconds, setting, size_text
 from reports.statistics.inference import ratio_interval
-from reports.statistics.quantities import efficiency, scaling_efficiency, speedup
+from reports.statistics.quantities import efficiency, speedup
 from reports.tables.table import Column, Shown, table
 
 
@@ -42,15 +42,14 @@ def scaling(rows: Sequence[Row]) -> list[list[Scaled]]:
         if r.ranks and r.size and r.time_s:
             key = row_key(replace(r, ranks=None))
             series.setdefault(key, {}).setdefault(r.ranks, []).append(r)
-    found = [_series(by_ranks) for by_ranks in series.values() if len(by_ranks) > 1]
+    found = [
+        [_scaled(rows, by_ranks[min(by_ranks)]) for _, rows in sorted(by_ranks.items())]
+        for by_ranks in series.values()
+        if len(by_ranks) > 1
+    ]
     if not found:
         raise ReportError("no two rows differ in their number of ranks alone; give runs of several")
     return found
-
-
-def _series(by_ranks: dict[int, list[Row]]) -> list[Scaled]:
-    least = min(by_ranks)
-    return [_scaled(by_ranks[n], by_ranks[least]) for n in sorted(by_ranks)]
 
 
 def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
@@ -58,7 +57,7 @@ def _scaled(rows: Sequence[Row], base: Sequence[Row]) -> Scaled:
     n, b = float(row.ranks or 1), float(first.ranks or 1)
     # Throughputs in sizes per second; the size is the same and cancels.
     one, all_ = b / (first.time_s or 0.0), n / (row.time_s or 0.0)
-    each = efficiency(one / b, all_, n) if b > 1 else scaling_efficiency(1 / one, n / all_)
+    each = efficiency(one / b, all_, n)
     bounds = None if rows is base else ratio_interval(samples(rows), samples(base))
     low, high = bounds or (None, None)
     return Scaled(row, first, speedup(one, all_), each, low, high)

@@ -15,7 +15,7 @@ from reports.analysis.winners import Winner, winners
 from reports.records.gpus import energy, memory_clock
 from reports.records.record import LIBRARY, Result
 from reports.records.rows import Row
-from reports.records.shown import PLACEMENT
+from reports.records.shown import PLACEMENT, known
 from reports.statistics.order import bandwidths, center
 from reports.statistics.quantities import LATENCY_BOUND, of_limit
 from reports.tables.winners import answer
@@ -82,12 +82,12 @@ def _grids(
     def grid(
         what: str,
         widths: dict[str, int],
-        cell: Callable[[Result], str | None],
+        cell: Callable[[Result], str],
         sizes: Callable[[int], bool] = lambda size: True,
         notes: Sequence[str] = (),
     ) -> _Grid:
         lines = {
-            size: {name: text for name, r in row.items() if (text := cell(r)) is not None}
+            size: {name: text for name, r in row.items() if (text := cell(r))}
             for size, row in found.items()
             if sizes(size)
         }
@@ -110,12 +110,22 @@ def _grids(
     above = (
         [WHY_ABOVE] if any(share is not None and share > ABOVE_LIMIT for share in shares) else []
     )
-    for what, cell, notes in (
-        ("% of the limit that memory sets", _of_limit, above),
-        ("J per operation, idle taken off", _joules, []),
-        ("memory clock in MHz", _clock, []),
-    ):
-        yield grid(what, narrow, lambda r, cell=cell: cell(r, placement, statistic), notes=notes)  # type: ignore[misc]
+    yield grid(
+        "% of the limit that memory sets",
+        narrow,
+        lambda r: known(_share(r, placement, statistic), lambda share: f"{100 * share:.0f}"),
+        notes=above,
+    )
+    yield grid(
+        "J per operation, idle taken off",
+        narrow,
+        lambda r: known(energy(r.gpus, placement), _short),
+    )
+    yield grid(
+        "memory clock in MHz",
+        narrow,
+        lambda r: known(memory_clock(r.gpus, placement), lambda clock: f"{clock / 1e6:.0f}"),
+    )
 
 
 def _column(name: str, least: int) -> int:
@@ -145,25 +155,9 @@ def _rate(result: Result, row: dict[str, Result], placement: str, statistic: str
 
 def _share(result: Result, placement: str, statistic: str) -> float | None:
     """Of the limit, which is 1."""
-    sample = result.sample(placement)
-    seconds = _seconds(result, placement, statistic)
-    known = sample is not None and sample.limit is not None and seconds
-    return of_limit(seconds or 0.0, sample.limit or 0.0) if sample and known else None
-
-
-def _of_limit(result: Result, placement: str, statistic: str) -> str | None:
-    share = _share(result, placement, statistic)
-    return None if share is None else f"{100 * share:.0f}"
-
-
-def _joules(result: Result, placement: str, _: str) -> str | None:
-    found = energy(result.gpus, placement)
-    return None if found is None else _short(found)
-
-
-def _clock(result: Result, placement: str, _: str) -> str | None:
-    found = memory_clock(result.gpus, placement)
-    return None if found is None else f"{found / 1e6:.0f}"
+    sample, seconds = result.sample(placement), _seconds(result, placement, statistic)
+    limit = None if sample is None else sample.limit
+    return of_limit(seconds, limit) if seconds and limit is not None else None
 
 
 def _short(value: float) -> str:

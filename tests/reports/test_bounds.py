@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from busbar.cells import celled, uncelled
 from busbar.errors import ReportError
 from busbar.printable import printable
 from reports import cli
@@ -25,7 +26,6 @@ from reports.exports.imported import to_csv as imported_csv
 from reports.readers.nccl_lines import number
 from reports.readers.parquet import to_parquet
 from reports.readers.reading import parse, read
-from reports.records.cells import celled, uncelled
 from reports.records.record import Result, Sample
 from tests.reports.logs import DOCUMENT, OLD
 from tests.reports.runs import allreduce

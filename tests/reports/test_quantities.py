@@ -22,7 +22,7 @@ def test_worked_cases() -> None:
     assert q.of_limit(seconds=4.0, least=3.0) == 0.75
     assert q.speedup(base=2e9, throughput=6e9) == 3
     assert q.efficiency(base=2e9, throughput=6e9, n=4) == 0.75
-    assert q.scaling_efficiency(3.0, 4.0) == 0.75
+    assert q.efficiency(base=1 / 2.0, throughput=8 / 4.0, n=8) == 0.5  # t(1) / t(8)
     assert q.joules_per_gb(50.0, 2e9) == 25
 
 
@@ -30,8 +30,7 @@ def test_worked_cases() -> None:
     "call",
     [
         lambda: q.of_limit(0, 1), lambda: q.of_limit(1, 0), lambda: q.speedup(0, 1),
-        lambda: q.efficiency(1, 1, 0), lambda: q.scaling_efficiency(1, 0),
-        lambda: q.joules_per_gb(1, 0),
+        lambda: q.efficiency(1, 1, 0), lambda: q.joules_per_gb(1, 0),
     ],
 )  # fmt: skip
 def test_what_has_no_meaning_is_refused(call: object) -> None:

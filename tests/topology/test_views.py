@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from busbar.cells import celled
+from busbar.printable import printable
 from topology.diagnostics.findings import check
 from topology.model.facts import Fact
 from topology.model.topology import Device, Kind, Topology
@@ -73,7 +75,7 @@ def test_any_map_has_all_views(topology: Topology) -> None:
     """Rule: matrix, CSV and tree of any map are text; CSV has a row a device."""
     assert isinstance(matrix.text(topology), str)
     rows = list(csv.reader(io.StringIO(matrix.as_csv(topology))))
-    assert [row[0] for row in rows[1:]] == [matrix._cell(end.id) for end in topology.endpoints]
+    assert [row[0] for row in rows[1:]] == [celled(printable(end.id)) for end in topology.endpoints]
     assert all(len(row) == len(rows[0]) for row in rows)
     assert tree.text(topology, 40).startswith("machine")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from busbar.errors import ProbeError
+from busbar.files import decoded
 from topology.model.merge import merge
 from topology.model.topology import Topology
 from topology.sources.command import run
@@ -51,10 +52,7 @@ def _text(name: str) -> str:
     else:
         with Path(name).open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
-    if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        # PowerShell's redirection writes UTF-16.
-        return raw.decode("utf-16", "replace")
-    return raw.decode("utf-8", "replace")
+    return decoded(raw)
 
 
 def _machine() -> tuple[Topology, tuple[str, ...]]:

@@ -121,11 +121,8 @@ def _planes(draft: Draft, matrix: _Matrix) -> None:
         joined = mine.union(*(group for group in switches if group & mine))
         switches = [*apart, joined] if joined else apart
     if len(switches) > 1:
-        why = (
-            f"line {matrix.line}: {len(switches)} groups of NVSwitches; the file tells no "
-            f"links between them"
-        )
-        draft.gap("NVSwitches", matrix.name, why)
+        why = f"{len(switches)} groups of NVSwitches; the file tells no links between them"
+        draft.gap("NVSwitches", matrix.name, f"line {matrix.line}: {why}")
 
 
 def _each(matrix: _Matrix, draft: Draft, ends: Mapping[str, str]) -> int:

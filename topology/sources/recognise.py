@@ -75,8 +75,7 @@ def recognise(text: str) -> tuple[str, ...]:
     if re.search(_AMD, rows, re.M):
         reason = (
             "this is rocm-smi's or amd-smi's, which is not read; of AMD's GPUs lstopo's XML, "
-            "sysfs and "
-            "RCCL's topology XML (NCCL_TOPO_DUMP_FILE) say more, and are"
+            "sysfs and RCCL's topology XML (NCCL_TOPO_DUMP_FILE) say more, and are"
         )
         raise ProbeError("text", reason)
     if re.search(_MEASURED, rows, re.M):
@@ -88,10 +87,9 @@ def recognise(text: str) -> tuple[str, ...]:
     what = "an empty text" if not text.strip() else f"it starts {text.strip()[:40]!r}"
     raise ProbeError(
         "text",
-        f"no format known here ({what}); known are nvidia-smi topo -m, topo -p2p, nvlink -s, "
-        f"-q -x, "
-        "NCCL's topology XML, lstopo's XML, sysfs lines, p2pBandwidthLatencyTest, nvbandwidth, "
-        "our JSON",
+        f"no format known here ({what}); known are nvidia-smi topo -m, topo -p2p, nvlink -s,"
+        " -q -x, NCCL's topology XML, lstopo's XML, sysfs lines, p2pBandwidthLatencyTest,"
+        " nvbandwidth, our JSON",
     )
 
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from busbar.errors import ProbeError
+from busbar.printable import uncoloured
 
 MAX_BYTES = 32 * 1024 * 1024
 #: A row of a thousand devices has about 8000 characters.
 MAX_LINE = 16384
-_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[@-Z\\-_]")
-#: What web forms leave of colours and underlines: the escape character shown, written out or lost.
-_WRECKED = re.compile(
-    r"(?:[\u241b\ufffd]|\^\[|\\(?:x1b|u001b|033|e))?\[(?:[0-9]{1,3}(?:;[0-9]{1,3}){0,4})?m"
-)
 
 
 def bounded(source: str, text: str) -> str:
@@ -30,7 +25,7 @@ def lines(source: str, text: str) -> list[str]:
 
     Raises ProbeError for a text or a line that is longer than any machine's.
     """
-    clean = _WRECKED.sub("", _ESCAPE.sub("", bounded(source, text)))
+    clean = uncoloured(bounded(source, text))
     clean = clean.replace("\ufeff", "").replace("\xa0", " ")
     found = [line.rstrip("\r") for line in clean.split("\n")]
     long = next((n for n, line in enumerate(found, 1) if len(line) > MAX_LINE), None)

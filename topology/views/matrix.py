@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-
+from busbar.cells import csv_text
 from busbar.printable import printable
 from topology.exports.cpus import affinity
 from topology.model.topology import Device, Kind, Topology
@@ -54,20 +52,11 @@ def text(topology: Topology, underline: bool = False) -> str:
 
 def as_csv(topology: Topology) -> str:
     """Return the matrix as CSV: a header, then a row a device; RFC 4180 quoting, no formulas."""
-    columns = _columns(topology)
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    ends = topology.endpoints
-    writer.writerow(["", *(_cell(end.id) for end in ends), *columns])
+    columns, ends = _columns(topology), topology.endpoints
+    lines = [["", *(end.id for end in ends), *columns]]
     for end, row in zip(ends, topology.matrix(), strict=True):
-        writer.writerow(map(_cell, [end.id, *row, *_tail(topology, end, columns)]))
-    return out.getvalue()
-
-
-def _cell(text: str) -> str:
-    """A text that no terminal and no spreadsheet takes for a command."""
-    safe = printable(text)
-    return f"'{safe}" if safe.startswith(("=", "+", "-", "@")) else safe
+        lines.append([end.id, *row, *_tail(topology, end, columns)])
+    return csv_text(map(printable, line) for line in lines)
 
 
 def _columns(topology: Topology) -> list[str]:

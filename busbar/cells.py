@@ -6,13 +6,23 @@ beginning.
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable
 from typing import Any
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
+def csv_text(rows: Iterable[Iterable[Any]], end: str = "\n") -> str:
+    """Rows as CSV (RFC 4180 quoting), each cell made safe by `celled`; None is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator=end).writerows(map(celled, row) for row in rows)
+    return text.getvalue()
+
+
 def celled(value: Any) -> Any:
-    """A value for `csv.writer`: texts made safe, numbers and None as they are."""
+    """A value of a cell: texts made safe, numbers and None as they are."""
     return f"'{value}" if isinstance(value, str) and _is_formula(value) else value
 
 
