@@ -97,9 +97,8 @@ def _bounds(
 ) -> tuple[float | None, float | None]:
     """The ratio of medians' interval, from the ends of both intervals: wider than it need be.
 
-    A sweep has hundreds of such ratios, too many for a bootstrap. Where sides were measured several
-    times it holds what differs from time to time, too
-    (`reports.statistics.inference.between_runs`).
+    A sweep has hundreds of such ratios, too many for a bootstrap. Of sides that were measured
+    several times it holds what differs from time to time, too (`between_runs`).
     """
     ends = [interval([t for run in side for t in run]) for side in (best, other)]
     if ends[0] is None or ends[1] is None or not ends[0][0]:

@@ -141,9 +141,8 @@ class Trend:
 def fitted(rows: Sequence[Row]) -> Trend | None:
     """Time = alpha + beta x size, in as many ranges of the size as times ask for.
 
-    None below four sizes: through three points nearly any line goes.
-
     By `collectives.model.fitting.fit` through the median of each size, of many sizes through some.
+    None below four sizes: through three points nearly any line goes.
     """
     groups: dict[int, list[float]] = {}
     for r in rows:

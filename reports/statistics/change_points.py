@@ -36,9 +36,7 @@ _SIGNIFICANT_ALARM = 0.01
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """A change: ``at`` is the first place in the series after it.
-
-    ``p`` is corrected for all series.
+    """A change: ``at`` is the first place in the series after it; ``p`` is for all series.
 
     ``ratio``: the median from there to the next cut over the median since the cut before.
     """

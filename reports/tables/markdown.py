@@ -40,11 +40,9 @@ def _table(head: str, sides: str, rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """What to take at which sizes; a table a measured thing, algorithms side by side.
+    """What to take at which sizes; a table a measured thing; warnings and the rules.
 
-    Then warnings and the rules.
-    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is
-    counted.
+    At most ``MOST_ROWS`` rows, since a comment is bounded; what is left out is counted.
     """
     parts, left = [], MOST_ROWS
     for group in grouped(rows).values():

@@ -199,9 +199,7 @@ def by_class(topology: Topology, cells: Matrix) -> dict[str, list[tuple[str, str
 
 
 def expected(topology: Topology, a: str, b: str) -> float | None:
-    """Bytes per second that link rates promise one flow from a to b.
-
-    None where they promise nothing.
+    """Bytes per second that link rates promise one flow from a to b; None for no promise.
 
     Within a NUMA node data goes through memory, of which the map knows no rate; where no route is
     known, as between hosts, there is none either.

@@ -41,9 +41,9 @@ class Pick:
     ``gpus`` ascending, ``order`` the ring (also for other objectives, for their rank order),
     ``pairs`` only for that objective. ``busbw`` is what all rings of ``rings`` together, or one
     ring where that is more, promise an all-reduce; for pairs, the rate of a pair; for all-to-all,
-    bus bandwidth.
-    ``bottleneck`` is that of one ring (or of the pattern), ``single`` its rate; None and 0 for one
-    GPU. ``routes`` are the hops of the pattern; ``tie`` is what ranked it besides ``busbw``.
+    bus bandwidth. ``bottleneck`` is that of one ring (or of the pattern), ``single`` its rate; None
+    and 0 for one GPU. ``routes`` are the hops of the pattern; ``tie`` is what ranked it besides
+    ``busbw``.
     """
 
     gpus: tuple[str, ...]

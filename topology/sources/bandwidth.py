@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from busbar.errors import ProbeError
 from topology.model.busid import canonical
-from topology.model.topology import Kind, Topology
+from topology.model.topology import Topology
 from topology.sources.draft import Draft
 from topology.sources.text import bounded, lines, loaded
 
@@ -152,10 +152,8 @@ def _json(draft: Draft, text: str, skipped: int) -> None:
 def _gpu(
     draft: Draft, index: int, name: str = "", busid: str | None = None, line: int | None = None
 ) -> str:
-    id = f"GPU{index}"
-    if id not in draft.devices:
-        draft.add(id, Kind.GPU, index, name=name, busid=busid, model=name or None)
-    elif name and draft.devices[id].busid != busid:
+    id = draft.gpu(index, name, busid=busid)
+    if name and draft.devices[id].busid != busid:
         raise ProbeError(NAME, f"device {index} is named a second time, differently", line)
     return id
 

@@ -37,6 +37,14 @@ class Draft:
         self.state(id, **facts)
         return id
 
+    def gpu(self, index: int, name: str = "", **known: str | None) -> str:
+        """The id of the GPU of that number, which is added when it is first told of."""
+        id = f"GPU{index}"
+        if id not in self.devices:
+            busid, uuid = known.get("busid"), known.get("uuid")
+            self.add(id, Kind.GPU, index, name=name, busid=busid, uuid=uuid, model=name or None)
+        return id
+
     def state(self, id: str, **facts: Value | None) -> None:
         """State facts about a device."""
         new = tuple(

@@ -39,11 +39,9 @@ class _Matrix:
 
 
 def add_links(draft: Draft, root: Node, ends: Mapping[str, str]) -> None:
-    """Add what the matrices state.
+    """Add what the matrices state; ProbeError, with the line, for one that is not square.
 
     ``ends`` has the device of ``OSDev:802`` (by gp) or ``NUMANode@0`` (by os).
-
-    Raises ProbeError, with the line, for a matrix that is not square.
     """
     matrices = [_read(draft, node) for node in root.all("distances2", "distances2hetero")]
     hops = next((m for m in matrices if m.name == "XGMIHops"), None)

@@ -56,9 +56,7 @@ class Matrix:
 
 
 def find(source: str, lines: list[str], words: str) -> list[Matrix]:
-    """Return every matrix whose cells are ``words``, LEVELS or STATUSES.
-
-    Those of the other are skipped.
+    """Return every matrix whose cells are ``words``, LEVELS or STATUSES; others are skipped.
 
     Rows that a terminal wrapped or a document fused are understood. Raises ProbeError, with the
     line, for a matrix that starts and then breaks off or has a foreign word, and when there is none

@@ -95,15 +95,8 @@ def _gpu(draft: Draft, said: dict[str, Any]) -> str:
     if not isinstance(index, int) or f"GPU{index}" in draft.devices:
         raise ValueError(f"GPU index {index!r}")
     name = str(said.get("name") or "")
-    id = draft.add(
-        f"GPU{index}",
-        Kind.GPU,
-        index,
-        name=name,
-        busid=canonical(str(said.get("busid") or "")),
-        uuid=str(said["uuid"]) if said.get("uuid") else None,
-        model=name or None,
-    )
+    uuid = str(said["uuid"]) if said.get("uuid") else None
+    id = draft.gpu(index, name, busid=canonical(str(said.get("busid") or "")), uuid=uuid)
     draft.state(id, **{fact: _plain(said.get(fact)) for fact in _PLAIN})
     for fact, key in (("cpu_affinity", "cpus"), ("numa_affinity", "nodes")):
         draft.state(id, **{fact: _set(said.get(key))})

@@ -24,9 +24,7 @@ _FUSED = re.compile(
 
 
 def readings(lines: list[str]) -> Iterator[list[str]]:
-    """Yield what the lines may have been, likeliest first.
-
-    A reader takes the first that it can read.
+    """Yield what the lines may have been, likeliest first: the first that can be read counts.
 
     Lines keep their numbers except where a whole matrix stands on one line.
     """

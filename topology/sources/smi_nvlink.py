@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from busbar.errors import ProbeError
-from topology.model.topology import Kind, Topology
+from topology.model.topology import Topology
 from topology.sources.draft import Draft
 from topology.sources.text import lines
 
@@ -45,17 +45,8 @@ def parse(text: str) -> Topology:
     rows = lines(NAME, text)
     for number, line in enumerate(rows, 1):
         if head := _GPU.search(line) or _bare(rows, number):
-            index = int(head[1])
-            if f"GPU{index}" not in draft.devices:
-                draft.add(
-                    f"GPU{index}",
-                    Kind.GPU,
-                    index,
-                    name=head[2],
-                    uuid=head[3] or None,
-                    model=head[2],
-                )
-            gpu = gpus.setdefault(f"GPU{index}", _Gpu(f"GPU{index}"))
+            id = draft.gpu(int(head[1]), head[2], uuid=head[3] or None)
+            gpu = gpus.setdefault(id, _Gpu(id))
         elif gpu is not None and (_NONE.search(line) or _LACKS.search(line)):
             gpu.stated = True
             if _LACKS.search(line):

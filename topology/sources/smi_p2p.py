@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from busbar.errors import ProbeError
-from topology.model.topology import Kind, Topology
+from topology.model.topology import Topology
 from topology.sources.draft import Draft
 from topology.sources.matrix_text import STATUSES, find
 from topology.sources.text import lines
@@ -42,8 +42,7 @@ def parse(text: str) -> Topology:
             index = re.fullmatch(r"GPU([0-9]{1,6})", label)
             if index is None:
                 raise ProbeError(NAME, f"{label} is no GPU", matrix.line)
-            if label not in draft.devices:
-                draft.add(f"GPU{int(index[1])}", Kind.GPU, int(index[1]))
+            draft.gpu(int(index[1]))
         for a, row in matrix.cells.items():
             for b, word in row.items():
                 if a != b:
