@@ -37,7 +37,6 @@ def picture(comparison: LawComparison, form: str) -> bytes:
     right.set_title(f"{ranks} ranks over n", fontsize=10)
     for axes in (left, right):
         axes.set_yscale("log")
-        axes.minorticks_off()
         axes.set_ylabel("time (ms)")
         faint_grid(axes)
         axes.legend(

@@ -74,9 +74,7 @@ class Tier:
 
 @dataclass(frozen=True)
 class Ranking:
-    """All that was found: the picks, best first.
-
-    How many sets were rated, and whether all there are.
+    """The picks, best first; ``choices``: how many sets were rated; ``exact``: all there are.
 
     ``tiers`` partition the sets, best first.
     """
