@@ -23,6 +23,9 @@ from busbar.launchers import speaks
 _DIGITS = re.compile(r"\s*([+-]?[0-9]{1,18})\s*", re.ASCII)
 _SHOWN = 40
 
+Add = Callable[..., argparse.Action]
+"""What adds an option; see `Parser.group`."""
+
 
 def program(module: str) -> str:
     """How this process was started: ``busbar allreduce``, or ``python -m bench.allreduce``."""
@@ -100,6 +103,22 @@ class Parser(argparse.ArgumentParser):
         self._left: list[str] = []
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
+
+    def group(self, title: str) -> Add:
+        """What adds options under a title: ``add("-n --iters N", "how many", type=int)``.
+
+        First the option as ``--help`` shows it, names and value, then its text (without one
+        ``--help`` leaves it out), then what argparse takes.
+        """
+        to = self.add_argument_group(title)
+
+        def add(shown: str, text: str = argparse.SUPPRESS, **more: Any) -> argparse.Action:
+            names = shown.split()
+            if not names[-1].startswith("-"):
+                more["metavar"] = names.pop()
+            return to.add_argument(*names, help=text, **more)
+
+        return add
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's; words that are left over are kept for the error message."""

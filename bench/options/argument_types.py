@@ -72,6 +72,17 @@ def gpus(text: str) -> tuple[int, ...] | None:
         ) from None
 
 
+def grid(text: str) -> tuple[int, ...]:
+    """The sides of a grid, as in ``4x4``."""
+    try:
+        sides = tuple(map(whole(1, "ranks", MOST), text.split("x")))
+    except argparse.ArgumentTypeError:
+        sides = ()
+    if len(sides) < 2:
+        raise argparse.ArgumentTypeError(f"{text[:80]}: write a grid such as 4x4")
+    return sides
+
+
 def split(text: str) -> tuple[str, int]:
     """A rule and its number, decimal or hexadecimal, as in ``and:0x7``."""
     rule, _, number = text.lower().partition(":")

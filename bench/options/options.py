@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench.options.argument_types import MOST
 from bench.options.arguments import TUNING, parser
 from bench.options.arrival import ZERO, ArrivalPattern
-from bench.options.launching import LaunchTurn, parse_turn
+from bench.options.launching import LaunchTurn
 from bench.options.pairs import PT2PT, TITLE, Pairing, transfers
 from bench.options.timing_arguments import sync
-from busbar.arguments import unknown, whole
+from busbar.arguments import unknown
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS, Unsaid, parse_size, sweep
 from collectives.execution.registry import transports
@@ -29,6 +28,13 @@ BESIDE = ("worksharing", "library")
 """Contenders that carry no schedule out and stand beside those that do, in this order."""
 
 ACROSS: tuple[How, ...] = ("rank0", "avg", "min", "max")
+# Fields of `Options` that are what the grammar gives under their names, where it has them.
+_AS_GIVEN = (
+    "affinity", "after", "budget", "check", "counts", "cycles", "dry_run", "energy", "factor",
+    "gpus", "grid", "inject", "iterations", "launch", "launches", "layout", "limit", "nccl_json",
+    "oversubscribe_gpu", "per_rank", "root", "seed", "split", "spread", "statistic", "timeout",
+    "timing", "transport", "wait_quiet",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,17 +178,6 @@ def on_gpus(options: Options) -> Options:
     return replace(options, algorithms=named, every_algorithm=True)
 
 
-def _grid(text: str) -> tuple[int, ...]:
-    parts = text.split("x")
-    try:
-        sides = tuple(map(whole(1, "ranks", MOST), parts))
-    except argparse.ArgumentTypeError:
-        sides = ()
-    if len(sides) < 2:
-        raise Unsupported(f"--grid {text[:80]}: write a grid such as 4x4")
-    return sides
-
-
 def _threads(given: argparse.Namespace) -> int | None:
     """Ranks that are threads of this process: ``--threads``, or nccl-tests' ``-t`` times ``-g``."""
     threads: int | None = given.threads
@@ -247,8 +242,8 @@ def _sizes(given: argparse.Namespace, step: int | None) -> tuple[int, ...]:
     """The sizes to measure, rising, each of them once."""
     if given.sizes is None:
         low, high = parse_size(given.minbytes), parse_size(given.maxbytes)
-        return tuple(sweep(low, high, factor=given.stepfactor, step=step))
-    ends = (given.minbytes, given.maxbytes, given.stepfactor, given.stepbytes)
+        return tuple(sweep(low, high, factor=given.factor, step=step))
+    ends = (given.minbytes, given.maxbytes, given.factor, given.stepbytes)
     if not all(end is None or isinstance(end, Unsaid) for end in ends):
         raise Unsupported("--sizes excludes -b, -e, -f and -i; give the one or the others")
     return tuple(sorted({parse_size(part) for part in given.sizes.split(",")}))
@@ -263,7 +258,7 @@ def parse(argv: Sequence[str], collective: str) -> Options:
     title = TITLE if pairs else catalogue.spec(collective).title
     given = parser(collective, title).parse_args(argv)
     step = None if given.stepbytes is None else parse_size(given.stepbytes)
-    if step is not None and given.stepfactor is not None:
+    if step is not None and given.factor is not None:
         raise Unsupported("-f and -i exclude each other; give one of them")
     if getattr(given, "pattern", "ring") == "pairs":
         collective = "sendrecv_pairs"
@@ -271,7 +266,6 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         raise Unsupported("--out '' names no file; ./ is this folder")
     made = Options(
         sizes=_sizes(given, step),
-        factor=given.stepfactor,
         step=step,
         algorithms=_choices(given.algorithm, collective)
         + (Choice(NONBLOCKING),) * given.nonblocking,
@@ -280,49 +274,22 @@ def parse(argv: Sequence[str], collective: str) -> Options:
         usual=given.algorithm is None,
         dtypes=_names(_canonical(given.datatype), DTYPES, "data type", FLOAT8),
         ops=_names(given.op, OPS, "operation"),
-        root=given.root,
-        iterations=given.iters,
         warmup=1 if given.warmup_iters is None else given.warmup_iters,
-        settle=given.warmup_iters is None and given.iters is None,
-        budget=given.budget,
-        timing=given.timing,
+        settle=given.warmup_iters is None and given.iterations is None,
         across=ACROSS[given.average],
         sync=sync(given),
         arrivals=given.arrival or (ZERO,),
-        wait_quiet=given.wait_quiet,
-        statistic=given.statistic,
-        check=given.check,
-        cycles=given.run_cycles,
-        timeout=given.timeout,
         per_iteration=bool(given.per_iter_timing),
-        per_rank=given.per_rank,
-        limit=given.limit,
-        layout=given.layout,
-        energy=given.energy,
         placements=("out", "in") if given.placement == "both" else (given.placement,),
-        transport=given.transport,
-        affinity=given.affinity,
-        gpus=given.gpus,
         ngpus=given.ngpus is not None,
-        oversubscribe_gpu=given.oversubscribe_gpu,
         threads=_threads(given),
         chosen=_chosen(given),
-        split=given.split,
-        grid=None if given.grid is None else _grid(given.grid),
-        counts=getattr(given, "counts", None),
-        spread=getattr(given, "spread", 1.0),
         ranks=given.ranks[0] if len(given.ranks) == 1 else None,
         rank_counts=given.ranks if len(given.ranks) > 1 else (),
-        launches=given.launches,
-        seed=given.seed,
-        inject=given.inject,
-        launch=None if given.launch is None else parse_turn(given.launch),
-        after=given.after,
-        dry_run=given.dry_run,
-        nccl_json=given.output_file,
         tuning=given.tuning or TUNING,
         out=tuple(given.out),
         pairing=Pairing(given.tests, given.window, given.pairs) if pairs else None,
+        **{name: vars(given)[name] for name in _AS_GIVEN if name in given},
     )
     _check_gpus(made)
     _check_launches(made)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from bench.options.argument_types import at_least, check
+from busbar.arguments import Add
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
@@ -41,37 +42,27 @@ class Pairing:
     pairs: int | None = None
 
 
-def add_options(add: Callable[..., object]) -> None:
+def add_options(add: Add) -> None:
     """Add the options of what is measured."""
     add(
-        "--tests",
+        "--tests NAMES",
+        f"of {', '.join(TESTS)}, joined by commas (default: all)",
         type=_tests,
         default=TESTS,
-        metavar="NAMES",
-        help=f"of {', '.join(TESTS)}, joined by commas (default: all)",
     )
+    add("-A --algorithm NAMES", "two_sided (messages, the default), put or get (one-sided), or all")
     add(
-        "-A",
-        "--algorithm",
-        metavar="NAMES",
-        help="two_sided (messages, the default), put or get (one-sided), or all",
-    )
-    add(
-        "-W",
-        "--window",
+        "-W --window N",
+        "messages in flight in bandwidth tests (default 64, as OSU's)",
         type=at_least(1, "messages", 4096),
         default=64,
-        metavar="N",
-        help="messages in flight in bandwidth tests (default 64, as OSU's)",
     )
     add(
-        "--pairs",
+        "--pairs N",
+        "pairs that run at once; of P ranks, rank i is paired with rank i + P/2 (default: all)",
         type=at_least(1, "pairs", MOST_RANKS),
-        metavar="N",
-        help="pairs that run at once; of P ranks, rank i is paired with rank i + P/2 (default:"
-        " all)",
     )
-    add("-c", "--check", type=check, default=True, metavar="0|1", help="check results (default 1)")
+    add("-c --check 0|1", "check results (default 1)", type=check, default=True)
 
 
 def _tests(text: str) -> tuple[str, ...]:

@@ -3,71 +3,67 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from bench.options.argument_types import duration
 from bench.options.arrival import arrivals
+from busbar.arguments import Add
 from busbar.errors import Unsupported
 
 LIMITS = ("table", "column", "none")
 
 
-def timing_options(add: Callable[..., object]) -> None:
-    """Add the options of that group; ``add`` is `ArgumentParser.add_argument`."""
+def timing_options(add: Add) -> None:
+    """Add the options of that group."""
     add(
         "--timing",
+        "time each iteration, or N back to back as nccl-tests does (default each)",
         choices=("each", "loop"),
         default="each",
-        help="time each iteration, or N back to back as nccl-tests does (default each)",
     )
     add(
         "--sync",
-        choices=("barrier", "window"),
-        help="how iterations begin: behind a barrier (default), or at agreed times of one clock"
+        "how iterations begin: behind a barrier (default), or at agreed times of one clock"
         " (window); with window the time is from the earliest start to the latest end",
+        choices=("barrier", "window"),
     )
     add(
-        "--arrival",
-        type=arrivals,
-        metavar="PATTERN",
-        help="let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US, random:US, a"
+        "--arrival PATTERN",
+        "let ranks enter late, in microseconds: zero, ramp:US, late:RANK:US, random:US, a"
         " file (one line per iteration, one number per rank), or all[:US] for a table of the"
         " fastest algorithm by pattern; the time counts from the last arrival; implies --sync"
         " window",
+        type=arrivals,
     )
     add(
-        "--wait-quiet",
-        type=duration,
-        metavar="TIME",
-        help="before the first row, wait until nothing else uses the cores, at most this long,"
+        "--wait-quiet TIME",
+        "before the first row, wait until nothing else uses the cores, at most this long,"
         " such as 30s",
+        type=duration,
     )
     add(
         "--statistic",
+        "a row's time is this statistic of its iterations (default median)",
         choices=("median", "mean"),
         default="median",
-        help="a row's time is this statistic of its iterations (default median)",
     )
     add(
-        "-a",
-        "--average",
+        "-a --average",
+        "time of an iteration over ranks: 0 rank 0's, 1 average, 2 minimum, 3 maximum (default 3)",
         type=int,
         choices=(0, 1, 2, 3),
         default=3,
-        help="time of an iteration over ranks: 0 rank 0's, 1 average, 2 minimum, 3 maximum"
-        " (default 3)",
     )
     add(
         "--limit",
+        "%% of the memory roofline (shm): in the table at the end (default), also in a last"
+        " column, or none, without measuring the roofline",
         choices=LIMITS,
         default="table",
-        help="%% of the memory roofline (shm): in the table at the end (default), also in a last"
-        " column, or none, without measuring the roofline",
     )
     add(
         "--energy",
+        "on GPUs: extend each row to 2 s, untimed, so that its energy can be measured",
         action="store_true",
-        help="on GPUs: extend each row to 2 s, untimed, so that its energy can be measured",
     )
 
 

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 from bench.options.argument_types import at_least, patience, ranks, seconds
-from bench.options.arguments import AFFINITIES, TUNING, Add
+from bench.options.arguments import AFFINITIES, TUNING
 from bench.steps.workloads.file import PRECISIONS
-from busbar.arguments import Parser, number, program
+from busbar.arguments import Add, Parser, number, program
 from busbar.sizes import MOST_RANKS
 from collectives.execution.registry import transports
 
@@ -28,123 +28,103 @@ def parser() -> argparse.ArgumentParser:
         epilog="Run under mpirun, or with --ranks N to have the launcher started for you. See"
         " docs/steps.md.",
     )
-    _work(p.add_argument_group("the model").add_argument)
-    _update(p.add_argument_group("the update").add_argument)
-    _training(p.add_argument_group("real gradients").add_argument)
-    _ranks(p.add_argument_group("where it runs").add_argument)
-    _time(p.add_argument_group("how long").add_argument)
-    _output(p.add_argument_group("what is kept").add_argument)
+    _work(p.group("the model"))
+    _update(p.group("the update"))
+    _training(p.group("real gradients"))
+    _ranks(p.group("where it runs"))
+    _time(p.group("how long"))
+    _output(p.group("what is kept"))
     return p
 
 
 def _work(add: Add) -> None:
     add(
-        "--model",
+        "--model NAME|FILE",
+        "a model by its name (--model list), or a .csv or .json file (default resnet50)",
         default="resnet50",
-        metavar="NAME|FILE",
-        help="a model by its name (--model list), or a .csv or .json file (default resnet50)",
     )
     add(
-        "--scale",
+        "--scale F",
+        "exchange 1/F of every tensor, as if links were F times as fast (default 1)",
         type=number(1, 1e9, "as scale"),
         default=1.0,
-        metavar="F",
-        help="exchange 1/F of every tensor, as if links were F times as fast (default 1)",
     )
     add(
         "--precision",
+        "the gradients' type (default fp32)",
         choices=tuple(PRECISIONS),
         default="fp32",
-        help="the gradients' type (default fp32)",
     )
     add(
-        "--batch",
+        "--batch N",
+        "samples per rank and step, for samples/s (default 32)",
         type=at_least(1, "samples"),
         default=32,
-        metavar="N",
-        help="samples per rank and step, for samples/s (default 32)",
     )
     add(
-        "--compute",
-        metavar="LAW",
-        help="distribution of a rank's compute time per step: none, fixed:MS, exp:MS,"
+        "--compute LAW",
+        "distribution of a rank's compute time per step: none, fixed:MS, exp:MS,"
         " exp:MS,SHIFT, model (the times in the model's file), or a .csv file of milliseconds"
         " with a row for each step and a column for each rank (default: model where its file has"
         " times, else none)",
     )
     add(
         "--compute-by",
+        "sleep (default): the core is free, as when an accelerator computes; burn: the core"
+        " is busy",
         choices=SPENDING,
         default="sleep",
-        help="sleep (default): the core is free, as when an accelerator computes; burn: the core"
-        " is busy",
     )
     add(
-        "--straggler",
+        "--straggler RANK:F",
+        "a rank whose compute takes F times as long; repeatable",
         action="append",
         default=[],
-        metavar="RANK:F",
-        help="a rank whose compute takes F times as long; repeatable",
     )
     add(
-        "--seed",
-        type=at_least(0, "as seed"),
-        default=0,
-        metavar="N",
-        help="seed of all random numbers (default 0)",
+        "--seed N", "seed of all random numbers (default 0)", type=at_least(0, "as seed"), default=0
     )
 
 
 def _update(add: Add) -> None:
     add(
-        "--update",
-        default="ring,library",
-        metavar="NAMES",
-        help="names joined by commas (--update list), such as ring, sharded_ps, library, auto"
+        "--update NAMES",
+        "names joined by commas (--update list), such as ring, sharded_ps, library, auto"
         " (default ring,library)",
+        default="ring,library",
     )
     add(
-        "--fusion",
-        default="ddp",
-        metavar="HOW",
-        help="bucket sizes: ddp (default: the first of 1M, the others of 25M), ddp:FIRST,REST,"
+        "--fusion HOW",
+        "bucket sizes: ddp (default: the first of 1M, the others of 25M), ddp:FIRST,REST,"
         " one SIZE, none or all",
+        default="ddp",
     )
     add(
-        "--cycle",
-        type=duration,
-        metavar="TIME",
-        help="as Horovod: at this interval, such as 5ms, fill buffers of --fusion SIZE with the"
+        "--cycle TIME",
+        "as Horovod: at this interval, such as 5ms, fill buffers of --fusion SIZE with the"
         " gradients that are ready",
+        type=duration,
     )
     add(
         "--overlap",
+        "exchange during the backward pass (default), or after it",
         choices=("on", "off"),
         default="on",
-        help="exchange during the backward pass (default), or after it",
     )
     add(
         "--sweep",
-        choices=("fusion", "ranks"),
-        help="fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P and"
+        "fusion: try many bucket sizes and name the best; ranks: run 1, 2, 4 … --ranks P and"
         " show the scaling",
+        choices=("fusion", "ranks"),
     )
     add(
-        "--tuning",
+        "--tuning FILE",
+        f"the choices for --update auto (default {TUNING})",
         type=Path,
         default=TUNING,
-        metavar="FILE",
-        help=f"the choices for --update auto (default {TUNING})",
     )
-    add(
-        "--fit",
-        type=Path,
-        metavar="FILE",
-        help="predict with these costs (python -m collectives fit)",
-    )
-    add(
-        "--topology", nargs="+", metavar="FILE", help="predict for the machine that these files map"
-    )
+    add("--fit FILE", "predict with these costs (python -m collectives fit)", type=Path)
+    add("--topology FILE", "predict for the machine that these files map", nargs="+")
 
 
 def duration(text: str) -> float:
@@ -157,115 +137,102 @@ def duration(text: str) -> float:
 
 
 def _training(add: Add) -> None:
-    add("--problem", metavar="NAME",
-        help="train softmax or network (network:hidden=64:features=32:samples=4096) with real"
-        " gradients, instead of exchanging those of a --model")  # fmt: skip
-    add("--rule", default="fixed", metavar="NAME",
-        help="learning-rate rule: fixed (default), staleness (--rate over the mean staleness),"
+    add(
+        "--problem NAME",
+        "train softmax or network (network:hidden=64:features=32:samples=4096) with real"
+        " gradients, instead of exchanging those of a --model",
+    )
+    add(
+        "--rule NAME",
+        "learning-rate rule: fixed (default), staleness (--rate over the mean staleness),"
         " distance:c=1 (c over the squared distance from the weights that were read, at most"
-        " --rate), adagrad")  # fmt: skip
-    add("--rate", type=number(1e-9, 1e9, "as rate"), default=0.1, metavar="R",
-        help="learning rate (default 0.1)")  # fmt: skip
-    add("--compress", default="none", metavar="NAME",
-        help="compression of gradients: none (default), fp16, bf16; for updates that send a"
+        " --rate), adagrad",
+        default="fixed",
+    )
+    add("--rate R", "learning rate (default 0.1)", type=number(1e-9, 1e9, "as rate"), default=0.1)
+    add(
+        "--compress NAME",
+        "compression of gradients: none (default), fp16, bf16; for updates that send a"
         " gradient once (one_shot, ps, sharded_ps, parameter servers) also int8, 1bit,"
-        " topk:fraction=0.01")  # fmt: skip
-    add("--plot", type=Path, metavar="FILE",
-        help="draw time per update over K, and loss (.png, .svg, .pdf)")  # fmt: skip
+        " topk:fraction=0.01",
+        default="none",
+    )
+    add("--plot FILE", "draw time per update over K, and loss (.png, .svg, .pdf)", type=Path)
 
 
 def _ranks(add: Add) -> None:
     add(
         "--transport",
+        "what moves the bytes (default auto, as for the other benchmarks)",
         choices=("auto", *transports()),
         default="auto",
-        help="what moves the bytes (default auto, as for the other benchmarks)",
     )
     add(
-        "--ranks",
+        "--ranks P[,P…]",
+        "start this many ranks, without mpirun; several counts run one after the other",
         type=ranks(1),
         default=(),
-        metavar="P[,P…]",
-        help="start this many ranks, without mpirun; several counts run one after the other",
     )
     add(
-        "--threads",
+        "--threads N",
+        "run N ranks as threads of this process",
         type=at_least(1, "threads", MOST_RANKS),
-        metavar="N",
-        help="run N ranks as threads of this process",
     )
     add(
-        "--servers",
+        "--servers S",
+        "with a parameter server (sync, async …): the first S ranks serve a part of the"
+        " weights each, the others learn (default 1)",
         type=at_least(1, "servers", MOST_RANKS),
         default=1,
-        metavar="S",
-        help="with a parameter server (sync, async …): the first S ranks serve a part of the"
-        " weights each, the others learn (default 1)",
     )
     add(
-        "--learners",
+        "--learners P",
+        "serve in this process and start P learners as processes, joined by sockets;"
+        " learners may be lost and others may join",
         type=at_least(1, "learners", MOST_RANKS),
         default=0,
-        metavar="P",
-        help="serve in this process and start P learners as processes, joined by sockets;"
-        " learners may be lost and others may join",
     )
     add(
-        "--join",
+        "--join NAME",
+        "join a run with --learners on this host as a learner; that run prints its NAME",
         default="",
-        metavar="NAME",
-        help="join a run with --learners on this host as a learner; that run prints its NAME",
     )
-    add("--affinity", choices=AFFINITIES, default="none", help="pin ranks to cores (default none)")
+    add("--affinity", "pin ranks to cores (default none)", choices=AFFINITIES, default="none")
 
 
 def _time(add: Add) -> None:
     add(
-        "-n",
-        "--iters",
+        "-n --iters N",
+        "steps (default: until the median is within 2 %% or the budget is spent)",
         type=at_least(1, "steps"),
-        metavar="N",
-        help="steps (default: until the median is within 2 %% or the budget is spent)",
     )
+    add("-w --warmup_iters N", "warm-up steps (default 1)", type=at_least(0, "warm-ups"), default=1)
     add(
-        "-w",
-        "--warmup_iters",
-        type=at_least(0, "warm-ups"),
-        default=1,
-        metavar="N",
-        help="warm-up steps (default 1)",
-    )
-    add(
-        "--budget",
+        "--budget SECONDS",
+        "time limit of an update, without -n (default 5)",
         type=seconds,
         default=5.0,
-        metavar="SECONDS",
-        help="time limit of an update, without -n (default 5)",
     )
     add(
-        "-T",
-        "--timeout",
+        "-T --timeout SECONDS",
+        "end an update that makes no progress for so long (default 0: never)",
         type=patience,
-        metavar="SECONDS",
-        help="end an update that makes no progress for so long (default 0: never)",
     )
 
 
 def _output(add: Add) -> None:
     add(
-        "--out",
+        "--out FILE",
+        "write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory (DIR/)",
         action="append",
         default=[],
-        metavar="FILE",
-        help="write records (.jsonl, .jsonl.gz, .json, .csv, .parquet), or a run directory (DIR/)",
     )
-    add("--json", action="store_true", help="print the records as JSON lines instead of a table")
+    add("--json", "print the records as JSON lines instead of a table", action="store_true")
     add(
-        "--trace",
+        "--trace FILE.json",
+        "write a timeline for Perfetto or chrome://tracing; for one --update only",
         type=Path,
-        metavar="FILE.json",
-        help="write a timeline for Perfetto or chrome://tracing; for one --update only",
     )
-    add("--per-rank", action="store_true", help="keep every rank's own times in the records")
+    add("--per-rank", "keep every rank's own times in the records", action="store_true")
     # Between us and the launches that --ranks 2,4 starts: the rows of those before.
-    add("--after", type=Path, help=argparse.SUPPRESS)
+    add("--after", type=Path)
