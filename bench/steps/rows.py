@@ -3,50 +3,85 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
+from typing import NamedTuple
 
 from bench.steps.options import StepOptions
+from bench.steps.table import update
 from busbar.sizes import short
 from reports.analysis.step_figures import StepFigures, figures
 from reports.records.cores import Load
 from reports.records.record import Result
-from reports.records.shown import interval_text, percent, seconds
+from reports.records.shown import digits, seconds
+from reports.statistics.uncertain import Uncertain
 
-_NAME = 22
-# Columns that are there however narrow the terminal is.
-_ALWAYS = 6
+# As long as reduce+broadcast/ddp; a longer name has a line of its own.
+_NAME = 20
 
 
 def header(options: StepOptions, nranks: int, crowd: Load | None) -> list[str]:
     """The lines above the rows."""
     workload = options.workload
     slow = "".join(f", rank {rank} x{factor:g}" for rank, factor in options.compute.slow.items())
-    lines = [
-        f"# training step of {workload.name}: {workload.elements:,} parameters in"
+    table = _table()
+    said = [
+        f"training step of {workload.name}: {workload.elements:,} parameters in"
         f" {len(workload.tensors)} tensors, {nranks} rank{'s' if nranks > 1 else ''}",
-        f"# compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
-        f" batch {options.batch} a rank; exchange"
-        f" {'overlaps the backward pass' if options.overlap else 'after the backward pass'}",
+        f"compute {options.compute.label}{slow}, {'burning' if options.burn else 'asleep'};"
+        f" batch {options.batch} a rank; {_exchanges(options)}",
     ]
     if crowd is not None and crowd.per_core > 1:
-        lines.append(f"# {crowd.remark(nranks)}")
-    names = "".join(f"{one.head:>{one.width}}" for one in _columns())
+        said.append(crowd.remark(nranks))
+    said.append("below a figure: its 95 % interval; ratio: the step over what was predicted")
+    lines = [f"# {line}" for text in said for line in wrap(text, table.terminal - 2)]
+    names = "".join(f"{one.head:>{one.width}}" for one in table.columns)
     return [*lines, f"# {'update':<{_NAME}}{names}"]
 
 
+def _exchanges(options: StepOptions) -> str:
+    """When gradients travel: all-reduces can overlap, a push to a server follows its gradient."""
+    fused = [update(choice.name).fused for choice in options.updates]
+    when = "overlaps the backward pass" if options.overlap else "after the backward pass"
+    if all(fused):
+        return f"exchange {when}"
+    pushes = "a push follows its gradient"
+    return f"all-reduce {when}, {pushes}" if any(fused) else pushes
+
+
 def row(result: Result) -> list[str]:
-    """The line of an update."""
+    """The lines of an update: figures, their intervals below them, and what had no room beside."""
     found, sample = figures(result), result.out
     if found is None or sample is None:
         return [
             f"  {result.algorithm:<{_NAME}} skipped: {'' if sample is None else sample.skipped}"
         ]
-    cells = "".join(f"{one.text(result, found):>{one.width}}" for one in _columns())
-    lines = [f"  {result.algorithm:<{_NAME}}{cells}"]
+    lines = list(_row(result, found, _table()))
     if sample.wrong:
         lines.append(f"# {result.algorithm}: {sample.wrong} gradients are not the ranks' average")
     return lines
+
+
+def _row(result: Result, found: StepFigures, table: _Table) -> Iterator[str]:
+    name = result.algorithm
+    if len(name) > _NAME:
+        yield f"  {name}"
+        name = ""
+    both = [one.cell(result, found, table.wide) for one in table.columns]
+    widths = [one.width for one in table.columns]
+    for head, cells in zip((name, ""), zip(*both, strict=True), strict=True):
+        if any(cells):
+            text = "".join(f"{cell:>{w}}" for cell, w in zip(cells, widths, strict=True))
+            yield f"  {head:<{_NAME}}{text}".rstrip()
+    more = [text for one in table.rest if (text := one.words(result, found))]
+    margin = "    "
+    yield from wrap(
+        ", ".join(more),
+        table.terminal - 1,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_on_hyphens=False,
+    )
 
 
 def best_fusion(results: Sequence[Result]) -> list[str]:
@@ -57,13 +92,13 @@ def best_fusion(results: Sequence[Result]) -> list[str]:
     lines: list[str] = []
     for name in dict.fromkeys(str(result.step.get("update", "")) for result in results):
         found = [
-            (one, result)
+            (one.step, result)
             for result in results
             if result.step.get("update") == name and (one := figures(result)) is not None
         ]
         if len(found) < 2:
             continue
-        found.sort(key=lambda pair: pair[0].step)
+        found.sort(key=lambda pair: pair[0].value)
         best, at = found[0]
         meets = [
             str(result.step.get("fusion"))
@@ -72,57 +107,89 @@ def best_fusion(results: Sequence[Result]) -> list[str]:
         ]
         last, worst = found[-1]
         lines.append(
-            f"# best fusion of {name}: {at.step.get('fusion')}, {seconds(best.step)}"
+            f"# best fusion of {name}: {at.step.get('fusion')}, {seconds(best.value)}"
             + (f" (not told from {', '.join(meets)})" if meets else "")
-            + f"; worst: {worst.step.get('fusion')}, {last.step / best.step:.2f} times as long"
+            + f"; worst: {worst.step.get('fusion')}, {last.value / best.value:.2f} times as long"
         )
     return lines
 
 
 class _StepColumn(NamedTuple):
-    """A column of the table: its head, its width, and what makes a cell."""
+    """A column of the table: its head, its width, what it shows of a row, and how.
+
+    ``beside``: how much wider it is where an interval is written with both its ends.
+    """
 
     head: str
     width: int
-    text: Callable[[Result, StepFigures], str]
+    beside: int
+    figure: Callable[[Result, StepFigures], Uncertain | float | None]
+    text: Callable[[float], str]
+
+    def cell(self, result: Result, found: StepFigures, wide: bool) -> tuple[str, str]:
+        """The figure, and its interval: how far the further end is away, or both ends."""
+        one = self.figure(result, found)
+        if not isinstance(one, Uncertain):
+            return "-" if one is None else self.text(one), ""
+        if one.ends is None or one.half is None:
+            return self.text(one.value), ""
+        if wide:
+            return self.text(one.value), "..".join(map(self.text, one.ends))
+        return self.text(one.value), f"±{self.text(one.half)}"
+
+    def words(self, result: Result, found: StepFigures) -> str:
+        """Head, figure and interval, as words; empty where there is none."""
+        value, below = self.cell(result, found, wide=False)
+        return "" if value == "-" else " ".join(filter(None, (self.head, value, below)))
 
 
-_COLUMNS = (
-    _StepColumn("step", 9, lambda r, f: seconds(f.step)),
-    _StepColumn("95 %", 14, lambda r, f: interval_text(f.low, f.high, f.step)),
-    _StepColumn("exposed", 9, lambda r, f: _or(f.exposed, _signed)),
-    _StepColumn("hidden", 8, lambda r, f: _or(f.hidden, percent)),
-    _StepColumn("samples/s", 10, lambda r, f: f"{f.rate:.4g}"),
-    _StepColumn("eff.", 7, lambda r, f: _or(f.efficiency, percent)),
-    # Where the terminal is wide enough.
-    _StepColumn("exposed 95 %", 20, lambda r, f: _or(f.between_exposed, _ends)),
-    _StepColumn("predicted", 10, lambda r, f: _or(r.step.get("predicted_s"), seconds)),
-    _StepColumn("speed-up", 9, lambda r, f: _or(f.speedup, lambda x: f"{x:.2f}")),
-    _StepColumn("messages", 9, lambda r, f: _or(r.step.get("messages"), str)),
-    _StepColumn("sent", 8, lambda r, f: _or(r.out.sent if r.out else None, short)),
-    _StepColumn("buckets", 8, lambda r, f: _or(r.step.get("buckets"), lambda x: f"{x:g}")),
-)
+class _Table(NamedTuple):
+    """What fits a terminal: columns, whether intervals have both ends, and columns that do not."""
+
+    columns: Sequence[_StepColumn]
+    wide: bool
+    rest: Sequence[_StepColumn]
+    terminal: int
 
 
-def _columns() -> list[_StepColumn]:
-    """As many columns as fit the terminal; all where there is none."""
-    width = shutil.get_terminal_size((160, 24)).columns
-    found: list[_StepColumn] = []
-    left = width - 2 - _NAME
-    for one in _COLUMNS:
-        left -= one.width
-        if left >= 0 or len(found) < _ALWAYS:
-            found.append(one)
-    return found
-
-
-def _or(value: Any, text: Callable[[Any], str]) -> str:
-    return "-" if value is None else text(value)
-
-
-def _ends(ends: tuple[float, float]) -> str:
-    return " .. ".join(map(_signed, ends))
+def _table() -> _Table:
+    """As many columns as fit the terminal; all, and intervals whole, where there is none."""
+    terminal = shutil.get_terminal_size((160, 24)).columns
+    left = terminal - 2 - _NAME
+    if sum(one.width + one.beside for one in _COLUMNS) <= left:
+        whole = [one._replace(width=one.width + one.beside) for one in _COLUMNS]
+        return _Table(whole, True, (), terminal)
+    count = 0
+    while count < len(_COLUMNS) and (left := left - _COLUMNS[count].width) >= 0:
+        count += 1
+    count = max(1, count)
+    return _Table(_COLUMNS[:count], False, _COLUMNS[count:], max(terminal, 40))
 
 
 def _signed(value: float) -> str:
     return seconds(value) if value >= 0 else f"-{seconds(-value)}"
+
+
+def _share(value: float) -> str:
+    """A share in per cent, whose tenths matter unless there are hundreds."""
+    return f"{100 * value:.1f}%" if abs(value) < 1 else f"{100 * value:.0f}%"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else digits(value)
+
+
+_COLUMNS = (
+    _StepColumn("step", 8, 9, lambda r, f: f.step, seconds),
+    _StepColumn("exposed", 9, 10, lambda r, f: f.exposed, _signed),
+    _StepColumn("hidden", 7, 8, lambda r, f: f.hidden, _share),
+    _StepColumn("samples/s", 10, 4, lambda r, f: f.rate, digits),
+    _StepColumn("eff.", 7, 6, lambda r, f: f.efficiency, _share),
+    _StepColumn("predicted", 10, 0, lambda r, f: f.predicted, seconds),
+    _StepColumn("ratio", 7, 6, lambda r, f: f.over_predicted, _ratio),
+    # Where the terminal is wide enough.
+    _StepColumn("speed-up", 9, 3, lambda r, f: f.speedup, lambda x: f"{x:.2f}"),
+    _StepColumn("messages", 9, 0, lambda r, f: r.step.get("messages"), str),
+    _StepColumn("sent", 8, 0, lambda r, f: r.out.sent if r.out else None, lambda n: short(int(n))),
+    _StepColumn("buckets", 8, 0, lambda r, f: r.step.get("buckets"), lambda x: f"{x:g}"),
+)

@@ -33,22 +33,14 @@ def _table(found: Iterable[Result]) -> Iterable[str]:
         base = by_ranks.get(1)
         yield "#"
         yield f"# {model}, {update}" + (": scaling against 1 rank" if base else "")
-        yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>11}"
+        yield f"# {'ranks':>5}{'step':>10}{'samples/s':>11}{'speed-up':>9}{'efficiency':>15}"
         for ranks, (_, one) in sorted(by_ranks.items()):
-            line = f"# {ranks:>5}{seconds(one.step):>10}{one.rate:>11.4g}"
+            line = f"# {ranks:>5}{seconds(one.step.value):>10}{one.rate.value:>11.4g}"
             if base is None:
                 yield line
                 continue
-            speedup = one.rate / base[1].rate
-            share = speedup / ranks
-            bar = "█" * round(_BAR * min(1.0, share))
-            yield f"{line}{speedup:>9.2f}{_between(share, one, base[1]):>11}  {bar}"
-
-
-def _between(share: float, one: StepFigures, base: StepFigures) -> str:
-    """Efficiency, with what both intervals leave open."""
-    if None in (one.low, one.high, base.low, base.high):
-        return percent(share)
-    assert one.low and one.high and base.low and base.high
-    wide = max(one.high / one.step * base.step / base.low - 1, 0.0)
-    return f"{percent(share)} ±{100 * wide * share:.0f}"
+            speedup = one.rate.over(base[1].rate)
+            share = speedup.times(1 / ranks)
+            bar = "█" * round(_BAR * min(1.0, share.value))
+            wide = "" if share.half is None else f" ±{100 * share.half:.1f}"
+            yield f"{line}{speedup.value:>9.2f}{percent(share.value) + wide:>15}  {bar}"

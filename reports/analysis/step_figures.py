@@ -10,33 +10,31 @@ from statistics import median
 from busbar.statistics import interval
 from reports.records.record import Result
 from reports.statistics.order import center
-
-__all__ = ["StepFigures", "figures"]
+from reports.statistics.uncertain import Uncertain, median_of
 
 
 @dataclass(frozen=True)
 class StepFigures:
     """What is derived from a record of steps; seconds, None where a part was not measured.
 
-    ``low``, ``high``: the 95 % interval of the median step, of a server's pace of the mean.
-    ``rate``: samples/s of all ranks. ``exposed``: T_step - T_compute alone, with the 95 %
-    interval of its median. ``hidden``: the share
-    of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap costs
-    more.
-    ``speedup``: over one rank, that is samples/s over what one rank's compute alone allows;
-    ``efficiency``: that over the ranks.
+    Each has its 95 % interval where there are enough iterations (`Uncertain`). ``step``: the
+    median step, of a server's pace the mean. ``rate``: samples/s of all ranks. ``compute``: the
+    same steps without exchange. ``exposed``: T_step - T_compute alone, of its median. ``hidden``:
+    the share of the exchange, as long as it takes alone, that is not exposed; below 0 where overlap
+    costs more. ``speedup``: over one rank, that is samples/s over what one rank's compute alone
+    allows; ``efficiency``: that over the ranks. ``predicted``: the model's or the formula's step,
+    and ``over_predicted`` the measured step over it.
     """
 
-    step: float
-    low: float | None
-    high: float | None
-    rate: float
+    step: Uncertain
+    rate: Uncertain
     compute: float | None
-    exposed: float | None
-    between_exposed: tuple[float, float] | None
-    hidden: float | None
-    speedup: float | None
-    efficiency: float | None
+    exposed: Uncertain | None
+    hidden: Uncertain | None
+    speedup: Uncertain | None
+    efficiency: Uncertain | None
+    predicted: float | None
+    over_predicted: Uncertain | None
 
 
 def figures(result: Result) -> StepFigures | None:
@@ -46,44 +44,58 @@ def figures(result: Result) -> StepFigures | None:
     if sample is None or not middle:
         return None
     # Back to back, times are of one pace: their mean is the time, and has an interval of its own.
-    between = _numbers(step.get("interval_s")) if sample.timing == "loop" else ()
-    between = between or interval(sample.times) or ()
-    low, high = between if len(between) == 2 else (None, None)
+    paced = sample.timing == "loop"
+    between = _numbers(step.get("interval_s")) if paced else interval(sample.times) or ()
+    whole = Uncertain(middle, *(between if len(between) == 2 else ()))
     gradients = _number(step.get("gradients"), 1.0)
-    rate = gradients * _number(step.get("batch"), 1.0) / middle
-    compute, exchange = _middle(step.get("compute_s")), _middle(step.get("exchange_s"))
-    between_exposed, exposed = _exposed(sample.times, _numbers(step.get("compute_s")))
+    own, exchange = _numbers(step.get("compute_s")), _numbers(step.get("exchange_s"))
+    exposed = _exposed(sample.times, own)
     hidden = speedup = None
     if step.get("compute") != "none":  # nothing hides behind nothing, nor is one rank's any rate
-        alone = _number(step.get("one_rank_s"), 0.0)
-        if exposed is not None and exchange:
-            hidden = min(1.0, 1 - exposed / exchange)
-        if alone > 0 and compute:
-            speedup = gradients * alone / middle
-    efficiency = None if speedup is None else speedup / result.ranks
+        alone = _alone(result)
+        if exposed is not None and exchange and median(exchange) > 0:
+            hidden = _hidden(exposed, median_of(exchange))
+        if alone is not None and own:
+            speedup = alone.over(whole).times(gradients)
+    predicted = _number(step.get("predicted_s"), 0.0)
     return StepFigures(
-        middle, low, high, rate, compute, exposed, between_exposed, hidden, speedup, efficiency
+        whole,
+        whole.under(gradients * _number(step.get("batch"), 1.0)),
+        median(own) if own else None,
+        exposed,
+        hidden,
+        speedup,
+        None if speedup is None else speedup.times(1 / result.ranks),
+        predicted if predicted > 0 else None,
+        whole.times(1 / predicted) if predicted > 0 else None,
     )
 
 
-def _exposed(
-    steps: Sequence[float], compute: Sequence[float]
-) -> tuple[tuple[float, float] | None, float | None]:
-    """The interval of the exposed seconds, and their median.
+def _alone(result: Result) -> Uncertain | None:
+    """What one rank's compute alone takes, as a mean over the ranks."""
+    value = _number(result.step.get("one_rank_s"), 0.0)
+    ends = _numbers(result.step.get("one_rank_interval_s"))
+    return Uncertain(value, *(ends if len(ends) == 2 else ())) if value > 0 else None
+
+
+def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:
+    """What of an exchange is not exposed: 1 less the exposed part, which is at least 0."""
+    share = exposed.over(exchange)
+    if share.low is None or share.high is None:
+        return Uncertain(min(1.0, 1 - share.value))
+    return Uncertain(*(min(1.0, 1 - x) for x in (share.value, share.high, share.low)))
+
+
+def _exposed(steps: Sequence[float], compute: Sequence[float]) -> Uncertain | None:
+    """The median of the exposed seconds.
 
     Of as many steps as computes each is held against the compute of the same draw.
     """
     if not compute:
-        return None, None
+        return None
     if len(steps) != len(compute):
-        return None, median(steps) - median(compute)
-    gaps = [step - own for step, own in zip(steps, compute, strict=True)]
-    return interval(gaps), median(gaps)
-
-
-def _middle(times: object) -> float | None:
-    found = _numbers(times)
-    return median(found) if found else None
+        return Uncertain(median(steps) - median(compute))
+    return median_of([step - own for step, own in zip(steps, compute, strict=True)])
 
 
 def _number(value: object, otherwise: float) -> float:

@@ -46,18 +46,18 @@ def bars(steps: Sequence[Result], form: str) -> bytes | None:
 def _stacked(axes: Axes, group: _Steps) -> None:
     """A bar an update: compute, then exposed exchange; a stroke where the model expects its end."""
     names = [f"{one.algorithm}, {one.ranks} ranks" for one, _ in group]
-    compute = [1e3 * min(f.compute or 0.0, f.step) for _, f in group]
-    exposed = [1e3 * f.step - c for (_, f), c in zip(group, compute, strict=True)]
+    compute = [1e3 * min(f.compute or 0.0, f.step.value) for _, f in group]
+    exposed = [1e3 * f.step.value - c for (_, f), c in zip(group, compute, strict=True)]
     places = range(len(group))
     axes.barh(places, compute, color=_COMPUTE, label="compute")
     axes.barh(places, exposed, left=compute, color=_EXPOSED, label="exposed exchange")
-    wide = max(1e3 * f.step for _, f in group)
+    wide = max(1e3 * f.step.value for _, f in group)
     labelled = False
-    for place, (one, f) in zip(places, group, strict=True):
-        axes.text(1e3 * f.step + 0.01 * wide, place, seconds(f.step), va="center", fontsize=7)
-        predicted = one.step.get("predicted_s")
-        if isinstance(predicted, int | float):
-            x, label = 1e3 * predicted, None if labelled else "predicted"
+    for place, (_, f) in zip(places, group, strict=True):
+        step = f.step.value
+        axes.text(1e3 * step + 0.01 * wide, place, seconds(step), va="center", fontsize=7)
+        if f.predicted is not None:
+            x, label = 1e3 * f.predicted, None if labelled else "predicted"
             axes.plot([x, x], [place - 0.45, place + 0.45], color=QUIET, lw=1.6, label=label)
             labelled = True
     axes.set_yticks(places, names, fontsize=7)
@@ -72,7 +72,7 @@ def _efficiency(axes: Axes, group: _Steps) -> None:
     names = dict.fromkeys(one.algorithm for one, _ in group)
     drawn = False
     for n, name in enumerate(names):
-        rates = {one.ranks: f.rate for one, f in group if one.algorithm == name}
+        rates = {one.ranks: f.rate.value for one, f in group if one.algorithm == name}
         if 1 not in rates:
             continue
         points = [(p, 100 * rate / p / rates[1]) for p, rate in sorted(rates.items())]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reports.analysis.step_figures import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.record import Result
-from reports.records.shown import interval_text, known, percent, seconds
+from reports.records.shown import percent, seconds
+from reports.statistics.uncertain import Uncertain
 
 _HEAD = (
-    "update", "ranks", "step", "95 %", "compute", "exposed", "hidden", "samples/s", "efficiency",
-    "predicted", "messages",
+    "update", "ranks", "step", "compute", "exposed", "hidden", "samples/s", "speed-up",
+    "efficiency", "predicted", "measured over it", "messages",
 )  # fmt: skip
 _MOST = 200
 _WIDE, _HIGH, _LEFT = 420.0, 22.0, 230.0
@@ -29,7 +30,8 @@ def steps_part(steps: Sequence[Result]) -> str:
     parts = [_bars(name, group) + _table(name, group) for name, group in groups.items()]
     said = (
         "<p>Exposed is the step less the same compute without any exchange, both measured; hidden"
-        " is the share of the exchange, as long as it takes alone, that is not exposed.</p>"
+        " is the share of the exchange, as long as it takes alone, that is not exposed. In brackets"
+        " stand 95 % intervals.</p>"
     )
     return section("steps", "Training steps", said, *parts)
 
@@ -39,20 +41,29 @@ def _table(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
 
 
 def _cells(one: Result, found: StepFigures) -> list[str]:
-    predicted, messages = one.step.get("predicted_s"), one.step.get("messages")
+    messages = one.step.get("messages")
     return [
         one.algorithm,
         str(one.ranks),
-        seconds(found.step),
-        interval_text(found.low, found.high, found.step),
-        known(found.compute, seconds) or "-",
-        known(found.exposed, _signed) or "-",
-        known(found.hidden, percent) or "-",
-        f"{found.rate:.4g}",
-        known(found.efficiency, percent) or "-",
-        known(predicted if isinstance(predicted, int | float) else None, seconds) or "-",
+        _with_ends(found.step, seconds),
+        "-" if found.compute is None else seconds(found.compute),
+        _with_ends(found.exposed, _signed),
+        _with_ends(found.hidden, percent),
+        _with_ends(found.rate, lambda x: f"{x:.4g}"),
+        _with_ends(found.speedup, lambda x: f"{x:.2f}"),
+        _with_ends(found.efficiency, percent),
+        "-" if found.predicted is None else seconds(found.predicted),
+        _with_ends(found.over_predicted, lambda x: f"{x:.3f}"),
         str(messages) if isinstance(messages, int) else "-",
     ]
+
+
+def _with_ends(value: Uncertain | None, shown: Callable[[float], str]) -> str:
+    """A figure and its interval."""
+    if value is None:
+        return "-"
+    ends = "" if value.ends is None else f" ({' to '.join(map(shown, value.ends))})"
+    return shown(value.value) + ends
 
 
 def _signed(value: float) -> str:
@@ -61,16 +72,16 @@ def _signed(value: float) -> str:
 
 def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
     """A bar an update: compute, then what is exposed, on one scale."""
-    longest = max(found.step for _, found in group)
+    longest = max(found.step.value for _, found in group)
     lines = []
     for n, (one, found) in enumerate(group):
         y = n * _HIGH
-        whole = found.step / longest * _WIDE
+        whole = found.step.value / longest * _WIDE
         inner = min(whole, (found.compute or 0.0) / longest * _WIDE)
         label = f"{one.algorithm}, {one.ranks} ranks"
         label = label if len(label) <= 34 else label[:33] + "…"
         lines.append(
-            f"<g><title>{text(one.algorithm)}: {text(seconds(found.step))}</title>"
+            f"<g><title>{text(one.algorithm)}: {text(seconds(found.step.value))}</title>"
             f'<text class="label" x="{_LEFT - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">'
             f"{text(label)}</text>"
             f'<rect class="exposed" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{whole:.1f}"'
@@ -78,7 +89,7 @@ def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
             f'<rect class="compute" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{inner:.1f}"'
             f' height="{_HIGH - 6:.0f}" fill="#0072B2"/>'
             f'<text class="label" x="{_LEFT + whole + 6:.0f}" y="{y + 15:.0f}">'
-            f"{text(seconds(found.step))}</text></g>"
+            f"{text(seconds(found.step.value))}</text></g>"
         )
     width, height = _LEFT + _WIDE + 80, len(group) * _HIGH
     return (

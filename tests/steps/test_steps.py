@@ -17,6 +17,7 @@ from bench.run.rules import Range, Tunable, dump
 from bench.steps import main as steps_main
 from bench.steps.exchange import Exchange
 from bench.steps.options import parse
+from bench.steps.rows import header, row
 from bench.steps.scaling import scaling_lines
 from bench.steps.trace import TraceSpan, chrome
 from busbar.errors import Unsupported
@@ -157,20 +158,86 @@ def test_figures_follow_from_the_record() -> None:
     head = ("step:m", "ring/ddp", "mpi", 4, 8, 2, "float", "sum", -1, 0.0)
     result = Result(*head, sample, step=step)
     found = figures(result)
-    assert found is not None
-    assert found.exposed == pytest.approx(0.02) and found.hidden == pytest.approx(0.75)
-    assert found.rate == pytest.approx(4 * 8 / 0.12)
-    assert found.speedup == pytest.approx(4 * 0.1 / 0.12)
-    assert found.efficiency == pytest.approx(0.1 / 0.12)
+    assert found is not None and found.exposed and found.hidden and found.speedup
+    assert found.exposed == (pytest.approx(0.02), None, None)
+    assert found.hidden.value == pytest.approx(0.75)
+    assert found.rate.value == pytest.approx(4 * 8 / 0.12)
+    assert found.speedup.value == pytest.approx(4 * 0.1 / 0.12)
+    assert found.efficiency and found.efficiency.value == pytest.approx(0.1 / 0.12)
     # As many computes as steps are held against each other draw by draw.
     drawn = {**step, "compute_s": [0.01 * n for n in range(1, 8)]}
     longer = Sample(times=tuple(0.01 * n + 0.002 for n in range(1, 8)))
     paired = figures(Result(*head, longer, step=drawn))
-    assert paired is not None and paired.between_exposed is not None
-    assert (paired.exposed, *paired.between_exposed) == pytest.approx((0.002,) * 3)
+    assert paired is not None and paired.exposed == pytest.approx((0.002,) * 3)
     # Without compute there is nothing to hide behind, and no rank to be faster than.
     none = figures(Result(*head, sample, step={**step, "compute": "none"}))
     assert none is not None and none.hidden is none.speedup is none.efficiency is None
+
+
+def test_every_figure_has_an_interval_and_its_prediction() -> None:
+    """Rule: what is worked out of several medians has an interval of what they leave open."""
+    step = {
+        "gradients": 4,
+        "batch": 8,
+        "compute_s": [0.09] * 8,
+        "exchange_s": [0.10, 0.11, 0.10, 0.10, 0.09, 0.10],
+        "one_rank_s": 0.1,
+        "one_rank_interval_s": [0.099, 0.102],
+        "predicted_s": 0.1,
+    }
+    sample = Sample(times=tuple(0.11 + 0.001 * n for n in range(8)))
+    head = ("step:m", "ring/ddp", "mpi", 4, 8, 2, "float", "sum", -1, 0.0)
+    found = figures(Result(*head, sample, step=step))
+    assert found is not None and found.step.ends is not None
+    low, high = found.step.ends
+    assert found.rate.ends == pytest.approx((32 / high, 32 / low))
+    assert found.predicted == 0.1
+    assert found.over_predicted and found.over_predicted.ends == pytest.approx(
+        (low * 10, high * 10)
+    )
+    for one in (found.exposed, found.hidden, found.speedup, found.efficiency):
+        assert one is not None and one.ends is not None and one.ends[0] < one.value < one.ends[1]
+    # Wider than one part's alone leaves open, narrower than both at their worst.
+    assert found.speedup is not None and found.speedup.ends is not None
+    lowest, highest = 4 * 0.099 / high, 4 * 0.102 / low
+    assert lowest < found.speedup.ends[0] < 4 * 0.1 / high
+    assert 4 * 0.1 / low < found.speedup.ends[1] < highest
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120, 160, 200])
+def test_rows_fit_the_terminal_and_nothing_is_left_out(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule: however narrow, every figure and its interval is there, and no line is too long."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    step = {
+        "gradients": 4, "batch": 8, "compute_s": [0.09] * 8, "exchange_s": [0.1] * 6,
+        "one_rank_s": 0.1, "one_rank_interval_s": [0.099, 0.102], "predicted_s": 0.1,
+        "messages": 123, "buckets": 7,
+    }  # fmt: skip
+    sample = Sample(times=tuple(0.11 + 0.001 * n for n in range(8)), sent=1 << 20)
+    for name in ("ring/ddp", "hierarchical:dims=2x2/ddp/after"):
+        head = ("step:m", name, "mpi", 4, 8, 2, "float", "sum", -1, 0.0)
+        options = parse(["--model", "toy", "--update", "ring,async", "--compute", "exp:3"])
+        lines = [*header(options, 4, None), *row(Result(*head, sample, step=step))]
+        assert max(map(len, lines)) <= columns, lines
+        text = " ".join(" ".join(lines).split())
+        for word in ("predicted", "ratio", "speed-up", "1M", "messages", "123", "buckets", " 7"):
+            assert word in text
+        assert text.count("±") + text.count("..") == 7  # all but what was counted
+
+
+def test_only_all_reduces_are_said_to_overlap() -> None:
+    """Rule: the header says when gradients travel: to a server after their backward pass."""
+    for names, said in (
+        ("ring", "exchange overlaps the backward pass"),
+        ("ring,async", "all-reduce overlaps the backward pass, a push follows its gradient"),
+        ("sync,k-sync:2", "; a push follows its gradient"),
+    ):
+        lines = header(parse(["--model", "toy", "--update", names]), 4, None)
+        assert any(line.endswith(said) for line in lines), lines
+    off = header(parse(["--model", "toy", "--update", "ring", "--overlap", "off"]), 4, None)
+    assert any("exchange after the backward pass" in line for line in off)
 
 
 def test_records_are_read_by_reports(tmp_path: Path) -> None:
@@ -190,7 +257,7 @@ def test_a_sweep_of_fusions_names_the_best() -> None:
     argv = ("--model", "toy", "--scale", "16", "-n", "8", "--sweep", "fusion", "--update", "ring")
     status, out, err = _steps("--threads", "2", *argv)
     assert status == 0, err
-    rows = [line.split()[0] for line in out.splitlines() if not line.startswith("#")]
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ring/")]
     assert rows == [f"ring/{how}" for how in ("none", "256K", "1M", "ddp", "all")]
     assert out.splitlines()[-1].startswith("# best fusion of ring: ")
 

@@ -8,7 +8,6 @@ it (``--overlap off``).
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
 from reports.records.record import Sample
+from reports.statistics.uncertain import mean_of, median_of
 
 # What has no schedule that could be built before the ranks are there.
 _LATER = ("library", "auto")
@@ -148,7 +148,7 @@ class _Update:
         sent, received, messages, wrongs = zip(*everyone, strict=True)
         ours = all(one.ours(self._layout, self.spans) for one in (self._first, *self._rest))
         predicted, model = expected(job, self._layout, self.spans, [self._first, *self._rest], n)
-        own = [median(times) for times in alone.per_rank]
+        own = mean_of([median_of(times) for times in alone.per_rank])
         return StepOutcome(
             Sample(
                 times=timed.times,
@@ -171,7 +171,8 @@ class _Update:
                 "overlap": job.options.overlap,
                 "buckets": round(step.buckets / timed.runs, 2),
                 "plans_made_late": made,
-                "one_rank_s": sum(own) / len(own),
+                "one_rank_s": own.value,
+                "one_rank_interval_s": own.ends and list(own.ends),
                 "exchange_s": list(exchange.times),
                 **facts,
             },
