@@ -111,6 +111,7 @@ class Watchdog:
         main = threading.current_thread() is threading.main_thread()
         self._signals = self._ends.enter_context(_caught_signals()) if main else None
         self._row, self._iteration = -1, -1
+        self._explain: Callable[[Mapping[int, State], int], str] = explain
         self._deadline = float("inf")
         self._over = threading.Event()
         line.stage(Phase.ROWS)
@@ -120,10 +121,15 @@ class Watchdog:
     def row(self) -> None:
         """A new row begins; its time-out starts now."""
         self._row, self._iteration = self._row + 1, -1
+        self._explain = explain
         self._world.states[self._world.rank] = self._row, self._iteration
         self._line.tell(row=self._row)
         if self._timeout is not None:
             self._deadline = time.monotonic() + self._timeout
+
+    def explained(self, how: Callable[[Mapping[int, State], int], str]) -> None:
+        """Until the next row ``how``, called as `explain` is, says what is waited for."""
+        self._explain = how
 
     def arrived(self, iteration: int) -> None:
         """See `bench.run.measure.Watcher`."""
@@ -192,7 +198,7 @@ class Watchdog:
             states |= _answers(self._world, states[self._world.rank])
         late = f"the row took longer than {self._timeout:g} s (-T)"
         if self._world.rank == 0:
-            self._leave(f"{late}; {explain(states, self._world.size)}", 4)
+            self._leave(f"{late}; {self._explain(states, self._world.size)}", 4)
         # Rank 0 ends all by now, unless it is the one that is missing.
         elif isinstance(self._world, MpiWorld) and not self._over.wait(_GRACE_S):
             if self._world.rank == 1:

@@ -8,6 +8,8 @@ The sum is sent back in float32, since no rank keeps error feedback for it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 from bench.steps.training.codecs import Codec, Feedback, suits
 from busbar.errors import Unsupported
 from collectives.execution.plan import Plan
-from collectives.execution.transport import Action, Transport
+from collectives.execution.transport import Action, Tell, Transport
 from collectives.schedule.catalogue import build, spec
 from collectives.schedule.layout import Elements
 
@@ -69,14 +71,21 @@ class CastFirst(Encoded):
 
     def __call__(self) -> None:
         """Cast, then exchange."""
+        self._run(self._exchange)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        self._run(partial(self._exchange.traced, tell))
+
+    def _run(self, exchange: Callable[[], None]) -> None:
         start = time.perf_counter()
         with np.errstate(over="ignore"):  # what is too large for the type is infinite
             np.copyto(self._buffer, self._source, casting="unsafe")
         cast = time.perf_counter()
-        self._exchange()
-        encode, exchange, decode = self.spent
+        exchange()
+        encode, exchanged, decode = self.spent
         passed = time.perf_counter() - cast
-        self.spent = Spent(encode + cast - start, exchange + passed, decode)
+        self.spent = Spent(encode + cast - start, exchanged + passed, decode)
 
     @property
     def sent(self) -> int:
@@ -138,6 +147,13 @@ class CompressedMean(Encoded):
 
     def __call__(self) -> None:
         """Encode, exchange, decode and add."""
+        self._run(self._plans)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        self._run([partial(plan.traced, tell) for plan in self._plans])
+
+    def _run(self, exchanges: Sequence[Callable[[], None]]) -> None:
         start = time.perf_counter()
         at = 0
         for part, feedback in zip(self._shards, self._feedback, strict=True):
@@ -145,12 +161,12 @@ class CompressedMean(Encoded):
             self._sent[at : at + len(wire)] = wire
             at += len(wire)
         encoded = time.perf_counter()
-        self._plans[0]()
+        exchanges[0]()
         arrived = time.perf_counter()
         self._add()
         added = time.perf_counter()
-        for plan in self._plans[1:]:
-            plan()
+        for exchange in exchanges[1:]:
+            exchange()
         end = time.perf_counter()
         passed = (encoded - start, arrived - encoded + end - added, added - arrived)
         self.spent = Spent(*(a + b for a, b in zip(self.spent, passed, strict=True)))

@@ -17,11 +17,11 @@ from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.record import record
 from bench.steps.rows import best_fusion, header, row
 from bench.steps.table import update
-from bench.steps.trace import Trace, TraceSpan, chrome
+from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
 from busbar.errors import RankFailure
 from busbar.files import check, write
+from busbar.host import boot
 from busbar.process import load as loaded
-from collectives.execution.world import World
 from reports.analysis.steps import summaries
 from reports.records.record import Result
 
@@ -106,16 +106,38 @@ class _StepSession:
             self._status = 1
 
     def _draw(self) -> None:
-        """Write the trace of all ranks, whose clocks are held together by a barrier."""
+        """Write the trace of all ranks.
+
+        Ranks of rank 0's host have its clock; those of others are held together by a barrier.
+        """
         path = self._options.trace
         if path is None:
             return
+        trace, choice = self._trace, self._options.updates[0]
         self._world.barrier()
         zero = time.perf_counter()
-        everyone = _gathered(self._world, self._trace, zero)
+        everyone = self._world.gather([boot(), zero, trace.spans, trace.lost])
         if self._world.rank == 0:
-            write(path, chrome(everyone, f"{self._workload.name} {self._options.updates[0].label}"))
-            self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev")
+            here = everyone[0][0]
+            ranks = {
+                rank: (zero if host == here else its, spans(mine))
+                for rank, (host, its, mine, _) in enumerate(everyone)
+            }
+            ranks |= {rank: (zero, mine) for rank, mine in trace.others.items()}
+            write(path, chrome(ranks, f"{self._workload.name} {choice.label}"))
+            lost = sum(one[3] for one in everyone)
+            more = f"; {lost} spans are left out, over {MOST} a rank" if lost else ""
+            if not any(span.lane == MESSAGES for _, mine in ranks.values() for span in mine):
+                more += f"; {self._unseen(choice)}"
+            self._screen.note(f"busbar: wrote {path}; open it in ui.perfetto.dev{more}")
+
+    def _unseen(self, choice: UpdateChoice) -> str:
+        """Why a trace has no messages."""
+        if choice.name == "library":
+            return "the library tells nothing of its messages"
+        if self._world.size == 1:
+            return "one rank has no messages"
+        return f"{self._opened.transport.name} has no messages to be seen; --transport mpi has"
 
     def _plot(self) -> None:
         """Draw time per update and loss, on rank 0."""
@@ -143,8 +165,3 @@ def _cases(options: StepOptions) -> list[tuple[UpdateChoice, StepOptions]]:
 
 def _as_json(result: Result) -> list[str]:
     return [json.dumps(result.as_dict())]
-
-
-def _gathered(world: World, trace: Trace, zero: float) -> list[tuple[float, list[TraceSpan]]]:
-    everyone = world.gather([zero, trace.spans])
-    return [(one[0], [TraceSpan(*span) for span in one[1]]) for one in everyone]

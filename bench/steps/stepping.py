@@ -14,9 +14,10 @@ from bench.steps.fusion import Fusion, TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob
 from bench.steps.overlap import Exchanger, Ready
+from bench.steps.trace import MESSAGES
 from bench.steps.trained import RankTraining
 from busbar.errors import Unsupported
-from collectives.execution.transport import Action
+from collectives.execution.transport import Action, TracedMessage
 
 # What MPI promises to a program whose second thread sends while the first one does not.
 _THREADED = ("serialized", "multiple")
@@ -131,15 +132,22 @@ class TrainingStep(Action):
 
     def _bucket(self, exchange: Exchange, span: TensorRange, ready: float) -> None:
         plan = exchange.plan(self._gradients, span)
-        begun = self._clock()
-        plan()
+        trace, begun = self._job.trace, self._clock()
+        if trace.on:
+            plan.traced(self._told)
+        else:
+            plan()
         self.messages += exchange.messages(span)
         self.buckets += exchange is self._first
-        trace = self._job.trace
         if trace.on:
             named = {"step": self._number, "tensors": span[1] - span[0], "bytes": self._bytes(span)}
             trace.add("fusion wait", "fusion", min(ready, begun), begun, **named)
             trace.add(exchange.name, "exchange", begun, self._clock(), **named)
+
+    def _told(self, message: TracedMessage) -> None:
+        way, peer, nbytes, within, start, end = message
+        named = {"step": self._number, "bytes": nbytes, "schedule step": within}
+        self._job.trace.add(f"{way} {peer}", MESSAGES, start, end, **named)
 
     def _bytes(self, span: TensorRange) -> int:
         return self._layout.starts[span[1]] - self._layout.starts[span[0]]

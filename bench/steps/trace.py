@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 #: A rank keeps so many spans at most; a trace of more opens in no browser.
 MOST = 200_000
+#: The lane of single messages.
+MESSAGES = "messages"
+# Spans in a text of `Trace.texts`, which is some hundred KiB then.
+_A_TEXT = 2000
 
 
 class TraceSpan(NamedTuple):
@@ -26,12 +30,17 @@ class TraceSpan(NamedTuple):
 
 
 class Trace:
-    """The spans of one rank; any thread may add. Without ``on`` it keeps nothing."""
+    """The spans of one rank; any thread may add. Without ``on`` it keeps nothing.
+
+    ``lost``: how many more there were. ``others``: spans of ranks that are processes of their own,
+    by their numbers, on this host's clock.
+    """
 
     def __init__(self, on: bool) -> None:
         self.on = on
         self.spans: list[TraceSpan] = []
         self.lost = 0
+        self.others: dict[int, list[TraceSpan]] = {}
 
     def add(self, name: str, lane: str, start: float, end: float, **more: Any) -> None:
         """Something that took from ``start`` to ``end``.
@@ -45,6 +54,18 @@ class Trace:
             return
         self.spans.append(TraceSpan(name, lane, start, end - start, more))
 
+    def texts(self) -> Iterator[str]:
+        """All spans, in texts that a message can hold."""
+        for first in range(0, len(self.spans), _A_TEXT):
+            yield json.dumps(self.spans[first : first + _A_TEXT])
+
+    def other(self, rank: int, text: str) -> None:
+        """Keep what another rank's `texts` gave."""
+        mine = self.others.setdefault(rank, [])
+        mine += spans(json.loads(text))
+        self.lost += max(0, len(mine) - MOST)
+        del mine[MOST:]
+
     @contextmanager
     def span(self, name: str, lane: str, **more: Any) -> Iterator[None]:
         """Something that takes as long as what is inside."""
@@ -55,19 +76,24 @@ class Trace:
             self.add(name, lane, start, time.perf_counter(), **more)
 
 
-def chrome(ranks: Sequence[tuple[float, Sequence[TraceSpan]]], title: str) -> bytes:
+def spans(values: Sequence[Sequence[Any]]) -> list[TraceSpan]:
+    """Spans that were JSON."""
+    return [TraceSpan(*value) for value in values]
+
+
+def chrome(ranks: Mapping[int, tuple[float, Sequence[TraceSpan]]], title: str) -> bytes:
     """Every rank's spans as a file for chrome://tracing or Perfetto: a process a rank.
 
     ``ranks``: of each its clock at a moment that all shared, and its spans. Times in the file are
     microseconds from the first span's start. What overlaps within a lane is drawn on further lines
     of it, since viewers take what shares a line for nested.
     """
-    starts = [span.start - zero for zero, spans in ranks for span in spans]
+    starts = [span.start - zero for zero, mine in ranks.values() for span in mine]
     first = min(starts, default=0.0)
     events: list[dict[str, Any]] = []
-    for rank, (zero, spans) in enumerate(ranks):
+    for rank, (zero, mine) in sorted(ranks.items()):
         events.append(_named("process_name", rank, 0, f"rank {rank}"))
-        for thread, (name, span) in enumerate(_threads(spans)):
+        for thread, (name, span) in enumerate(_threads(mine)):
             events.append(_named("thread_name", rank, thread, name))
             events += (_complete(rank, thread, zero + first, one) for one in span)
     whole = {"displayTimeUnit": "ms", "otherData": {"title": title}, "traceEvents": events}

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from collectives.execution.lower import lower
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, Buffers, Spans, Transport
+from collectives.execution.transport import Action, Array, Buffers, Spans, Tell, Transport
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
@@ -67,6 +67,12 @@ class Plan(Action):
     def __call__(self) -> None:
         """Carry the collective out once."""
         self.action()
+        if self._mean:
+            scale(self._target, self._nranks)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        self.action.traced(tell)
         if self._mean:
             scale(self._target, self._nranks)
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,24 @@ Buffers = Mapping[Buffer, Array]
 Spans = tuple[list[float], list[float]]
 """When iterations began, and when they ended, in seconds of one clock."""
 _NOTHING: Mapping[str, Json] = MappingProxyType({})
+
+
+class TracedMessage(NamedTuple):
+    """A message of one rank: ``way`` is to or from a peer, ``step`` of the schedule.
+
+    ``start`` and ``end`` by ``time.perf_counter``: a send ends when its memory may be used again,
+    a receive begins when the rank is ready for it.
+    """
+
+    way: str
+    peer: int
+    nbytes: int
+    step: int
+    start: float
+    end: float
+
+
+Tell = Callable[[TracedMessage], None]
 
 
 @dataclass(frozen=True)
@@ -93,6 +111,10 @@ class Action(ABC):
         each as its time comes. None where the transport cannot.
         """
         return None
+
+    def traced(self, tell: Tell) -> None:
+        """Run once and tell of every message; of none where there are no messages to be seen."""
+        self()
 
     def over(self, work: Callable[[], None]) -> None:
         """Begin the operation, do the work, and wait for its end: one iteration.

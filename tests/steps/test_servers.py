@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.launch.line import Hotline
 from bench.steps.main import main
-from tests.conftest import Mpi, Run
+from reports.readers.own import results
+from tests.conftest import LIMIT_S, Mpi, Run, environment
 from tests.together import together
 
 UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
@@ -75,9 +79,47 @@ def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
     _right(two.stdout, few, 4, 2, "mpi")
 
 
-def test_learners_as_processes(capsys: pytest.CaptureFixture[str]) -> None:
-    """Rule: learners that are processes do what ranks do, also with several servers."""
-    few = ("k-batch-sync:2", "k-batch-async:2")
-    words = ("--learners", "2", "--servers", "2", "--update", ",".join(few))
-    assert main([*STEP, *words], Hotline()) == 0
-    _right(capsys.readouterr().out, few, 4, 2, "sockets")
+def test_learners_as_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Rule: learners that are processes do what ranks do, also with several servers.
+
+    In a trace they have lines as ranks have, on the servers' clock: what a server takes in had been
+    pushed before.
+    """
+    trace = tmp_path / "trace.json"
+    for name, *more in (("k-batch-sync:2",), ("k-batch-async:2", "--trace", str(trace))):
+        words = ("--learners", "2", "--servers", "2", "--update", name, *more)
+        assert main([*STEP, *words], Hotline()) == 0
+        _right(capsys.readouterr().out, [name], 4, 2, "sockets")
+    events = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    for server in (0, 1):
+        taken = [e for e in events if e["pid"] == server and e["name"] == "queue"]
+        for learner in (0, 1):
+            mine = [e for e in events if e["pid"] == 2 + learner]
+            assert {e["cat"] for e in mine} == {"compute", "messages"}
+            pushed = sorted(e["ts"] for e in mine if e["name"] == f"gradient to {server}")
+            queued = sorted(e["ts"] for e in taken if e["args"]["learner"] == learner)
+            assert queued and all(a <= b + 0.01 for a, b in zip(pushed, queued, strict=False))
+
+
+def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
+    """Rule: when time is over it is said who pushed nothing for how long; rows before are kept."""
+    times, rows = tmp_path / "times.csv", tmp_path / "rows.jsonl"
+    times.write_text("1,1,1\n1,1,1\n1,1,600000\n1,1,1\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "bench.step", "--threads", "3", "--model", "toy"),
+            *("--scale", "64", "--compute", str(times), "--update", "k-sync:1,sync"),
+            *("-n", "6", "-T", "2", "--out", str(rows)),
+        ],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert done.returncode == 4, done
+    assert "server 0 has made 2 updates" in done.stderr
+    longest = done.stderr.split("; ")[-1]
+    assert longest.startswith("rank 2 pushed last ") and "of version 1, rank 1" in longest
+    kept = [one.algorithm for one in results(rows.read_text())]
+    assert kept == ["k-sync:1"]
+    assert "k-sync:1" in done.stdout and "# ended early: the row took longer" in done.stdout

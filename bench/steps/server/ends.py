@@ -30,6 +30,8 @@ class MessageKind:
     WEIGHTS, STOP = 5, 6
     #: Asks a server what the run is, and its answer.
     HELLO = 7
+    #: From a learner that is a process: spans of its trace, before its last word.
+    SPANS = 8
 
 
 def header(kind: int, version: int, nbytes: int, sent: float) -> bytes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 
 from bench.steps.compute import spend_until
 from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, untraced
 from bench.steps.server.hooks import Coding, Learner, Vector
 from bench.steps.server.protocol import UpdateProtocol
+from bench.steps.trace import MESSAGES
 from busbar.errors import BusbarError
 
 # Where a core is kept busy, a learner looks for answers so often.
@@ -56,11 +57,14 @@ class Rounds:
         burn: bool = False,
         one_clock: bool = True,
         trace: Callable[..., None] = untraced,
+        spans: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core.
 
         ``one_clock``: the servers are on this host, so that their moments mean something here.
+        ``spans``: what the servers are told of the trace at the end, where they have none of it.
         """
+        self._spans = spans
         self._end, self._protocol, self._learner, self._coding = end, protocol, learner, coding
         self._places, self._weights, self._seconds, self._trace = places, weights, seconds, trace
         self._versions = [-1] * len(places)
@@ -75,6 +79,8 @@ class Rounds:
         try:
             while self._ready():
                 self._round()
+            for text in self._spans():
+                self._end.say(MessageKind.SPANS, text)
             self._end.say(MessageKind.BYE, json.dumps(asdict(self.learned)))
         except BusbarError as error:
             self.learned.failed = str(error)
@@ -128,13 +134,21 @@ class Rounds:
         self._pushed, self._due = min(self._versions), set(range(len(self._places)))
         for server, place in enumerate(self._places):
             data = self._coding.encode(gradient[place], server)
-            self._end.push(server, self._versions[server], data)
+            self._push(server, data)
         learned.pushed += 1
-        pushed = time.perf_counter()
-        learned.pushing += pushed - now
-        self._trace("push", "exchange", now, pushed)
+        learned.pushing += time.perf_counter() - now
         while self._protocol.goes_on and (answer := self._end.wait(0)) is not None:
             self._take(answer)
+
+    def _push(self, server: int, data: Vector) -> None:
+        version = self._versions[server]
+        if self._trace is untraced:
+            self._end.push(server, version, data)
+            return
+        start = time.perf_counter()
+        self._end.push(server, version, data)
+        named = {"bytes": data.nbytes, "version": version}
+        self._trace(f"gradient to {server}", MESSAGES, start, time.perf_counter(), **named)
 
     def _spend(self, rest: float) -> float:
         """How long to wait for an answer: where the rank's own core computes, not at all."""
@@ -150,6 +164,10 @@ class Rounds:
             return
         self._due.discard(answer.server)
         self._versions[answer.server] = answer.version
+        if self._trace is not untraced and self._one_clock:
+            named = {"bytes": self._weights[self._places[answer.server]].nbytes}
+            now, name = time.perf_counter(), f"weights from {answer.server}"
+            self._trace(name, MESSAGES, answer.sent, now, version=answer.version, **named)
         if self._one_clock and self._complete():  # of several servers' the last is waited for
             self.learned.travel += max(0.0, time.perf_counter() - answer.sent)
             self.learned.answers += 1

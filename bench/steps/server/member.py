@@ -9,10 +9,12 @@ import numpy as np
 
 from bench.steps.options import parse
 from bench.steps.server.calling import SocketLearner, call
+from bench.steps.server.ends import untraced
 from bench.steps.server.hooks import parts
 from bench.steps.server.learning import Rounds
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.trained import training
+from bench.steps.trace import Trace
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human
 from busbar.status import RANK_LOST
@@ -42,6 +44,7 @@ def join(name: str) -> int:
         need = human(work.elements * work.dtype.itemsize)
         raise Unavailable(f"no memory for a learner's {need} of weights") from None
     places = parts(work.elements, servers)
+    trace = Trace(on=options.trace is not None)
     end = SocketLearner(ends, number, weights, places)
     rounds = Rounds(
         end,
@@ -53,6 +56,8 @@ def join(name: str) -> int:
         lambda n: options.compute.seconds(servers + number, n),
         number=number,
         burn=options.burn,
+        trace=trace.add if trace.on else untraced,
+        spans=trace.texts,
     )
     try:
         learned = rounds.run()

@@ -7,15 +7,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from bench.steps.server.ends import Arrival, MessageKind, ServerEnd, untraced
 from bench.steps.server.hooks import Coding, Server
 from bench.steps.server.protocol import Actions, Core
 from busbar.errors import RankFailure
+from reports.records.shown import seconds
 
 # How often a server that hears nothing looks whether its time is up.
 _TICK_S = 0.25
+# Learners that are named where it is told how far all are.
+_NAMED = 8
 
 
 @dataclass
@@ -64,6 +68,33 @@ class Served:
         return 1 - self.idle / self.wall if self.wall else 0.0
 
 
+class ServerProgress(NamedTuple):
+    """How far a server is: updates, seconds until the last, and who pushed what when.
+
+    ``heard``: of every learner the version of its last gradient and how many seconds ago it came;
+    None of who pushed nothing yet.
+    """
+
+    updates: int
+    seconds: float
+    heard: dict[int, tuple[int, float] | None]
+
+    def told(self, first: int) -> str:
+        """In words, those first who were heard of longest ago; ``first``: learner 0's rank."""
+        each = f" ({seconds(self.seconds / self.updates)} each)" if self.updates else ""
+        longest = sorted(self.heard.items(), key=lambda one: -(one[1] or (0, inf))[1])
+        said = [_said(first + learner, last) for learner, last in longest[:_NAMED]]
+        if len(longest) > _NAMED:
+            said.append(f"{len(longest) - _NAMED} others since")
+        return f"server 0 has made {self.updates} updates{each}; " + ", ".join(said)
+
+
+def _said(rank: int, last: tuple[int, float] | None) -> str:
+    if last is None:
+        return f"rank {rank} has pushed nothing"
+    return f"rank {rank} pushed last {last[1]:.1f} s ago, of version {last[0]}"
+
+
 class Serving:
     """One server. ``enough``: whether so many updates in so many seconds are all that is asked."""
 
@@ -79,12 +110,17 @@ class Serving:
         note: Callable[[str], None] = lambda _: None,
         check: Callable[[int], None] = lambda _: None,
         one_clock: bool = True,
+        spans: Callable[[int, str], None] = lambda _, __: None,
     ) -> None:
         """``number``: of the server. ``note`` is told of learners that come and go.
 
         ``check``: how many are left; it raises where they are too few to go on with.
         ``one_clock``: all learners are on this host, so that their moments mean something here.
+        ``spans`` is given a learner's, where it is a process of its own (`Trace.texts`).
         """
+        self._spans = spans
+        # The version of each learner's last gradient, and when it came.
+        self._heard: dict[int, tuple[int, float]] = {}
         self._end, self._core, self._server, self._coding = end, core, server, coding
         self._number, self._enough, self._trace = number, enough, trace
         self._note, self._check, self._one_clock = note, check, one_clock
@@ -114,6 +150,16 @@ class Serving:
             raise failure
         return self.served
 
+    def far(self) -> ServerProgress:
+        """How far it is now. Any thread may ask."""
+        now, made = time.perf_counter(), list(self.served.updates)
+        heard = {
+            learner: None if found is None else (found[0], now - found[1])
+            for learner in list(self._core.learners)
+            for found in (self._heard.get(learner),)
+        }
+        return ServerProgress(len(made), made[-1] if made else 0.0, heard)
+
     def _serve(self) -> None:
         self._do(self._core.start())
         # Another server may have had enough: then all leave, with nothing left on its way to here.
@@ -132,6 +178,8 @@ class Serving:
             arrival = end.receive(_TICK_S)
             if arrival is not None and arrival.kind == MessageKind.BYE:
                 self._leaves(arrival)
+            elif arrival is not None and arrival.kind == MessageKind.SPANS:
+                self._told_spans(arrival)
             elif arrival is not None and arrival.kind == MessageKind.FAILED:
                 learners.discard(arrival.learner)
             elif arrival is not None and arrival.kind == MessageKind.JOIN:
@@ -149,6 +197,8 @@ class Serving:
             self._joins(arrival.learner)
         elif arrival.kind == MessageKind.BYE:
             self._leaves(arrival)
+        elif arrival.kind == MessageKind.SPANS:
+            self._told_spans(arrival)
         elif arrival.learner in core.learners and arrival.learner not in self._left:
             why = bytes(arrival.data).decode(errors="replace") or "was lost"
             served.lost.append((self._now(), arrival.learner, why))
@@ -161,6 +211,9 @@ class Serving:
         self._left.add(arrival.learner)
         self.served.learned.append(json.loads(bytes(arrival.data)))
 
+    def _told_spans(self, arrival: Arrival) -> None:
+        self._spans(arrival.learner, bytes(arrival.data).decode())
+
     def _joins(self, learner: int) -> None:
         if self._core.protocol.cancels:  # which counts on the learners that it began with
             self._end.stop((learner,))
@@ -171,6 +224,7 @@ class Serving:
 
     def _gradient(self, arrival: Arrival) -> None:
         served, began = self.served, arrival.began
+        self._heard[arrival.learner] = arrival.version, began
         if self._one_clock:
             served.waits.append(max(0.0, began - arrival.sent))
             self._trace("queue", "queue", arrival.sent, began, learner=arrival.learner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +13,7 @@ from bench.run.memory import SHARE, Need, Room, free_memory
 from bench.steps.job import StepJob, StepOutcome
 from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.options import StepOptions, UpdateChoice
-from bench.steps.server.ends import LearnerEnd, ServerEnd
+from bench.steps.server.ends import LearnerEnd, ServerEnd, untraced
 from bench.steps.server.hooks import parts
 from bench.steps.server.learning import Rounds
 from bench.steps.server.messages import MpiLearner, MpiServer
@@ -27,6 +27,7 @@ from busbar.errors import RankFailure, Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
 from busbar.sizes import human
+from collectives.execution.world import State
 from collectives.schedule.dtypes import dtype
 from reports.records.record import Sample
 
@@ -120,19 +121,32 @@ class _ServerRun:
     def _serve(self, end: ServerEnd) -> tuple[Served, Any]:
         number = self.world.rank
         server = self.training.server(self.places[number])
-        served = Serving(
+        trace = self.job.trace
+        serving = Serving(
             end,
             Core(self.protocol, range(self.learners)),
             server,
             self.training.coding(self.places),
             number,
             self._enough,
-            trace=self.job.trace.add,
+            trace=trace.add if trace.on else untraced,
             note=self.job.note,
             check=self._few,
             one_clock=self.one_clock,
-        ).run()
-        return served, server.kept()
+            spans=lambda learner, text: trace.other(self.servers + learner, text),
+        )
+        if number == 0:
+            self.job.watch.explained(lambda states, size: self._how_far(serving, states))
+        return serving.run(), server.kept()
+
+    def _how_far(self, serving: Serving, states: Mapping[int, State]) -> str:
+        """Whom the servers wait for, when it takes too long. Called by the watching thread."""
+        told = serving.far().told(self.servers)
+        others = [
+            f"server {rank}: " + (f"{states[rank][1]}" if rank in states else "no answer")
+            for rank in range(1, self.servers)
+        ]
+        return "; ".join([told, *others])
 
     def _learn(self, end: LearnerEnd, number: int) -> None:
         learner, rank = self.training.learner(number), self.world.rank
@@ -147,7 +161,7 @@ class _ServerRun:
             number=number,
             burn=self.options.burn,
             one_clock=self.one_clock,
-            trace=self.job.trace.add,
+            trace=self.job.trace.add if self.job.trace.on else untraced,
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:

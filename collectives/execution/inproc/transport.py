@@ -5,7 +5,10 @@ This is the simplest implementation of programs; the others are compared with it
 
 from __future__ import annotations
 
-from typing import cast
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +16,15 @@ from numpy.typing import NDArray
 from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld
 from collectives.execution.program import Local, Program, ProgramStep, Span
-from collectives.execution.transport import Action, Array, Buffers, LibraryCall, Transport
+from collectives.execution.transport import (
+    Action,
+    Array,
+    Buffers,
+    LibraryCall,
+    Tell,
+    TracedMessage,
+    Transport,
+)
 from collectives.schedule.ops import Op
 
 
@@ -51,10 +62,24 @@ class _InprocAction(Action):
         self._world, self._program, self._buffers = world, program, buffers
         self._add = np.add if op is None else op.ufunc
         self._sent = self._received = 0
+        self._data: _Post = world.shared.data
+        self._acks: _Post = world.shared.acks
 
     def __call__(self) -> None:
         for step in self._program.steps:
             self._step(step)
+
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        plain = self._data, self._acks
+        told = _ToldMailboxes(*plain, self._world.rank, tell)
+        self._data, self._acks = told.data, told.acks
+        try:
+            for step in self._program.steps:
+                told.step = step.number
+                self._step(step)
+        finally:
+            self._data, self._acks = plain
 
     @property
     def sent(self) -> int:
@@ -77,7 +102,7 @@ class _InprocAction(Action):
             np.copyto(target, source)
 
     def _step(self, step: ProgramStep) -> None:
-        me, data, acks = self._world.rank, self._world.shared.data, self._world.shared.acks
+        me, data, acks = self._world.rank, self._data, self._acks
         for move in step.before:
             self._local(move)
         for send in step.sends:
@@ -110,3 +135,59 @@ class _InprocAction(Action):
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class _Post(Protocol):
+    """What an action asks of a mailbox."""
+
+    def put(self, src: int, dst: int, item: object) -> None: ...
+
+    def get(self, src: int, dst: int, rank: int) -> object: ...
+
+
+class _ToldMailboxes:
+    """Two mailboxes that tell of the messages that a rank puts in and takes out.
+
+    A send ends with its acknowledgement. ``step``: of the schedule, where the rank is.
+    """
+
+    def __init__(self, data: _Post, acks: _Post, rank: int, tell: Tell) -> None:
+        self._rank, self._tell, self.step = rank, tell, 0
+        self._begun: dict[int, deque[tuple[float, int]]] = {}
+        self.data: _Post = _ToldMailbox(data, self._put, self._got)
+        self.acks: _Post = _ToldMailbox(acks, None, self._acknowledged)
+
+    def _put(self, peer: int, item: object) -> None:
+        begun = time.perf_counter(), cast(Array, item).nbytes
+        self._begun.setdefault(peer, deque()).append(begun)
+
+    def _got(self, peer: int, start: float, item: object) -> None:
+        nbytes, now = cast(Array, item).nbytes, time.perf_counter()
+        self._tell(TracedMessage("from", peer, nbytes, self.step, start, now))
+
+    def _acknowledged(self, peer: int, _: float, __: object) -> None:
+        start, nbytes = self._begun[peer].popleft()
+        self._tell(TracedMessage("to", peer, nbytes, self.step, start, time.perf_counter()))
+
+
+class _ToldMailbox:
+    """One of them: who puts and who takes something is told by two functions."""
+
+    def __init__(
+        self,
+        post: _Post,
+        put: Callable[[int, object], None] | None,
+        got: Callable[[int, float, object], None],
+    ) -> None:
+        self._post, self._put, self._got = post, put, got
+
+    def put(self, src: int, dst: int, item: object) -> None:
+        if self._put is not None:
+            self._put(dst, item)
+        self._post.put(src, dst, item)
+
+    def get(self, src: int, dst: int, rank: int) -> object:
+        start = time.perf_counter()
+        item = self._post.get(src, dst, rank)
+        self._got(src if rank == dst else dst, start, item)
+        return item

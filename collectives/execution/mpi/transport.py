@@ -6,10 +6,11 @@ cache when it is added, while the next one arrives.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from collectives.execution.transport import (
     Counted,
     LibraryCall,
     Reach,
+    Tell,
+    TracedMessage,
     Transport,
 )
 from collectives.schedule.ops import Op
@@ -92,20 +95,37 @@ class MpiTransport(Transport):
 class _Calls(Counted):
     """A flat list of calls without arguments; see `Action` for the methods."""
 
-    def __init__(self, calls: list[Call], requests: list[Any], sent: int, received: int) -> None:
+    def __init__(
+        self,
+        calls: list[Call],
+        requests: list[Any],
+        sent: int,
+        received: int,
+        steps: Sequence[_BoundStep] = (),
+    ) -> None:
+        """``steps``: the same as ``calls``, a message at a time; none of a library's collective."""
         super().__init__(sent, received)
-        self._calls, self._requests = calls, requests
+        self._calls, self._requests, self._steps = calls, requests, steps
 
     def __call__(self) -> None:
         self._runs += 1
         for call in self._calls:
             call()
 
+    def traced(self, tell: Tell) -> None:
+        """See `Action.traced`."""
+        if not self._steps:
+            self()
+            return
+        self._runs += 1
+        for step in self._steps:
+            step.traced(tell)
+
     def close(self) -> None:
         """Free the persistent requests."""
         for request in self._requests:
             request.Free()
-        self._requests, self._calls = [], []
+        self._requests, self._calls, self._steps = [], [], ()
 
 
 class _Begun(Counted):
@@ -147,10 +167,9 @@ class _Binder:
         self._tags: Counter[tuple[str, int]] = Counter()
 
     def action(self, program: Program) -> Action:
-        calls: list[Call] = []
-        for step in program.steps:
-            calls += self._step(step)
-        return _Calls(calls, self._requests, self._sent, self._received)
+        steps = [self._step(step) for step in program.steps]
+        calls = [call for step in steps for call in step.calls()]
+        return _Calls(calls, self._requests, self._sent, self._received, steps)
 
     def _view(self, span: Span) -> Array:
         return self._buffers[span.buffer][span.start : span.stop]
@@ -172,23 +191,24 @@ class _Binder:
         self._tags[way, peer] += 1
         return self._tags[way, peer] % _TAGS
 
-    def _send(self, view: Array, peer: int) -> Any:
+    def _send(self, view: Array, peer: int) -> _BoundMessage:
         self._sent += view.nbytes
         tag = self._tag("to", peer)
         request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
-        return request
+        return _BoundMessage(request, "to", peer, view.nbytes)
 
-    def _receive(self, view: Array, peer: int) -> Any:
+    def _receive(self, view: Array, peer: int) -> _BoundMessage:
         self._received += view.nbytes
         tag = self._tag("from", peer)
         request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
-        return request
+        return _BoundMessage(request, "from", peer, view.nbytes)
 
-    def _step(self, step: ProgramStep) -> list[Call]:
+    def _step(self, step: ProgramStep) -> _BoundStep:
         self._tags.clear()
-        first: list[Any] = []  # receives that can all be posted at the step's start
+        # Receives that can all be posted at the step's start.
+        first: list[_BoundMessage] = []
         adds: list[Call] = []  # what is done when everything has arrived
         streams: list[_Stream] = []
         for receive in step.receives:
@@ -214,42 +234,84 @@ class _Binder:
             for send in sorted(step.sends, key=lambda send: (send.peer - rank) % size)
             for piece in self._cut(self._view(send.span), send.reduce)
         ]
-        calls = [self._local(move) for move in step.before]
-        calls += self._exchange(first, sends, adds, streams)
-        return calls + [self._local(move) for move in step.after]
-
-    def _exchange(
-        self, first: list[Any], sends: list[Any], adds: list[Call], streams: list[_Stream]
-    ) -> list[Call]:
-        start, wait = self._mpi.Prequest.Startall, self._mpi.Request.Waitall
-        everything = first + sends
-        if not streams:
-            if len(everything) <= 2:
-                starts: list[Call] = [one.Start for one in everything]
-                return [*starts, *(one.Wait for one in everything), *adds]
-            return [partial(start, everything), partial(wait, everything), *adds]
-        # Streams are drained one after the other: two additions into one slot keep their order,
-        # and the first may be the one that brings in the rank's own share.
-        calls: list[Call] = [partial(start, everything)] if everything else []
-        calls += [stream.run for stream in streams]
-        return [*calls, *([partial(wait, everything)] if everything else []), *adds]
+        return _BoundStep(
+            self._mpi,
+            step.number,
+            [self._local(move) for move in step.before],
+            first + sends,
+            streams,
+            [*adds, *map(self._local, step.after)],
+        )
 
     def _stream(self, receive: Receive, view: Array) -> _Stream:
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         staging = [np.empty_like(targets[0]) for _ in range(2)]
         pieces = [staging[i % 2][: len(t)] for i, t in enumerate(targets)]
-        requests = [self._receive(piece, receive.peer) for piece in pieces]
+        messages = [self._receive(piece, receive.peer) for piece in pieces]
         adds: list[Call] = [
             partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
         ]
-        return _Stream(requests, adds)
+        return _Stream(messages, adds)
+
+
+class _BoundMessage(NamedTuple):
+    """A persistent request, and what it moves."""
+
+    request: Any
+    way: str
+    peer: int
+    nbytes: int
+
+    def told(self, tell: Tell, step: int, start: float) -> None:
+        """It has ended now."""
+        tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
+
+
+class _BoundStep(NamedTuple):
+    """A step: what is done before, messages that begin together, streams, and what is done then."""
+
+    mpi: Any
+    number: int
+    before: list[Call]
+    messages: list[_BoundMessage]
+    streams: list[_Stream]
+    then: list[Call]
+
+    def calls(self) -> list[Call]:
+        """The step as calls without arguments."""
+        start, wait = self.mpi.Prequest.Startall, self.mpi.Request.Waitall
+        everything = [one.request for one in self.messages]
+        if not self.streams and len(everything) <= 2:
+            starts: list[Call] = [one.Start for one in everything]
+            return [*self.before, *starts, *(one.Wait for one in everything), *self.then]
+        # Streams are drained one after the other: two additions into one slot keep their order,
+        # and the first may be the one that brings in the rank's own share.
+        begin: list[Call] = [partial(start, everything)] if everything else []
+        end: list[Call] = [partial(wait, everything)] if everything else []
+        return [*self.before, *begin, *(one.run for one in self.streams), *end, *self.then]
+
+    def traced(self, tell: Tell) -> None:
+        """The step once, each message told of when it ends."""
+        for call in self.before:
+            call()
+        start, left = time.perf_counter(), list(self.messages)
+        if left:
+            self.mpi.Prequest.Startall([one.request for one in left])
+        for stream in self.streams:
+            stream.traced(tell, self.number)
+        while left:
+            ended = self.mpi.Request.Waitany([one.request for one in left])
+            left.pop(ended).told(tell, self.number, start)
+        for call in self.then:
+            call()
 
 
 class _Stream:
     """A long message that is added segment by segment as it arrives, through two buffers."""
 
-    def __init__(self, requests: list[Any], adds: list[Call]) -> None:
+    def __init__(self, messages: list[_BoundMessage], adds: list[Call]) -> None:
+        self._messages, requests = messages, [one.request for one in messages]
         self._first = requests[:2]
         starts: list[Call] = [r.Start for r in requests[2:]] + [_nothing, _nothing]
         waits = [request.Wait for request in requests]
@@ -262,6 +324,19 @@ class _Stream:
         for wait, add, start_next in self._pieces:
             wait()
             add()
+            start_next()
+
+    def traced(self, tell: Tell, step: int) -> None:
+        """Receive and add all of it; a segment's time is from when its buffer was free."""
+        starts = [time.perf_counter()] * len(self._first)
+        for request in self._first:
+            request.Start()
+        pieces = zip(self._messages, self._pieces, strict=True)
+        for n, (message, (wait, add, start_next)) in enumerate(pieces):
+            wait()
+            message.told(tell, step, starts[n])
+            add()
+            starts.append(time.perf_counter())
             start_next()
 
 
