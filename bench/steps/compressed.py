@@ -43,6 +43,28 @@ _MOVES = {
 }
 
 
+class Leg(NamedTuple):
+    """A collective that is part of an exchange: its size (see `Collective.size`) and element."""
+
+    collective: str
+    algorithm: str
+    nbytes: int
+    itemsize: int
+
+
+def legs(algorithm: str, codec: Codec, elements: int, nranks: int) -> list[Leg]:
+    """What a vector of so many elements takes where it travels as a codec's bytes."""
+    how = _MOVES[algorithm]
+    shards = nranks if how.shards else 1
+    wire = sum(codec.nbytes(b - a) for a, b in pairwise(_edges(elements, shards)))
+    push = Leg(*how.push, wire if how.shards else nranks * wire, 1)
+    return [push] if how.answer is None else [push, Leg(*how.answer, 4 * elements, 4)]
+
+
+def _edges(elements: int, shards: int) -> list[int]:
+    return [elements * n // shards for n in range(shards + 1)]
+
+
 class Spent(NamedTuple):
     """Seconds of one rank, all iterations together."""
 
@@ -120,8 +142,7 @@ class CompressedMean(Encoded):
         how = _MOVES[algorithm]
         super().__init__()
         self._codec, self._source, self._target = codec, source, target
-        count = nranks if how.shards else 1
-        edges = [len(target) * n // count for n in range(count + 1)]
+        edges = _edges(len(target), nranks if how.shards else 1)
         self._shards = [slice(*pair) for pair in pairwise(edges)]
         lengths = [part.stop - part.start for part in self._shards]
         self._feedback = [Feedback(codec, n) for n in lengths]

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.options.options import parse_choice
 from bench.run.catalogue import Auto, Chosen
-from bench.steps.compressed import CastFirst, CompressedMean, Encoded, Spent
+from bench.steps.compressed import CastFirst, CompressedMean, Encoded, Leg, Spent, legs
 from bench.steps.fusion import TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
 from bench.steps.job import StepJob
@@ -19,6 +19,7 @@ from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
 from collectives.execution.transport import Action, LibraryCall
 from collectives.schedule import catalogue
+from collectives.schedule.catalogue import build
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
@@ -83,6 +84,17 @@ class Exchange:
         """Whether schedules carry all of these ranges, so that everything is counted."""
         ends = ((layout.starts[a], layout.starts[b]) for a, b in spans)
         return all(self.schedule(end - start) is not None for start, end in ends)
+
+    def legs(self, layout: GradientLayout, span: TensorRange) -> list[tuple[Schedule, Leg]]:
+        """The collectives that a range goes through, which have schedules (`ours`)."""
+        n, itemsize = layout.elements(span), dtype(layout.kinds[span[0]]).itemsize
+        if self.coded:
+            nranks = self._job.world.size
+            found = legs(self._algorithm, self._codec, n, nranks)
+            return [(build(one.collective, one.algorithm, nranks), one) for one in found]
+        schedule = self.schedule(n * itemsize)
+        assert schedule is not None
+        return [(schedule, Leg(self.collective, self._algorithm, n * itemsize, itemsize))]
 
     def _program(self, layout: GradientLayout, span: TensorRange) -> Program | None:
         n = layout.elements(span)

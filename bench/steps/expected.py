@@ -15,7 +15,6 @@ from bench.steps.job import StepJob
 from collectives.model.given import given
 from collectives.model.predict import seconds
 from collectives.schedule.catalogue import spec
-from collectives.schedule.dtypes import dtype
 
 
 def expected(
@@ -28,12 +27,13 @@ def expected(
     """The median predicted seconds of so many steps, and by what; None without ``--fit``.
 
     Each step has the compute times that it was run with. A library's collective has no schedule,
-    so nothing is predicted of it, nor of compressed gradients, whose coding takes its time.
+    so nothing is predicted of it. Of compressed gradients it is the messages' time alone, without
+    that of encoding and decoding.
     """
     options = job.options
     if options.fit is None and not options.topology:
         return None, ""
-    if not all(one.ours(layout, spans) and not one.coded for one in exchanges):
+    if not all(one.ours(layout, spans) for one in exchanges):
         return None, ""
     priced, _ = given(options.topology or None, options.fit, job.world.size)
     known: dict[tuple[int, int], float] = {}
@@ -43,17 +43,18 @@ def expected(
         nbytes = layout.starts[span[1]] - layout.starts[span[0]]
         if (number, nbytes) not in known:
             exchange = exchanges[number]
-            schedule = exchange.schedule(nbytes)
-            assert schedule is not None
-            known[number, nbytes] = float(
-                seconds(
-                    schedule,
-                    spec(exchange.collective),
-                    priced,
-                    [nbytes],
-                    itemsize=dtype(layout.kinds[span[0]]).itemsize,
-                    in_place=True,
-                )[0]
+            known[number, nbytes] = sum(
+                float(
+                    seconds(
+                        schedule,
+                        spec(leg.collective),
+                        priced,
+                        [leg.nbytes],
+                        itemsize=leg.itemsize,
+                        in_place=not exchange.coded,
+                    )[0]
+                )
+                for schedule, leg in exchange.legs(layout, span)
             )
         return known[number, nbytes]
 

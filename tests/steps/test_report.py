@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from bench.steps.compute import Exponential, Fixed, Replay
 from bench.steps.server.law import EmpiricalLaw, ExponentialLaw
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import Paced, histogram, law, mean_interval, paced
+from bench.steps.server.report import (
+    Paced,
+    RoundCosts,
+    histogram,
+    law,
+    mean_interval,
+    paced,
+    split,
+)
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 
@@ -78,3 +86,26 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     assert slow.facts["mean_s"] == pytest.approx(slow.facts["with_server_s"], rel=0.01)
     why = next(line for line in slow.lines if "not within 5 %" in line)
     assert "the server is busy" in why
+    assert "gradients taken in by the server" in " ".join(slow.lines)
+
+
+def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
+    """Rule: the parts are the whole, and each cost is found in the part that is named after it."""
+    law, names = Exponential("exp:20", 0.020, seed=3), update_protocol("k-sync:4", 16)
+    predicted, beside = 0.0054, RoundCosts(noticing=0.001, waking=0.0002, pushing=0.0)
+    spent = ServiceTimes(gradient=0.00005, update=0.0001, weights=0.00003, round=sum(beside))
+
+    def played(costs: ServiceTimes) -> float:
+        return play(names, law.draw, 800, costs).per_update(8)
+
+    mean = played(spent) + 0.0003
+    found = split(played, spent, beside, predicted, mean)
+    assert sum(found.values()) == pytest.approx(mean)
+    assert found["computing"] == predicted
+    assert found["unexplained"] == pytest.approx(0.0003)
+    # All learners are cancelled, so that each update has the whole of a round once.
+    assert found["learners that notice them late"] == pytest.approx(0.001, rel=0.05)
+    assert found["gradients that end late"] == pytest.approx(0.0002, rel=0.05)
+    # The last of the four stands between the others and the update.
+    assert found["gradients taken in by the server"] == pytest.approx(0.00015, rel=0.1)
+    assert 0 < found["weights sent to one after the other"] < 16 * 0.00003

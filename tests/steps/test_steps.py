@@ -326,6 +326,29 @@ def test_a_prediction_stands_beside(tmp_path: Path) -> None:
         assert one.step["predicted_by"] == "topology"
 
 
+@pytest.mark.parametrize("update", ["one_shot", "ps", "sharded_ps"])
+def test_compressed_exchanges_are_predicted_by_their_bytes(tmp_path: Path, update: str) -> None:
+    """Rule: a prediction is of the bytes that travel, and says that it knows no coding.
+
+    Of a server half of them, the sum that goes back, are not compressed.
+    """
+    path = tmp_path / "map.txt"
+    path.write_text(MATRIX)
+    argv = ("--threads", "2", "--model", "toy", "-n", "1", "-w", "0", "--topology", str(path))
+    seconds = {}
+    for code in ("none", "fp16", "int8"):
+        (one,) = _records(*argv, "--update", update, "--compress", code)
+        seconds[code] = one.step["predicted_s"]
+    # What fp16 saves is half of the bytes; messages cost the same for all.
+    half = seconds["none"] - seconds["fp16"]
+    bits = 8.03 / 32
+    share = bits if update == "one_shot" else (1 + bits) / 2
+    assert seconds["none"] - seconds["int8"] == pytest.approx(2 * (1 - share) * half, rel=0.01)
+    assert seconds["none"] > seconds["fp16"] > 0.45 * seconds["none"]
+    _, out, _ = _steps(*argv, "--update", update, "--compress", "int8")
+    assert "    predicted without coding, " in out
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import sqrt
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +19,14 @@ from reports.records.shown import seconds
 
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
+# Of a line that says why, beside its margin.
+_WIDTH = 74
 # Blocks that a mean's interval is worked out from, and Student's t for so many.
 _BLOCKS, _T = 20, 2.093
 # A simulation of more gradients takes longer than a reader waits.
 _MOST_GRADIENTS = 50_000
+# The same of one of the several by which it is split what took how long.
+_MOST_SPLIT = 10_000
 
 
 def law(compute: Compute) -> Law | None:
@@ -46,28 +51,73 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     return middle - half, middle + half
 
 
-def costs(served: Served, servers: int) -> ServiceTimes:
-    """Mean times of a server's work and of a learner's round, without computing.
+class RoundCosts(NamedTuple):
+    """What a learner's round takes beside computing and the server's work, in seconds, on average.
+
+    ``noticing``: an answer's way, until the learner has begun anew; ``waking``: computations that
+    end late, since the clock woke it late; ``pushing``: to the servers that are not looked at.
+    """
+
+    noticing: float
+    waking: float
+    pushing: float
+
+
+def costs(served: Served, servers: int) -> tuple[ServiceTimes, RoundCosts]:
+    """What a server's work and a learner's rounds took, on average, beside computing.
 
     Of several ``servers`` this is one; pushing to the others is in a learner's round.
     """
     pushed = max(1, sum(one["pushed"] for one in served.learned))
     answered = max(1, sum(one["answers"] for one in served.learned))
-    late = sum(one["late"] for one in served.learned) / pushed
-    others = sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers
     travel = sum(one["travel"] for one in served.learned) / answered
     weights = served.answer_s / max(1, served.answers)
     named = served.gradient_s + served.update_s + served.answer_s
     # What the server did between them, such as sending what could not be sent at once.
     rest = max(0.0, served.wall - served.idle - named) / max(1, served.gradients)
     together = served.answers / max(1, served.batches)
-    return ServiceTimes(
+    beside = RoundCosts(
+        # The server's part of the way is in `weights` already, once for everyone before.
+        max(0.0, travel - weights * (together + 1) / 2),
+        sum(one["late"] for one in served.learned) / pushed,
+        sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers,
+    )
+    made = ServiceTimes(
         gradient=served.gradient_s / max(1, served.gradients) + rest,
         update=served.update_s / max(1, len(served.updates)),
         weights=weights,
-        # The server's part of the way is in `weights` already, once for everyone before.
-        round=late + others + max(0.0, travel - weights * (together + 1) / 2),
+        round=sum(beside),
     )
+    return made, beside
+
+
+def split(
+    played: Callable[[ServiceTimes], float],
+    spent: ServiceTimes,
+    beside: RoundCosts,
+    predicted: float,
+    mean: float,
+) -> dict[str, float]:
+    """What of a measured time per update is what, in seconds; together they are ``mean``.
+
+    The protocol is played with one cost more at a time: each is what it adds to those before it.
+    ``played``: the time per update with some costs; ``predicted``: the formula's.
+    """
+    none = ServiceTimes()
+    taking = none._replace(gradient=spent.gradient, update=spent.update)
+    answering = taking._replace(weights=spent.weights)
+    steps = {
+        "chance in the times drawn": none,
+        "gradients taken in by the server": taking,
+        "weights sent to one after the other": answering,
+        "learners that notice them late": answering._replace(round=beside.noticing),
+        "gradients that end late": spent,
+    }
+    found, before = {"computing": predicted}, predicted
+    for name, some in steps.items():
+        after = played(some)
+        found[name], before = after - before, after
+    return found | {"unexplained": mean - before}
 
 
 class Paced(NamedTuple):
@@ -100,7 +150,7 @@ def paced(
     formula = None if found is None else per_update(protocol, found)
     count = min(len(first.updates), max(1, _MOST_GRADIENTS // protocol.needed))
     free = play(protocol, draw, count).per_update(min(warmup, count - 1)) if compute.mean else None
-    spent = costs(first, len(servers))
+    spent, beside = costs(first, len(servers))
     with_server = play(protocol, draw, count, spent).per_update(min(warmup, count - 1))
     mean = float(times.mean())
     counts: dict[int, int] = {}
@@ -138,8 +188,14 @@ def paced(
         "joined": [list(one) for one in first.joined],
     }
     predicted, model = (formula.seconds, "formula") if formula is not None else (free, "simulated")
+    if predicted is not None and not _within(mean, predicted):
+        few = min(count, max(1, _MOST_SPLIT // protocol.needed))
+        facts["split_s"] = split(
+            lambda some: play(protocol, draw, few, some).per_update(min(warmup, few - 1)),
+            spent, beside, predicted, mean,
+        )  # fmt: skip
     lines = _lines(protocol, facts, formula)
-    lines += tuple(f"    {why}" for why in _why(facts, compute, formula, predicted))
+    lines += tuple(f"    {why}" for why in _why(facts, formula, predicted))
     blocks = np.array_split(times, min(_BLOCKS, len(times)))
     means = tuple(float(block.mean()) for block in blocks)
     return Paced(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
@@ -204,21 +260,26 @@ def _class(width: int) -> str:
     return f"{low}" if low == high else f"{low}-{high}"
 
 
+def _within(mean: float, predicted: float) -> bool:
+    return abs(mean / predicted - 1) <= _EQUAL
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0 else ''}{seconds(abs(value))}"
+
+
 def _plus(facts: Mapping[str, Any]) -> str:
     found = facts["interval_s"]
     return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
 
 
 def _why(
-    facts: Mapping[str, Any],
-    compute: Compute,
-    formula: ExpectedPace | None,
-    predicted: float | None,
+    facts: Mapping[str, Any], formula: ExpectedPace | None, predicted: float | None
 ) -> list[str]:
-    """A line on the difference of measured and predicted pace, if there is one."""
-    if predicted is None or abs(facts["mean_s"] / predicted - 1) <= _EQUAL:
+    """What the measured pace and the predicted one differ by, where they do."""
+    if predicted is None or _within(facts["mean_s"], predicted):
         return []
-    mean, found, spent = facts["mean_s"], facts["interval_s"], facts["costs_s"]
+    mean, found = facts["mean_s"], facts["interval_s"]
     reasons = []
     if formula is not None and formula.bound and mean < predicted:
         reasons.append("the formula is a bound for laws that age")
@@ -231,13 +292,10 @@ def _why(
     busy = max(facts["utilisation"])
     if busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
-    extra = spent["round"] + spent["gradient"] + spent["weights"]
-    # Where an update begins all anew, the messages stand between every two updates.
-    beside = min(predicted, compute.mean) if facts["staleness"].keys() == {"0"} else compute.mean
-    if extra > _EQUAL / 2 * beside:
-        reasons.append(f"a round's messages take {seconds(extra)} beside {seconds(beside)}")
     head = "not within 5 % of it: "
-    return [
-        head + reason if n == 0 else " " * len(head) + reason
-        for n, reason in enumerate(reasons or ["ranks share cores and wake up late"])
-    ]
+    lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
+    # What matters of it.
+    parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
+    said = ", ".join(f"{name} {_signed(part)}" for name, part in parts.items())
+    lines += wrap(f"{'' if reasons else head}{seconds(mean)} are: {said}", _WIDTH)
+    return lines

@@ -36,6 +36,7 @@ from collectives.execution.transport import Action, Array
 from collectives.formats.load import build, from_file
 from collectives.schedule import catalogue
 from reports.records.record import Sample
+from reports.records.shown import seconds
 from reports.statistics.uncertain import mean_of, median_of
 
 # What has no schedule that could be built before the ranks are there.
@@ -148,6 +149,9 @@ class _Update:
         sent, received, messages, wrongs = zip(*everyone, strict=True)
         ours = all(one.ours(self._layout, self.spans) for one in (self._first, *self._rest))
         predicted, model = expected(job, self._layout, self.spans, [self._first, *self._rest], n)
+        if predicted is not None and self._training.compressed:
+            coding = facts["encode_s"] + facts["decode_s"]
+            lines = [*lines, f"    predicted without coding, {seconds(coding)} of a step"]
         own = mean_of([median_of(times) for times in alone.per_rank])
         return StepOutcome(
             Sample(
