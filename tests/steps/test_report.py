@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.steps.compute import Exponential, Fixed, Replay
+from bench.steps.server.costs import RoundCosts, split
 from bench.steps.server.law import EmpiricalLaw, ExponentialLaw
 from bench.steps.server.protocol import update_protocol
-from bench.steps.server.report import (
-    Paced,
-    RoundCosts,
-    histogram,
-    law,
-    mean_interval,
-    paced,
-    split,
-)
+from bench.steps.server.report import Paced, histogram, law, mean_interval, paced
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import ServiceTimes, play
 

@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.steps.compute import Compute, Exponential, Fixed, Replay
+from bench.steps.server.costs import costs, split
 from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update, sync_over_async
 from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.serving import Served
-from bench.steps.server.simulating import ServiceTimes, play
+from bench.steps.server.simulating import play
 from reports.records.shown import seconds
 
 # Measured over formula is called equal within so much.
 _EQUAL = 0.05
 # Of a line that says why, beside its margin.
 _WIDTH = 74
+_GLUE = "\N{NO-BREAK SPACE}"
 # Blocks that a mean's interval is worked out from, and Student's t for so many.
 _BLOCKS, _T = 20, 2.093
 # A simulation of more gradients takes longer than a reader waits.
@@ -49,75 +51,6 @@ def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     half = _T * float(blocks.std(ddof=1)) / sqrt(_BLOCKS)
     middle = float(np.mean(times))
     return middle - half, middle + half
-
-
-class RoundCosts(NamedTuple):
-    """What a learner's round takes beside computing and the server's work, in seconds, on average.
-
-    ``noticing``: an answer's way, until the learner has begun anew; ``waking``: computations that
-    end late, since the clock woke it late; ``pushing``: to the servers that are not looked at.
-    """
-
-    noticing: float
-    waking: float
-    pushing: float
-
-
-def costs(served: Served, servers: int) -> tuple[ServiceTimes, RoundCosts]:
-    """What a server's work and a learner's rounds took, on average, beside computing.
-
-    Of several ``servers`` this is one; pushing to the others is in a learner's round.
-    """
-    pushed = max(1, sum(one["pushed"] for one in served.learned))
-    answered = max(1, sum(one["answers"] for one in served.learned))
-    travel = sum(one["travel"] for one in served.learned) / answered
-    weights = served.answer_s / max(1, served.answers)
-    named = served.gradient_s + served.update_s + served.answer_s
-    # What the server did between them, such as sending what could not be sent at once.
-    rest = max(0.0, served.wall - served.idle - named) / max(1, served.gradients)
-    together = served.answers / max(1, served.batches)
-    beside = RoundCosts(
-        # The server's part of the way is in `weights` already, once for everyone before.
-        max(0.0, travel - weights * (together + 1) / 2),
-        sum(one["late"] for one in served.learned) / pushed,
-        sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers,
-    )
-    made = ServiceTimes(
-        gradient=served.gradient_s / max(1, served.gradients) + rest,
-        update=served.update_s / max(1, len(served.updates)),
-        weights=weights,
-        round=sum(beside),
-    )
-    return made, beside
-
-
-def split(
-    played: Callable[[ServiceTimes], float],
-    spent: ServiceTimes,
-    beside: RoundCosts,
-    predicted: float,
-    mean: float,
-) -> dict[str, float]:
-    """What of a measured time per update is what, in seconds; together they are ``mean``.
-
-    The protocol is played with one cost more at a time: each is what it adds to those before it.
-    ``played``: the time per update with some costs; ``predicted``: the formula's.
-    """
-    none = ServiceTimes()
-    taking = none._replace(gradient=spent.gradient, update=spent.update)
-    answering = taking._replace(weights=spent.weights)
-    steps = {
-        "chance in the times drawn": none,
-        "gradients taken in by the server": taking,
-        "weights sent to one after the other": answering,
-        "learners that notice them late": answering._replace(round=beside.noticing),
-        "gradients that end late": spent,
-    }
-    found, before = {"computing": predicted}, predicted
-    for name, some in steps.items():
-        after = played(some)
-        found[name], before = after - before, after
-    return found | {"unexplained": mean - before}
 
 
 class Paced(NamedTuple):
@@ -268,6 +201,11 @@ def _signed(value: float) -> str:
     return f"{'-' if value < 0 else ''}{seconds(abs(value))}"
 
 
+def _kept(figure: str) -> str:
+    """A figure that is not broken from its unit."""
+    return figure.replace(" ", _GLUE)
+
+
 def _plus(facts: Mapping[str, Any]) -> str:
     found = facts["interval_s"]
     return "" if found is None else f" ±{50 * (found[1] - found[0]) / facts['mean_s']:.2g} %"
@@ -296,6 +234,6 @@ def _why(
     lines = [(" " * len(head) if n else head) + reason for n, reason in enumerate(reasons)]
     # What matters of it.
     parts = {name: part for name, part in facts["split_s"].items() if abs(part) > mean / 200}
-    said = ", ".join(f"{name} {_signed(part)}" for name, part in parts.items())
-    lines += wrap(f"{'' if reasons else head}{seconds(mean)} are: {said}", _WIDTH)
-    return lines
+    said = ", ".join(f"{name} {_kept(_signed(part))}" for name, part in parts.items())
+    lines += wrap(f"{'' if reasons else head}{_kept(seconds(mean))} are: {said}", _WIDTH)
+    return [line.replace(_GLUE, " ") for line in lines]

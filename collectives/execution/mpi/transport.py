@@ -6,15 +6,15 @@ cache when it is added, while the next one arrives.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from collectives.execution.mpi.bound import BoundMessage, BoundStep, Call, Stream, nothing
 from collectives.execution.mpi.library import library_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
@@ -27,12 +27,10 @@ from collectives.execution.transport import (
     LibraryCall,
     Reach,
     Tell,
-    TracedMessage,
     Transport,
 )
 from collectives.schedule.ops import Op
 
-Call = Callable[[], Any]
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
 _TAGS = 32768  # MPI promises tags below this
@@ -101,7 +99,7 @@ class _Calls(Counted):
         requests: list[Any],
         sent: int,
         received: int,
-        steps: Sequence[_BoundStep] = (),
+        steps: Sequence[BoundStep] = (),
     ) -> None:
         """``steps``: the same as ``calls``, a message at a time; none of a library's collective."""
         super().__init__(sent, received)
@@ -136,7 +134,7 @@ class _Begun(Counted):
         self._before, self._begin, self._after = nonblocking(world, calls)
 
     def __call__(self) -> None:
-        self.over(_nothing)
+        self.over(nothing)
 
     def over(self, work: Call) -> None:
         """See `Action.over`."""
@@ -191,26 +189,26 @@ class _Binder:
         self._tags[way, peer] += 1
         return self._tags[way, peer] % _TAGS
 
-    def _send(self, view: Array, peer: int) -> _BoundMessage:
+    def _send(self, view: Array, peer: int) -> BoundMessage:
         self._sent += view.nbytes
         tag = self._tag("to", peer)
         request = self._comm.Send_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
-        return _BoundMessage(request, "to", peer, view.nbytes)
+        return BoundMessage(request, "to", peer, view.nbytes)
 
-    def _receive(self, view: Array, peer: int) -> _BoundMessage:
+    def _receive(self, view: Array, peer: int) -> BoundMessage:
         self._received += view.nbytes
         tag = self._tag("from", peer)
         request = self._comm.Recv_init([view.view(np.uint8), self._mpi.BYTE], peer, tag)
         self._requests.append(request)
-        return _BoundMessage(request, "from", peer, view.nbytes)
+        return BoundMessage(request, "from", peer, view.nbytes)
 
-    def _step(self, step: ProgramStep) -> _BoundStep:
+    def _step(self, step: ProgramStep) -> BoundStep:
         self._tags.clear()
         # Receives that can all be posted at the step's start.
-        first: list[_BoundMessage] = []
+        first: list[BoundMessage] = []
         adds: list[Call] = []  # what is done when everything has arrived
-        streams: list[_Stream] = []
+        streams: list[Stream] = []
         for receive in step.receives:
             view = self._view(receive.span)
             if receive.other is None:
@@ -234,7 +232,7 @@ class _Binder:
             for send in sorted(step.sends, key=lambda send: (send.peer - rank) % size)
             for piece in self._cut(self._view(send.span), send.reduce)
         ]
-        return _BoundStep(
+        return BoundStep(
             self._mpi,
             step.number,
             [self._local(move) for move in step.before],
@@ -243,7 +241,7 @@ class _Binder:
             [*adds, *map(self._local, step.after)],
         )
 
-    def _stream(self, receive: Receive, view: Array) -> _Stream:
+    def _stream(self, receive: Receive, view: Array) -> Stream:
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         staging = [np.empty_like(targets[0]) for _ in range(2)]
@@ -252,93 +250,4 @@ class _Binder:
         adds: list[Call] = [
             partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
         ]
-        return _Stream(messages, adds)
-
-
-class _BoundMessage(NamedTuple):
-    """A persistent request, and what it moves."""
-
-    request: Any
-    way: str
-    peer: int
-    nbytes: int
-
-    def told(self, tell: Tell, step: int, start: float) -> None:
-        """It has ended now."""
-        tell(TracedMessage(self.way, self.peer, self.nbytes, step, start, time.perf_counter()))
-
-
-class _BoundStep(NamedTuple):
-    """A step: what is done before, messages that begin together, streams, and what is done then."""
-
-    mpi: Any
-    number: int
-    before: list[Call]
-    messages: list[_BoundMessage]
-    streams: list[_Stream]
-    then: list[Call]
-
-    def calls(self) -> list[Call]:
-        """The step as calls without arguments."""
-        start, wait = self.mpi.Prequest.Startall, self.mpi.Request.Waitall
-        everything = [one.request for one in self.messages]
-        if not self.streams and len(everything) <= 2:
-            starts: list[Call] = [one.Start for one in everything]
-            return [*self.before, *starts, *(one.Wait for one in everything), *self.then]
-        # Streams are drained one after the other: two additions into one slot keep their order,
-        # and the first may be the one that brings in the rank's own share.
-        begin: list[Call] = [partial(start, everything)] if everything else []
-        end: list[Call] = [partial(wait, everything)] if everything else []
-        return [*self.before, *begin, *(one.run for one in self.streams), *end, *self.then]
-
-    def traced(self, tell: Tell) -> None:
-        """The step once, each message told of when it ends."""
-        for call in self.before:
-            call()
-        start, left = time.perf_counter(), list(self.messages)
-        if left:
-            self.mpi.Prequest.Startall([one.request for one in left])
-        for stream in self.streams:
-            stream.traced(tell, self.number)
-        while left:
-            ended = self.mpi.Request.Waitany([one.request for one in left])
-            left.pop(ended).told(tell, self.number, start)
-        for call in self.then:
-            call()
-
-
-class _Stream:
-    """A long message that is added segment by segment as it arrives, through two buffers."""
-
-    def __init__(self, messages: list[_BoundMessage], adds: list[Call]) -> None:
-        self._messages, requests = messages, [one.request for one in messages]
-        self._first = requests[:2]
-        starts: list[Call] = [r.Start for r in requests[2:]] + [_nothing, _nothing]
-        waits = [request.Wait for request in requests]
-        self._pieces = list(zip(waits, adds, starts, strict=True))
-
-    def run(self) -> None:
-        """Receive and add all of it."""
-        for request in self._first:
-            request.Start()
-        for wait, add, start_next in self._pieces:
-            wait()
-            add()
-            start_next()
-
-    def traced(self, tell: Tell, step: int) -> None:
-        """Receive and add all of it; a segment's time is from when its buffer was free."""
-        starts = [time.perf_counter()] * len(self._first)
-        for request in self._first:
-            request.Start()
-        pieces = zip(self._messages, self._pieces, strict=True)
-        for n, (message, (wait, add, start_next)) in enumerate(pieces):
-            wait()
-            message.told(tell, step, starts[n])
-            add()
-            starts.append(time.perf_counter())
-            start_next()
-
-
-def _nothing() -> None:
-    """After the last segments no buffer waits to be filled."""
+        return Stream(messages, adds)

@@ -1,0 +1,78 @@
+"""What a server's work and a learner's rounds cost, and their parts of a time per update. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.steps.server.serving import Served
+from bench.steps.server.simulating import ServiceTimes
+
+
+class RoundCosts(NamedTuple):
+    """What a learner's round takes beside computing and the server's work, in seconds, on average.
+
+    ``noticing``: an answer's way, until the learner has begun anew; ``waking``: computations that
+    end late, since the clock woke it late; ``pushing``: to the servers that are not looked at.
+    """
+
+    noticing: float
+    waking: float
+    pushing: float
+
+
+def costs(served: Served, servers: int) -> tuple[ServiceTimes, RoundCosts]:
+    """What a server's work and a learner's rounds took, on average, beside computing.
+
+    Of several ``servers`` this is one; pushing to the others is in a learner's round.
+    """
+    pushed = max(1, sum(one["pushed"] for one in served.learned))
+    answered = max(1, sum(one["answers"] for one in served.learned))
+    travel = sum(one["travel"] for one in served.learned) / answered
+    weights = served.answer_s / max(1, served.answers)
+    named = served.gradient_s + served.update_s + served.answer_s
+    # What the server did between them, such as sending what could not be sent at once.
+    rest = max(0.0, served.wall - served.idle - named) / max(1, served.gradients)
+    together = served.answers / max(1, served.batches)
+    beside = RoundCosts(
+        # The server's part of the way is in `weights` already, once for everyone before.
+        max(0.0, travel - weights * (together + 1) / 2),
+        sum(one["late"] for one in served.learned) / pushed,
+        sum(one["pushing"] for one in served.learned) / pushed * (servers - 1) / servers,
+    )
+    made = ServiceTimes(
+        gradient=served.gradient_s / max(1, served.gradients) + rest,
+        update=served.update_s / max(1, len(served.updates)),
+        weights=weights,
+        round=sum(beside),
+    )
+    return made, beside
+
+
+def split(
+    played: Callable[[ServiceTimes], float],
+    spent: ServiceTimes,
+    beside: RoundCosts,
+    predicted: float,
+    mean: float,
+) -> dict[str, float]:
+    """What of a measured time per update is what, in seconds; together they are ``mean``.
+
+    The protocol is played with one cost more at a time: each is what it adds to those before it.
+    ``played``: the time per update with some costs; ``predicted``: the formula's.
+    """
+    none = ServiceTimes()
+    taking = none._replace(gradient=spent.gradient, update=spent.update)
+    answering = taking._replace(weights=spent.weights)
+    steps = {
+        "chance in the times drawn": none,
+        "gradients taken in by the server": taking,
+        "weights sent to one after the other": answering,
+        "learners that notice them late": answering._replace(round=beside.noticing),
+        "gradients that end late": spent,
+    }
+    found, before = {"computing": predicted}, predicted
+    for name, some in steps.items():
+        after = played(some)
+        found[name], before = after - before, after
+    return found | {"unexplained": mean - before}
