@@ -24,10 +24,12 @@ from busbar.status import RANK_LOST
 from reports.readers.own import results
 
 
-def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Options) -> int:
+def start(
+    module: Sequence[str], argv: Sequence[str], ranks: int, options: Options, lost: str = ""
+) -> int:
     """Run ``python -m`` module and arguments on so many ranks under the launcher.
 
-    Gives its exit status.
+    Gives its exit status. ``lost``: what else is said where a rank was lost.
 
     Raises Unavailable without an MPI or its launcher, and where they may not open enough files or
     find too little shared memory.
@@ -51,7 +53,8 @@ def start(module: Sequence[str], argv: Sequence[str], ranks: int, options: Optio
     if run.unreported and why:
         _report(run.unreported, why, options.statistic)
     if run.why:
-        print(f"busbar: {run.why}", file=sys.stderr, flush=True)
+        more = f"; {lost}" if run.lost and lost else ""
+        print(f"busbar: {run.why}{more}", file=sys.stderr, flush=True)
     return status
 
 

@@ -67,6 +67,8 @@ class RankRun:
         self._peers, self._segments = Callers(name), Segments()
         self._env[VARIABLE] = name
         self.why, self._status, self.came = "", 0, 0
+        #: Whether a rank has ended without a word.
+        self.lost = False
         self._signals: list[int] = []
         self._end_by = float("inf")
         self._stage, self._since = Phase.STARTING, time.monotonic()
@@ -132,6 +134,7 @@ class RankRun:
             self._selector.unregister(end)
             end.close()
             if peer.left is None and not self._peers.left():
+                self.lost = True
                 self._ends(f"{peer.name} was lost while {peer.doing}", _FAILED, _CLEANS_S)
             elif peer.left not in (None, 0, _WRONG):
                 # A launcher may not mind; the others wait for it, in MPI's start for ever.

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import numpy as np
 
@@ -135,6 +135,15 @@ class Watchdog:
         """See `bench.run.measure.Watcher`."""
         self._iteration = iteration
         self._world.states[self._world.rank] = self._row, iteration
+
+    def depart(self, status: int) -> None:
+        """End this rank without MPI's end, which would wait for ranks that are gone."""
+        if isinstance(self._world, MpiWorld):
+            _forget_segments()
+        self._line.leave(status)
+        with suppress(OSError):
+            sys.stdout.flush()
+        os._exit(status)
 
     def close(self) -> None:
         """The run is over; signals no longer matter."""

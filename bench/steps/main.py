@@ -12,7 +12,7 @@ from bench.run.memory import SHARE, free_memory
 from bench.steps.gradients import GradientLayout
 from bench.steps.options import StepOptions, parse
 from bench.steps.scaling import scaling_lines
-from bench.steps.table import UPDATES, update
+from bench.steps.table import ASYNCHRONOUS, UPDATES, update
 from bench.steps.workloads.models import MODELS, model
 from busbar.errors import Unsupported
 from busbar.launchers import launched, speaks
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from bench.cli.start import Opened
 
 _MODULE = ("bench.step",)
+_LOST = (
+    "here MPI ends the run with it; with --learners, or under mpirun --with-ft ulfm of Open MPI,"
+    " the others go on"
+)
 
 
 def main(argv: Sequence[str], line: Hotline) -> int:
@@ -53,7 +57,8 @@ def _run(argv: Sequence[str], line: Hotline) -> int:
     if run.ranks is not None and sign is None:
         from bench.cli.ranks import start as start_ranks
 
-        return start_ranks(_MODULE, argv, run.ranks, run)
+        alone = any(choice.name in ASYNCHRONOUS for choice in options.updates)
+        return start_ranks(_MODULE, argv, run.ranks, run, _LOST if alone else "")
     return start.mpi(run, line, partial(_measure, options))
 
 

@@ -66,7 +66,9 @@ class _StepSession:
             for choice, mine in cases:
                 self._screen.advance(f"{choice.label} {mine.fusion.label}")
                 self._watch.row()
-                self._one(choice, mine)
+                lost = self._one(choice, mine)
+                if lost:
+                    self._depart(choice, lost)
         except RankFailure as error:
             reason = str(error)
             self._keeper.end(lambda: [f"# ended early: {reason}"])
@@ -85,7 +87,14 @@ class _StepSession:
             return []
         return best_fusion(self._keeper.results)
 
-    def _one(self, choice: UpdateChoice, options: StepOptions) -> None:
+    def _depart(self, choice: UpdateChoice, lost: int) -> None:
+        """End where ranks of MPI are gone: whatever comes now is for all of them."""
+        more = "" if choice is self._options.updates[-1] else "; what comes after it needs all"
+        self._keeper.end(lambda: [f"# ended after {choice.label}, with {lost} ranks less{more}"])
+        self._watch.depart(1 if self._keeper.failed else self._status)
+
+    def _one(self, choice: UpdateChoice, options: StepOptions) -> int:
+        """One update; gives how many ranks of MPI were lost in it."""
         job = StepJob(
             world=self._world,
             transport=self._opened.transport,
@@ -104,6 +113,7 @@ class _StepSession:
         self._keeper.row(result, lines)
         if result.out is not None and result.out.wrong:
             self._status = 1
+        return len(outcome.facts.get("lost", ())) if self._world.name == "mpi" else 0
 
     def _draw(self) -> None:
         """Write the trace of all ranks.

@@ -38,6 +38,8 @@ UPDATES: Mapping[str, Update] = {
     "k-async": _served("k-async:K: with the gradients of K learners; the others go on"),
     "k-batch-async": _served("k-batch-async:K: with K gradients; nobody waits"),
 }
+#: Of these, in which a learner that is lost stops nobody.
+ASYNCHRONOUS = ("async", "k-async", "k-batch-async")
 
 
 def update(name: str) -> Update:

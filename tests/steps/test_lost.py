@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-from tests.conftest import LIMIT_S, environment
+import pytest
+
+from reports.readers.own import results
+from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough, under
 
 RUN = "--learners 2 --model toy --scale 512 --compute exp:2 --budget 600"
 
@@ -83,6 +86,41 @@ def test_a_synchronous_run_ends_with_the_name_of_who_was_lost() -> None:
         os.kill(victim, signal.SIGKILL)
         _until(run, rf"learner 1 \(pid {victim}\) was lost; sync cannot go on without it")
         assert run.wait(LIMIT_S) == 4
+
+
+DIES = """
+import os, signal, sys
+from bench.launch.line import Hotline
+from bench.steps.main import main
+from bench.steps.server.learning import Rounds
+once = Rounds._round
+def round_(self):
+    once(self)
+    if self.learned.number == 1 and self.learned.pushed == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+Rounds._round = round_
+sys.exit(main(sys.argv[1:], Hotline()))
+"""
+
+
+@pytest.mark.timeout(LIMIT_S + 30)
+@pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
+@pytest.mark.parametrize("update", ["async", *thorough("k-async:2", "sync")])
+def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, update: str) -> None:
+    """Rule: under ULFM a killed rank does not stop an asynchronous run; a synchronous one ends."""
+    ulfm = mpi._replace(flags=(*mpi.flags, "--with-ft", "ulfm"))
+    step = ("--model", "toy", "--scale", "512", "--compute", "exp:2", "-n", "1000", "--json")
+    done = run(*under(ulfm, 4, "-c", DIES, *step, "--update", update))
+    assert "learner 1 (rank 2) was lost" in done.stderr
+    if update == "sync":
+        assert done.returncode == 4 and "sync cannot go on without it" in done.stderr
+        return
+    (one,) = results(done.stdout.partition("#")[0])
+    ((when, learner, _),) = one.step["lost"]
+    assert done.returncode == 0 and "; 2 go on" in done.stderr and learner == 1
+    # Updates were made afterwards, and as many as were asked for.
+    assert len(one.step["update_s"]) == 1000 and when < sum(one.step["update_s"])
+    assert f"# ended after {update}, with 1 ranks less" in done.stdout
 
 
 def test_who_joins_nothing_is_told() -> None:

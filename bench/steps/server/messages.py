@@ -7,7 +7,9 @@ and ranks with emulated compute share few cores.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from bench.steps.server.ends import (
     header,
 )
 from bench.steps.server.hooks import Vector
+from busbar.errors import RankFailure
 
 _HEAD, _DATA = 1, 2
 # How long a server sleeps between two looks, and a learner: the longer, the longer it waits.
@@ -40,14 +43,39 @@ class _Ranks:
         self.comm, self.mpi = comm, mpi
         self._status = mpi.Status()
         self._head = bytearray(HEADER.size)
+        #: Ranks that are gone, where MPI goes on without them; `fresh`: nobody was told of yet.
+        self.lost = set[int]()
+        self.fresh: deque[int] = deque()
 
     def look(self) -> tuple[int, tuple[int, int, int, float]] | None:
         """The rank and the header of a message that has come from any source."""
-        if not self.comm.Iprobe(self.mpi.ANY_SOURCE, _HEAD, self._status):
+        found = False
+        with self.noticing():
+            found = self.comm.Iprobe(self.mpi.ANY_SOURCE, _HEAD, self._status)
+        if not found:
             return None
         source = int(self._status.Get_source())
         self.comm.Recv([self._head, self.mpi.BYTE], source, _HEAD)
         return source, headed(self._head)
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Inside, what MPI says of processes that have failed (ULFM) is noted, and no error.
+
+        Bland, Bouteiller, Herault, Bosilca, Dongarra: Post-failure recovery of MPI communication
+        capability (2013).
+        """
+        try:
+            yield
+        except self.mpi.Exception as error:
+            mpi = self.mpi
+            if error.Get_error_class() not in (mpi.ERR_PROC_FAILED, mpi.ERR_PROC_FAILED_PENDING):
+                raise
+            self.comm.Ack_failed()  # any source may be received from again
+            failed = self.comm.Get_failed()
+            gone = set(failed.Translate_ranks(group=self.comm.Get_group()))
+            self.fresh += sorted(gone - self.lost)
+            self.lost |= gone
 
     def take(self, source: int, data: Vector) -> None:
         """Receive what follows a header."""
@@ -80,10 +108,12 @@ class MpiServer(ServerEnd):
 
     def receive(self, seconds: float) -> Arrival | None:
         """See `ServerEnd.receive`."""
-        until = time.perf_counter() + seconds
-        while (found := self._ranks.look()) is None:
+        until, ranks = time.perf_counter() + seconds, self._ranks
+        while (found := ranks.look()) is None:
             self._flush()
             now = time.perf_counter()
+            if ranks.fresh:
+                return self._gone(ranks.fresh.popleft(), now)
             if now >= until:
                 return None
             time.sleep(_SERVER_S)
@@ -94,10 +124,19 @@ class MpiServer(ServerEnd):
             self._buffer = np.empty(nbytes, np.uint8)
         data: NDArray[np.uint8] = self._buffer[:nbytes]
         if nbytes:
-            self._ranks.take(rank, data)
+            with ranks.noticing():
+                ranks.take(rank, data)
+            if rank in ranks.lost:  # on the way
+                return self.receive(0.0)
         self.messages_in += 1
         self.bytes_in += nbytes
         return Arrival(kind, rank - self._servers, version, sent, began, data)
+
+    def _gone(self, rank: int, now: float) -> Arrival:
+        if rank < self._servers:
+            raise RankFailure(f"server {rank} is gone")
+        why = np.frombuffer(f"(rank {rank}) was lost".encode(), np.uint8)
+        return Arrival(MessageKind.FAILED, rank - self._servers, 0, now, now, why)
 
     def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
         """See `ServerEnd.send`."""
@@ -109,19 +148,30 @@ class MpiServer(ServerEnd):
 
     def close(self) -> None:
         """See `ServerEnd.close`."""
-        wait([request for request, _ in self._pending])
+        while self._pending:
+            self._flush()
+            time.sleep(_TRANSFER_S)
 
     def _send(self, learners: Sequence[int], kind: int, version: int, data: Vector) -> None:
         head = header(kind, version, data.nbytes, time.perf_counter())
         for learner in learners:
-            requests = self._ranks.give(self._servers + learner, head, data)
-            self._pending += [(request, (head, data)) for request in requests]
+            if self._servers + learner in self._ranks.lost:
+                continue
+            with self._ranks.noticing():
+                requests = self._ranks.give(self._servers + learner, head, data)
+                self._pending += [(request, (head, data)) for request in requests]
         self.messages_out += len(learners)
         self.bytes_out += data.nbytes * len(learners)
         self._flush()
 
     def _flush(self) -> None:
-        self._pending = [one for one in self._pending if not one[0].Test()]
+        self._pending = [one for one in self._pending if not self._done(one[0])]
+
+    def _done(self, request: Any) -> bool:
+        done = True  # of who is gone nothing more comes
+        with self._ranks.noticing():
+            done = request.Test()
+        return bool(done)
 
 
 class MpiLearner(LearnerEnd):
@@ -144,6 +194,7 @@ class MpiLearner(LearnerEnd):
         until = None if seconds is None else time.perf_counter() + seconds
         nap = _LEARNER_S
         while (found := self._ranks.look()) is None:
+            self._mourn()
             rest = nap if until is None else until - time.perf_counter()
             if rest <= 0:
                 return None
@@ -156,6 +207,13 @@ class MpiLearner(LearnerEnd):
         if nbytes:
             self._ranks.take(server, part)
         return Answer(server, version, sent)
+
+    def _mourn(self) -> None:
+        """Go on without other learners; without a server it is over."""
+        while self._ranks.fresh:
+            rank = self._ranks.fresh.popleft()
+            if rank < len(self._places):
+                raise RankFailure(f"server {rank} is gone")
 
     def say(self, kind: int, text: str = "") -> None:
         """See `LearnerEnd.say`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +27,10 @@ from busbar.errors import RankFailure, Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
 from busbar.sizes import human
-from collectives.execution.world import State
+from collectives.execution.mpi.world import MpiWorld
+from collectives.execution.world import State, World
 from collectives.schedule.dtypes import dtype
 from reports.records.record import Sample
-
-if TYPE_CHECKING:
-    from collectives.execution.mpi.world import MpiWorld
 
 #: Updates that are measured at least, where a budget ends them.
 _FEWEST = 6
@@ -75,7 +73,8 @@ class _ServerRun:
     """One rank's part."""
 
     def __init__(self, job: StepJob) -> None:
-        self.job, self.options, self.world = job, job.options, job.world
+        self.job, self.options = job, job.options
+        self.world: World = job.world
         self.servers = self.options.servers
         self.learners = self.options.learners or self.world.size - self.servers
         self.protocol = update_protocol(job.choice.label, self.learners, self.servers)
@@ -94,6 +93,8 @@ class _ServerRun:
                 served, kept = self._serve(end)
             else:
                 self._learn(end, rank - self.servers)
+        if isinstance(self.world, MpiWorld):
+            self.world = self.world.survivors()
         return self._outcome(served, kept)
 
     def check(self) -> None:
@@ -192,14 +193,15 @@ class _ServerRun:
         rank, server = self.world.rank, self.world.rank < self.servers
         if not server:
             self._weights = np.empty(self.training.elements, self.training.dtype)
-        if self.world.name == "mpi":
-            world = cast("MpiWorld", self.world)
+        if isinstance(self.world, MpiWorld):
+            world = self.world
             comm = world.comm.Dup()
             if server:
                 yield MpiServer(comm, world.mpi, self.servers)
             else:
                 yield MpiLearner(comm, world.mpi, self._weights, self.places)
-            comm.Free()
+            if not world.goes_on():  # else some may be gone
+                comm.Free()
             return
         post = self.world.once(lambda: Post(self.servers, self.learners))
         if server:

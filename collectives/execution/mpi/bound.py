@@ -32,7 +32,7 @@ class BoundStep(NamedTuple):
     number: int
     before: list[Call]
     messages: list[BoundMessage]
-    streams: list[Stream]
+    streams: list[PiecedMessage]
     then: list[Call]
 
     def calls(self) -> list[Call]:
@@ -64,7 +64,7 @@ class BoundStep(NamedTuple):
             call()
 
 
-class Stream:
+class PiecedMessage:
     """A long message that is added segment by segment as it arrives, through two buffers."""
 
     def __init__(self, messages: list[BoundMessage], adds: list[Call]) -> None:

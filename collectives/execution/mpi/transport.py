@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collectives.execution.mpi.bound import BoundMessage, BoundStep, Call, Stream, nothing
+from collectives.execution.mpi.bound import BoundMessage, BoundStep, Call, PiecedMessage, nothing
 from collectives.execution.mpi.library import library_calls, nonblocking
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
@@ -208,7 +208,7 @@ class _Binder:
         # Receives that can all be posted at the step's start.
         first: list[BoundMessage] = []
         adds: list[Call] = []  # what is done when everything has arrived
-        streams: list[Stream] = []
+        streams: list[PiecedMessage] = []
         for receive in step.receives:
             view = self._view(receive.span)
             if receive.other is None:
@@ -241,7 +241,7 @@ class _Binder:
             [*adds, *map(self._local, step.after)],
         )
 
-    def _stream(self, receive: Receive, view: Array) -> Stream:
+    def _stream(self, receive: Receive, view: Array) -> PiecedMessage:
         assert receive.other is not None
         targets, others = self._cut(view, True), self._cut(self._view(receive.other), True)
         staging = [np.empty_like(targets[0]) for _ in range(2)]
@@ -250,4 +250,4 @@ class _Binder:
         adds: list[Call] = [
             partial(self._add, o, p, t) for o, p, t in zip(others, pieces, targets, strict=True)
         ]
-        return Stream(messages, adds)
+        return PiecedMessage(messages, adds)

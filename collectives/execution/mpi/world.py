@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -15,6 +16,8 @@ from busbar.mpi import library_version, load_mpi
 from collectives.execution.world import How, Json, State
 
 T = TypeVar("T")
+# What Open MPI's launcher sets for it.
+_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 _READ_S = 0.3  # what a launcher is given to read a rank's last words
 
 
@@ -123,6 +126,21 @@ class MpiWorld:
     def split(self, color: int, key: int) -> MpiWorld:
         """See `World.split`."""
         return MpiWorld(self.comm.Split(color, key))
+
+    def survivors(self) -> MpiWorld:
+        """The world of the ranks that are left; this one where all are, or MPI lets none be lost.
+
+        All that are left call this together. Where `goes_on` MPI tells of ranks that have failed
+        (ULFM), and its other calls work among those that have not.
+        """
+        if not self.goes_on():
+            return self
+        left = self.comm.Shrink()
+        return self if left.Get_size() == self.size else MpiWorld(left)
+
+    def goes_on(self) -> bool:
+        """Whether MPI lets the others go on when a rank is lost: ``mpirun --with-ft ulfm``."""
+        return os.environ.get(_TOLERANT) == "1"
 
     def abort(self, status: int) -> None:
         """See `World.abort`."""
