@@ -22,7 +22,7 @@ class RoundCosts(NamedTuple):
 
 
 def costs(served: Served, servers: int) -> tuple[ServiceTimes, RoundCosts]:
-    """What a server's work and a learner's rounds took, on average, beside computing.
+    """Mean times of a server's work and of a learner's round, without computing.
 
     Of several ``servers`` this is one; pushing to the others is in a learner's round.
     """
@@ -56,7 +56,7 @@ def split(
     predicted: float,
     mean: float,
 ) -> dict[str, float]:
-    """What of a measured time per update is what, in seconds; together they are ``mean``.
+    """Parts of a measured time per update by what took them, in seconds; their sum is ``mean``.
 
     The protocol is played with one cost more at a time: each is what it adds to those before it.
     ``played``: the time per update with some costs; ``predicted``: the formula's.

@@ -214,7 +214,7 @@ def _plus(facts: Mapping[str, Any]) -> str:
 def _why(
     facts: Mapping[str, Any], formula: ExpectedPace | None, predicted: float | None
 ) -> list[str]:
-    """What the measured pace and the predicted one differ by, where they do."""
+    """A line on the difference of measured and predicted pace, if there is one."""
     if predicted is None or _within(facts["mean_s"], predicted):
         return []
     mean, found = facts["mean_s"], facts["interval_s"]
