@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,8 +157,17 @@ def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tupl
 
 
 def thorough(*values: object) -> list[ParameterSet]:
-    """Parameters of a test that `make test` leaves out, one value each."""
-    return [pytest.param(value, marks=pytest.mark.thorough) for value in values]
+    """Parameters of a test that `make test` leaves out, a value or a tuple of values each."""
+    each = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*value, marks=pytest.mark.thorough) for value in each]
+
+
+def popen(command: Sequence[str], **more: Any) -> subprocess.Popen[str]:
+    """A process whose output is read while it runs."""
+    return subprocess.Popen(
+        command, env=environment(), cwd=REPO, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **more,
+    )  # fmt: skip
 
 
 def under(mpi: Mpi, ranks: int, *rest: str) -> list[str]:

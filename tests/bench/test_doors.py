@@ -14,19 +14,17 @@ from bench.run.work import read_counts, rows
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
 from tests.bench.test_sweep import ROW
-from tests.conftest import Mpi, Run, on_threads, under
+from tests.conftest import Mpi, Run, on_threads, thorough, under
+
+KIB = ("-b", "1K", "-e", "1K", "-n", "1")
 
 
 @pytest.mark.parametrize("collective", names())
 @pytest.mark.parametrize("ranks", ["3", "4"])
 def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: str) -> None:
     """Rule: -A all checks out; in-place is N/A exactly where the collective has none."""
-    argv = [
-        "--ranks",
-        ranks,
-        *["-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", "float,bfloat16"],
-    ]
-    status, out, err = on_threads(collective, *argv)
+    argv = ("-b", "4K", "-e", "4K", "-n", "1", "-A", "all", "-d", "float,bfloat16")
+    status, out, err = on_threads(collective, "--ranks", ranks, *argv)
     if collective == "hypercube" and ranks == "3":
         assert status == 2 and "power of two" in err
         return
@@ -39,7 +37,7 @@ def test_every_algorithm_of_every_collective_is_right(collective: str, ranks: st
 
 
 @pytest.mark.parametrize("collective", names())
-def test_there_is_a_module_toon_threads(collective: str) -> None:
+def test_there_is_a_module_to_run(collective: str) -> None:
     """Rule: python -m bench.<name> exists for every benchmark, and is listed in one line."""
     door = Path(__file__).parents[2] / "bench" / f"{collective}.py"
     assert f'leave("busbar", "bench.launch.rank:command", "{collective}")' in door.read_text()
@@ -84,13 +82,9 @@ def test_bus_factors_are_those_of_nccl_tests(collective: str, factor: float) -> 
 
 def test_all_roots_are_swept() -> None:
     """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
-    _, out, _ = on_threads(
-        "broadcast", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "flat", "-r", "all"]
-    )
+    _, out, _ = on_threads("broadcast", "--ranks", "3", *KIB, "-A", "flat", "-r", "all")
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["0", "1", "2"]
-    _, out, _ = on_threads(
-        "allgather", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
-    )
+    _, out, _ = on_threads("allgather", "--ranks", "2", *KIB, "-A", "ring")
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["-1"]
 
 
@@ -120,27 +114,14 @@ def test_any_counts_file_is_a_matrix_or_one_error(text: str) -> None:
 
 def test_pairs_exchange_between_neighbours() -> None:
     """Rule: --pattern pairs is another specification of the same benchmark."""
-    status, out, _ = on_threads(
-        "sendrecv",
-        *["--ranks", "4", "-b", "1K", "-e", "1K", "-n", "1", "-A", "direct", "--pattern", "pairs"],
-    )
+    argv = ("--ranks", "4", *KIB, "-A", "direct", "--pattern", "pairs")
+    status, out, _ = on_threads("sendrecv", *argv)
     assert status == 0 and "sendrecv_pairs" in out
 
 
 def test_compositions_run_by_name() -> None:
     """Rule: -A halving+ring is a reduce-scatter then an all-gather; reduce+broadcast likewise."""
-    argv = [
-        "--ranks",
-        "4",
-        "-b",
-        "1K",
-        "-e",
-        "1K",
-        "-n",
-        "1",
-        "-A",
-        "halving+ring,reduce+broadcast,binomial+flat",
-    ]
+    argv = ("--ranks", "4", *KIB, "-A", "halving+ring,reduce+broadcast,binomial+flat")
     status, out, _ = on_threads("allreduce", *argv)
     assert status == 0 and out.count("values : 0 OK") == 3
     status, _, err = on_threads("allreduce", *["--ranks", "4", "-A", "ring+nosuch"])
@@ -149,10 +130,8 @@ def test_compositions_run_by_name() -> None:
 
 def test_all_sweeps_a_set_in_one_launch() -> None:
     """Rule: python -m bench all runs every collective that suits these ranks, and says the rest."""
-    status, out, err = on_threads(
-        "all",
-        *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "all", "--placement", "out"],
-    )
+    argv = ("--ranks", "3", *KIB, "-A", "all", "--placement", "out")
+    status, out, err = on_threads("all", *argv)
     ran = set(re.findall(r"test starting: (\w+) ", out))
     assert status == 0 and ran == {*names()} - {"hypercube"}
     assert "left out: hypercube" in err
@@ -174,35 +153,13 @@ def test_counts_are_read_as_they_stand(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mpi", "ranks"),
-    [
-        ("mpich", 4),
-        ("openmpi", 2),
-        pytest.param("mpich", 2, marks=pytest.mark.thorough),
-        pytest.param("openmpi", 4, marks=pytest.mark.thorough),
-    ],
+    [("mpich", 4), ("openmpi", 2), *thorough(("mpich", 2), ("openmpi", 4))],
     indirect=["mpi"],
 )
 def test_all_collectives_beside_the_library_on_mpi(mpi: Mpi, run: Run, ranks: int) -> None:
     """Rule: on real MPI every algorithm and MPI's own collective are right, on every row."""
-    argv = [
-        "-m",
-        "bench",
-        "all",
-        "--transport",
-        "mpi",
-        "-b",
-        "4K",
-        "-e",
-        "64K",
-        "-f",
-        "16",
-        "-n",
-        "1",
-        "-A",
-        "all",
-        "-d",
-        "float",
-    ]
+    size = ("-b", "64K", "-e", "64K", "-n", "1", "-w", "0")
+    argv = ("-m", "bench", "all", "--transport", "mpi", *size, "-A", "all", "-d", "float")
     done = run(*under(mpi, ranks, *argv))
     assert done.returncode == 0, done.stderr
     assert "FAILED" not in done.stdout

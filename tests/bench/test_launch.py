@@ -39,7 +39,7 @@ def test_too_few_files_are_told_before_a_launcher_fails(mpich: Mpi) -> None:
     """
 
     def limited(soft: int, hard: int) -> subprocess.CompletedProcess[str]:
-        command = [mpich.python, "-m", "bench.barrier", "--ranks", "4", "-n", "1", "-w", "0"]
+        command = [mpich.python, "-m", "bench.barrier", "--ranks", "2", "-n", "1", "-w", "0"]
         return subprocess.run(
             command,
             env=environment(),

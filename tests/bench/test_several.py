@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
 from reports.records.cores import Load, busiest
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, environment, on_threads
+from tests.conftest import LIMIT_S, Mpi, Run, on_threads, popen, thorough
 
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
 SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
@@ -54,6 +53,7 @@ def test_all_rows_are_in_every_file_and_a_map_ends_it(run: Run, tmp_path: Path) 
     assert len(cells) == 2, table
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_with_a_launcher_of_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: each count is a launch of MPI's own launcher, and ranks that share cores are told."""
     out = tmp_path / "r.jsonl"
@@ -88,14 +88,7 @@ def test_a_signal_ends_all_with_what_there_is(tmp_path: Path) -> None:
     """Rule: a signal ends the launch under way with its report, starts no other, shows the map."""
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", "2,3,4", "-b", "1K", "-e", "1K", "-n", "8", "-N", "400", "-A", "ring")
-    process = subprocess.Popen(
-        [sys.executable, *BENCH, *argv, "--out", str(out)],
-        env=environment(),
-        cwd=REPO,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = popen([sys.executable, *BENCH, *argv, "--out", str(out)])
     try:
         assert process.stdout is not None
         for line in process.stdout:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.run.groups import color
-from tests.conftest import Mpi, Run, in_process, table_rows
+from tests.conftest import Mpi, Run, in_process, table_rows, thorough
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3", "-A", "ring"]
 
@@ -43,7 +43,7 @@ def test_a_rule_that_is_none_is_refused(rule: str) -> None:
     assert (status, out) == (2, "") and err.count("\n") == 1 and "mod:N, div:N, and:MASK" in err
 
 
-@pytest.mark.parametrize("transport", ["mpi", "auto"])
+@pytest.mark.parametrize("transport", ["auto", *thorough("mpi")])
 def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     """Rule: the same as processes, each group with its own library and shared memory."""
     program = (mpich.python, "-m", "bench.allreduce", "--transport", transport, *SMALL)

@@ -29,17 +29,19 @@ SCRIPT = str(REPO / "tests/collectives/observed_process.py")
 watched = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="this kernel does not watch pages"
 )
-EXECUTORS = [
-    "numpy",
-    pytest.param(
-        "native", marks=pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
-    ),
-]
+needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 
 
 @watched
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
+@pytest.mark.parametrize(
+    ("mpi", "executor"),
+    [
+        pytest.param("mpich", "native", marks=needs_native),
+        *thorough(("mpich", "numpy"), ("openmpi", "numpy")),
+        pytest.param("openmpi", "native", marks=[needs_native, pytest.mark.thorough]),
+    ],
+    indirect=["mpi"],
+)
 def test_on_shared_memory_a_process_touches_its_partners_alone(
     mpi: Mpi, run: Run, executor: str
 ) -> None:
