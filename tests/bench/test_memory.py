@@ -280,7 +280,7 @@ def _sweep(node: _Node, rows: list[Row]) -> list[str]:
     return list(found[0])
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.permutations(ROWS), st.integers(1, 14))
 def test_a_row_runs_if_it_would_alone(rows: list[Row], half_mib: int) -> None:
     """Rule: no order of algorithms, sizes and placements takes more than there is, nor costs a row.

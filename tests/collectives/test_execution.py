@@ -26,6 +26,7 @@ from tests.collectives.cases import (
     memory,
     placements,
 )
+from tests.conftest import thorough
 
 DTYPES = ("int32", "float", "uint8", "bfloat16")
 
@@ -82,7 +83,7 @@ def _cases(nranks: int) -> Iterator[Case]:
             yield Case(what, name, schedule, root, in_place, next(sizes), next(kinds), operation)
 
 
-@pytest.mark.parametrize("nranks", RANKS)
+@pytest.mark.parametrize("nranks", [*RANKS[:9], 13, 16, *thorough(10, 11, 12, 14, 15, 17, 32)])
 def test_every_algorithm_gives_what_numpy_gives(nranks: int) -> None:
     """All algorithms, roots and placements, with sizes that do not divide."""
     _all(nranks, list(_cases(nranks)))

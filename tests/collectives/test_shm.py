@@ -34,13 +34,21 @@ from tests.conftest import thorough
 needs_native = pytest.mark.skipif(native.load() is None, reason=native.why_not() or "")
 # The native one where ranks have cores of their own, and where they share one (``crowded``).
 NATIVE = ("native", "crowded")
-EXECUTORS = ["numpy", *(pytest.param(name, marks=needs_native) for name in NATIVE)]
 
 
-@pytest.fixture(params=EXECUTORS)
+@pytest.fixture(params=["numpy", *NATIVE])
 def executor(request: pytest.FixtureRequest) -> str:
-    """Each way of carrying plans out."""
+    """Each way of carrying plans out; those of the extension are skipped without it."""
+    if request.param != "numpy" and native.load() is None:
+        pytest.skip(native.why_not() or "")
     return str(request.param)
+
+
+def _turns(*some: tuple[str, int]) -> pytest.MarkDecorator:
+    """Executors with rank counts, in pairs; every pair of them is thorough."""
+    every = [(name, n) for name in ("numpy", *NATIVE) for n in (1, 2, 3, 4, 8)]
+    rest = thorough(*(pair for pair in every if pair not in some))
+    return pytest.mark.parametrize(("executor", "nranks"), [*some, *rest], indirect=["executor"])
 
 
 def _transport(world: InprocWorld, executor: str, deadline: float = 60) -> ShmTransport:
@@ -114,7 +122,7 @@ def _share(world: InprocWorld, executor: str, everything: list[Judged]) -> None:
     transport.close()
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 8])
+@_turns(("numpy", 3), ("native", 1), ("native", 2), ("crowded", 8))
 def test_work_sharing_gives_what_numpy_gives(executor: str, nranks: int) -> None:
     """Rule: any collective's work may be shared, in both placements; what leaves memory arrives."""
     everything = [judge(case, nranks) for case in every_collective(nranks)]
@@ -132,15 +140,19 @@ def every_operation(nranks: int, kind: str) -> Iterator[Case]:
                     yield Case(what, name, schedule, 0, in_place, elements, kind, operation)
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4, *thorough(7, 8)])
+@_turns(*(("numpy", 1), ("numpy", 4), ("native", 2), ("native", 3), ("native", 4), ("crowded", 4)))
 def test_every_algorithm_gives_what_numpy_gives(executor: str, nranks: int) -> None:
     """Rule: any schedule runs on shared memory, large (in place, windows) and small (mailboxes)."""
     _run(nranks, executor, list(small_and_large(nranks)))
 
 
+@pytest.mark.parametrize("executor", ["numpy", "native", *thorough("crowded")], indirect=True)
 @pytest.mark.parametrize("kind", DTYPES)
 def test_every_operation_on_every_type(executor: str, kind: str) -> None:
-    """Rule: each type with each operation, through one pass over all sources and through a ring."""
+    """Rule: each type with each operation, through one pass over all sources and through a ring.
+
+    Ranks that share a core add by the same kernels.
+    """
     _run(4, executor, list(every_operation(4, kind)))
 
 
@@ -252,9 +264,14 @@ def test_without_anonymous_files_mpi_is_named(
 
 
 @needs_native
-@pytest.mark.parametrize("executor", NATIVE)
-@pytest.mark.parametrize("name", ["sharded_ps", "ring"])
-@pytest.mark.parametrize("elements", [2_000_003, 9_000_000])
+@pytest.mark.parametrize(
+    ("executor", "name", "elements"),
+    [
+        *(("native", "sharded_ps", 2_000_003), ("crowded", "ring", 2_000_003)),
+        ("native", "ring", 9_000_000),
+        *thorough(("crowded", "sharded_ps", 9_000_000)),
+    ],
+)
 def test_a_plan_that_was_tried_leaves_memory_as_it_was(
     executor: str, name: str, elements: int
 ) -> None:

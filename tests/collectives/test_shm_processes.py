@@ -20,7 +20,7 @@ EXECUTORS = [
 
 
 @pytest.mark.parametrize("ranks", [4, *thorough(2)])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("executor", [*thorough("numpy"), *EXECUTORS[1:]])
 @pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_processes_share_their_buffers(mpi: Mpi, run: Run, executor: str, ranks: int) -> None:
     """Rule: memory of another process is read and written where it lies, with the right result."""
@@ -31,9 +31,12 @@ def test_processes_share_their_buffers(mpi: Mpi, run: Run, executor: str, ranks:
 
 @pytest.mark.parametrize("executor", [*thorough("numpy"), *EXECUTORS[1:]])
 def test_windows_serve_where_proc_does_not(mpi: Mpi, run: Run, executor: str) -> None:
-    """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others."""
+    """Rule: MPI-3 shared windows carry the same plans, on request or where /proc hides others.
+
+    That they are taken where /proc hides others is no matter of the MPI.
+    """
     # What hides /proc stays, so that it comes last.
-    memories = ("windows", "hidden")
+    memories = ("windows", "hidden") if mpi.name == "mpich" else ("windows",)
     for done in together(run, mpi, 3, *([SCRIPT, "right", executor, m] for m in memories)):
         assert done.returncode == 0, done.stderr
         assert int(done.stdout.split()[-1]) >= 12 * 9

@@ -109,6 +109,7 @@ def test_the_ratio_interval_covers_as_often_as_it_says() -> None:
     assert 0.91 <= hits / 300 <= 0.99
 
 
+@pytest.mark.thorough
 def test_runs_that_differ_widen_the_interval() -> None:
     """Rule: what changes from run to run is no difference: nearly all intervals still hold 1."""
     random = np.random.default_rng(3)
@@ -138,6 +139,7 @@ def _alike(random: np.random.Generator, n: int, r: float) -> list[float]:
     return found
 
 
+@pytest.mark.thorough
 def test_blocks_of_neighbours_widen_the_interval() -> None:
     """Rule: the bootstrap of alike iterations holds the true ratio nearly as often as it says."""
     random, hits = np.random.default_rng(5), 0

@@ -224,6 +224,7 @@ def test_hostile_names_do_nothing(driver: Any, tmp_path: Path) -> None:
     assert any("<img src=x" in text for text in driver.execute_script(legends))
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_rows_stay_usable(driver: Any, tmp_path: Path) -> None:
     """Rule: all rows can be filtered and sorted.
 

@@ -13,8 +13,7 @@ import pytest
 
 from bench.launch.line import Hotline
 from bench.steps.main import main
-from reports.readers.own import results
-from tests.conftest import LIMIT_S, Mpi, Run, environment
+from tests.conftest import Mpi, Run, thorough
 from tests.together import together
 
 UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
@@ -50,6 +49,7 @@ def test_ranks_as_threads(servers: int, capsys: pytest.CaptureFixture[str]) -> N
     _right(capsys.readouterr().out, UPDATES, 5, servers, "inproc")
 
 
+@pytest.mark.parametrize("mpi", ["mpich", *thorough("openmpi")], indirect=True)
 def test_ranks_of_mpi(run: Run, mpi: Mpi) -> None:
     """Rule: over MPI every protocol has its record, with one server and with several."""
     step = ("-m", "bench.step", *STEP)

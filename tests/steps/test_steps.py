@@ -394,19 +394,20 @@ def test_a_trace_refuses_an_unknown_folder(tmp_path: Path) -> None:
         parse(["--trace", "x.json"])
 
 
-def test_steps_on_real_mpi(mpich: Mpi, run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mpi", ["openmpi", *thorough("mpich")], indirect=True)
+def test_steps_on_real_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: on MPI's processes updates are right, whatever carries them, and only rank 0 prints."""
     trace, rows = tmp_path / "trace.json", tmp_path / "rows.jsonl"
     toy = ["-m", "bench.step", *TOY, "--compute", "fixed:3"]
-    mpi = [*toy, "--transport", "mpi"]
+    messages = [*toy, "--transport", "mpi"]
     commands = [
         [*toy, "--update", "ring,library,reduce+broadcast,ps", "--out", str(rows)],
-        [*mpi, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
-        [*mpi, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
+        [*messages, "--update", "ring,library", "--fusion", "4K", "--cycle", "1ms"],
+        [*messages, "--update", "ring", "--precision", "bf16", "--trace", str(trace)],
         [*toy, "--update", "library", "--overlap", "off", "--precision", "fp16"],
         [*toy, "--update", "nonsense"],
     ]
-    *right, skipped, refused = together(run, mpich, 3, *commands)
+    *right, skipped, refused = together(run, mpi, 3, *commands)
     for done in (*right, skipped):
         assert done.returncode == 0 and "not the ranks' average" not in done.stdout, done
         assert done.stdout.count("# training step of toy/64") == 1
