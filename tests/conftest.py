@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,13 +151,6 @@ def cupy() -> Any:
     return found
 
 
-def collectives_cli(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of ``python -m collectives``, in here."""
-    status = collectives_main(arguments)
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 def thorough(*values: object) -> list[ParameterSet]:
     """Parameters of a test that `make test` leaves out, a value or a tuple of values each."""
     each = [value if isinstance(value, tuple) else (value,) for value in values]
@@ -181,13 +176,26 @@ def table_rows(out: str) -> list[list[str]]:
 
 
 def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a benchmark on threads of this process."""
-    return in_process(collective, "--transport", "inproc", *argv)
+    """As `in_process`, with ranks as threads."""
+    return in_process(collective, "--transport inproc", *argv)
 
 
 def in_process(collective: str, *argv: str) -> tuple[int, str, str]:
-    """Exit status, standard output and standard error of a benchmark run in this process."""
+    """As `called`, for a benchmark."""
+    return called(partial(main, collective), *argv)
+
+
+def called(command: Callable[[Sequence[str]], int], *argv: str) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a command that runs in this process.
+
+    A text of ``argv`` may hold several words, quoted as for a shell.
+    """
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = main(collective, list(argv))
+        status = command(shlex.split(" ".join(argv)))
     return status, out.getvalue(), err.getvalue()
+
+
+def collectives_cli(*argv: str) -> tuple[int, str, str]:
+    """As `called`, for ``python -m collectives``."""
+    return called(collectives_main, *argv)

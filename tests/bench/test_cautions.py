@@ -53,7 +53,7 @@ def test_too_few_iterations_are_said_once() -> None:
     assert status == 0 and err.splitlines() == [
         "busbar: 12 of 12 rows have fewer than 6 iterations: no interval is known"
     ]
-    assert on_threads("allreduce", *few, "--timing", "loop")[2] == ""
+    assert on_threads("allreduce", *few, "--timing loop")[2] == ""
 
 
 def test_only_one_rank_speaks_and_starting_costs_nothing(run: Run) -> None:

@@ -82,9 +82,9 @@ def test_bus_factors_are_those_of_nccl_tests(collective: str, factor: float) -> 
 
 def test_all_roots_are_swept() -> None:
     """Rule: -r all gives a row a root, shown in the root column; a rootless collective shows -1."""
-    _, out, _ = on_threads("broadcast", "--ranks", "3", *KIB, "-A", "flat", "-r", "all")
+    _, out, _ = on_threads("broadcast", "--ranks 3", *KIB, "-A flat -r all")
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["0", "1", "2"]
-    _, out, _ = on_threads("allgather", "--ranks", "2", *KIB, "-A", "ring")
+    _, out, _ = on_threads("allgather", "--ranks 2", *KIB, "-A ring")
     assert [line.split()[4] for line in out.splitlines() if ROW.match(line)] == ["-1"]
 
 
@@ -124,7 +124,7 @@ def test_compositions_run_by_name() -> None:
     argv = ("--ranks", "4", *KIB, "-A", "halving+ring,reduce+broadcast,binomial+flat")
     status, out, _ = on_threads("allreduce", *argv)
     assert status == 0 and out.count("values : 0 OK") == 3
-    status, _, err = on_threads("allreduce", *["--ranks", "4", "-A", "ring+nosuch"])
+    status, _, err = on_threads("allreduce", "--ranks 4 -A ring+nosuch")
     assert status == 2 and err.count("\n") == 1
 
 
@@ -139,7 +139,7 @@ def test_all_sweeps_a_set_in_one_launch() -> None:
 
 def test_a_barrier_shows_time() -> None:
     """Rule: where nothing is moved the closing table shows microseconds."""
-    _, out, _ = on_threads("barrier", *["--ranks", "2", "-n", "3", "-A", "tree"])
+    _, out, _ = on_threads("barrier", "--ranks 2 -n 3 -A tree")
     figure = re.search(r"time in us\n.*tree\n#\s+0\s+(\S+)", out)
     assert figure and float(figure[1]) > 0
 

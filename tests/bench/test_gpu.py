@@ -51,7 +51,7 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     """Rule: auto takes the GPUs; ours and NCCL's rows are right, on the GPUs by number."""
     here(gpus=4)
     file = tmp_path / "run.jsonl"
-    status, out, err = in_process("allreduce", "--threads", "4", *SMALL, "--out", str(file))
+    status, out, err = in_process("allreduce", "--threads 4", *SMALL, "--out", str(file))
     assert status == 0, err
     rows = table_rows(out)
     assert len(rows) == 10 and all(row[8] == row[12] == "0" for row in rows)
@@ -67,7 +67,7 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
 def test_the_line_of_nccl_tests_runs(here: Here) -> None:
     """Rule: -b 8 -e … -g 3 is three GPUs of one process, right with less than an element a rank."""
     here(gpus=3)
-    status, out, err = in_process("allreduce", *["-b", "4", "-e", "16", "-n", "2", "-g", "3"])
+    status, out, err = in_process("allreduce", "-b 4 -e 16 -n 2 -g 3")
     rows = table_rows(out)
     assert status == 0, out + err
     assert len(rows) >= 12 and all(row[8] == row[12] == "0" for row in rows)
@@ -78,7 +78,7 @@ def test_collectives_through_the_whole_benchmark(here: Here) -> None:
     here(gpus=3)
     small = ["--threads", "3", "-b", "1K", "-e", "1K", "-n", "1"]
     for name in ("allreduce", "alltoallv", "reduce_scatter", "broadcast"):
-        status, out, err = in_process(name, *small, "-d", "bfloat16,f8e5m2")
+        status, out, err = in_process(name, *small, "-d bfloat16,f8e5m2")
         assert status == 0, out + err
         rows = table_rows(out)
         assert len(rows) >= 4 and all(row[8] == "0" for row in rows)
@@ -88,7 +88,7 @@ def test_average_of_the_library_may_round(here: Here) -> None:
     """Rule: an average by the library is right within two units in the last place, ours exactly."""
     here(gpus=3)
     more = ["-o", "avg", "-d", "half,float", "-A", "ring,library"]
-    status, out, err = in_process("allreduce", "--threads", "3", *SMALL, *more)
+    status, out, err = in_process("allreduce", "--threads 3", *SMALL, *more)
     assert status == 0, out + err
 
 
@@ -96,10 +96,10 @@ def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
     """Rule: --gpus 3,1 gives rank 0 GPU 3 and rank 1 GPU 1; a GPU that is not there is refused."""
     here(gpus=4)
     file = tmp_path / "run.jsonl"
-    in_process("allreduce", "--threads", "2", "--gpus", "3,1", *SMALL, "--out", str(file))
+    in_process("allreduce", "--threads 2 --gpus 3,1", *SMALL, "--out", str(file))
     environment, _ = _records(file)
     assert environment["mapping"]["gpu"] == ["0000:0a:00.0", "0000:08:00.0"]
-    status, out, err = in_process("allreduce", "--threads", "2", "--gpus", "3,7", *SMALL)
+    status, out, err = in_process("allreduce", "--threads 2 --gpus 3,7", *SMALL)
     assert (status, out) == (
         2,
         "",
@@ -198,7 +198,7 @@ def test_one_gpu_explains_itself(
 def test_auto_goes_on_without_enough_gpus_and_says_why(here: Here) -> None:
     """Rule: auto with fewer GPUs than ranks runs on the host, with a note."""
     here(gpus=1)
-    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, "-A", "ring")
+    status, out, err = in_process("allreduce", "--threads 2", *SMALL, "-A ring")
     assert status == 0 and "ring (inproc)" in out
     assert err.startswith("busbar: not over nccl: ranks 0, 1 would share one GPU")
 
@@ -217,7 +217,7 @@ def test_no_gpu_is_one_line_and_status_3(here: Here, monkeypatch: pytest.MonkeyP
 def test_no_cupy_is_one_line_and_status_3() -> None:
     """Rule: --transport nccl without CuPy, or without a driver, under no launcher: the same."""
     for more in ((), ("--threads", "2")):
-        status, out, err = in_process("allreduce", "--transport", "nccl", *more, *SMALL)
+        status, out, err = in_process("allreduce", "--transport nccl", *more, *SMALL)
         assert (status, out) == (3, "") and err.count("\n") == 1 and err.startswith("busbar: ")
         if not take.driver_here():
             assert err.startswith("busbar: no NVIDIA driver here (no /dev/nvidiactl); ")
@@ -230,7 +230,7 @@ def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> 
     """Rule: without a flag a host is measured where no GPU is; asked for GPUs, none is status 3."""
     if take.driver_here():
         pytest.skip("an NVIDIA driver is here")
-    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, *more)
+    status, out, err = in_process("allreduce", "--threads 2", *SMALL, *more)
     assert out == "" and err.count("\n") == 1
     assert status == 3, err
     for host in (["--transport", "shm"], ["--transport", "mpi"], ["--transport", "inproc"]):
@@ -241,7 +241,7 @@ def test_gpus_that_were_named_are_not_silently_done_without(more: list[str]) -> 
 
 def test_energy_without_gpus_is_told() -> None:
     """Rule: an option that can have no effect here says so, and the run goes on."""
-    status, _, err = in_process("allreduce", "--transport", "inproc", "--energy", *SMALL)
+    status, _, err = in_process("allreduce", "--transport inproc --energy", *SMALL)
     assert status == 0 and err.count("no GPU carries these rows, so no joules are told") == 1
 
 
@@ -249,7 +249,7 @@ def test_what_does_not_fit_on_a_gpu_is_skipped(here: Here) -> None:
     """Rule: memory is planned for before it is taken, NCCL's own counted, GPU by GPU."""
     here(gpus=2, total=3 << 30)
     big = ["-b", "2G", "-e", "2G", "-A", "ring", "-n", "1"]
-    status, out, err = in_process("allreduce", "--threads", "2", *big)
+    status, out, err = in_process("allreduce", "--threads 2", *big)
     assert status == 0, err
     assert re.search(
         r"# skipped out-of-place at 2147483648 B: 1 rank x .* on GPU 0000:07:00.0 of node 0, which",
@@ -295,7 +295,7 @@ def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
     """Rule: graphs are used where capture works; where not, all ranks go on without, saying so."""
     machine = here(gpus=2)
     machine.captures = False
-    status, out, err = in_process("allreduce", "--threads", "2", *SMALL, "-A", "ring")
+    status, out, err = in_process("allreduce", "--threads 2", *SMALL, "-A ring")
     assert status == 0, err
     assert "graph" not in machine.launched
     assert "# out-of-place: eager rank 0 cannot capture: cudaErrorNotSupported" in out

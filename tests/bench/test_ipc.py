@@ -50,7 +50,7 @@ def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
     assert "allreduce one_shot (ipc)" in out and "same buffers" in out
     # Less than an element a rank: some messages are empty.
     small = ["--transport", "ipc", "-b", "4", "-e", "16", "-n", "2", "-g", "3"]
-    status, out, err = in_process("allreduce", *small, "-A", "ring,one_shot,ps")
+    status, out, err = in_process("allreduce", *small, "-A ring,one_shot,ps")
     assert status == 0, out + err
     assert len(table_rows(out)) == 9 and all(row[8] == row[12] == "0" for row in table_rows(out))
 
@@ -66,14 +66,14 @@ def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
     assert status == 0, out + err
     assert "sharded_ps (ipc)" in out and "library (nccl)" in out and len(table_rows(out)) == 4
     here(2, nccl=False)
-    status, out, err = in_process("allreduce", *SMALL, "--threads", "2", "-A", "sharded_ps")
+    status, out, err = in_process("allreduce", *SMALL, "--threads 2 -A sharded_ps")
     assert status == 0, out + err
 
 
 def test_threads_share_a_gpu_only_when_asked(here: Here) -> None:
     """Rule: two ranks on one GPU are refused with the advice, or said above the table."""
     here(1, nccl=False)
-    status, out, err = in_process("allreduce", *SMALL, "--threads", "2", "-A", "ring")
+    status, out, err = in_process("allreduce", *SMALL, "--threads 2 -A ring")
     assert (status, out) == (2, "") and "--oversubscribe-gpu" in err and err.count("\n") == 1
     more = ["--threads", "2", "-A", "ring", "--oversubscribe-gpu"]
     status, out, err = in_process("allreduce", *SMALL, *more)

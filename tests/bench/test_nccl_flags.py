@@ -82,7 +82,7 @@ def test_every_flag_is_known_and_told_of() -> None:
 def test_what_is_not_here_names_what_is(flag) -> None:  # type: ignore[no-untyped-def]
     """Rule: a value but the default is one line with the remedy, status 2, by either name."""
     for option in (f"-{flag.letter}", f"--{flag.name}"):
-        status, out, err = on_threads("allreduce", option, "7", "--ranks", "2")
+        status, out, err = on_threads("allreduce", option, "7 --ranks 2")
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert flag.remedy in err
 
@@ -90,11 +90,9 @@ def test_what_is_not_here_names_what_is(flag) -> None:  # type: ignore[no-untype
 def test_t_and_g_are_ranks_as_threads() -> None:
     """Rule: -t T -g G is --threads T·G; -g wants GPUs, as ever when they are named."""
     assert _parse("-t 2 -g 4").threads == 8 and _parse("-t 3").threads == 3
-    status, out, err = in_process(
-        "allreduce", *["-t", "3", "-b", "1K", "-e", "1K", "-n", "1", "--transport", "inproc"]
-    )
+    status, out, err = in_process("allreduce", "-t 3 -b 1K -e 1K -n 1 --transport inproc")
     assert status == 0 and "on 3 ranks" not in err and out.count("\n#  Rank") == 3
-    status, out, err = in_process("allreduce", *["-g", "2", "-b", "8", "-e", "128M", "-f", "2"])
+    status, out, err = in_process("allreduce", "-g 2 -b 8 -e 128M -f 2")
     assert (status, out) == (3, "") and "no NVIDIA driver here" in err
 
 
@@ -116,7 +114,7 @@ def test_the_usual_line_has_a_row_for_every_size_that_can_be() -> None:
 def test_their_variables_are_not_passed_over_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: a variable of nccl-tests' that is set and not read is said, with the option to use."""
     monkeypatch.setenv("NCCL_TESTS_SPLIT", "DIV 8")
-    _, _, err = on_threads("allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1"])
+    _, _, err = on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 1")
     assert err.count("NCCL_TESTS_SPLIT is set but not read; use --split, such as div:8") == 1
 
 

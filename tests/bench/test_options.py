@@ -8,6 +8,7 @@ import pytest
 from bench.cli.main import main
 from bench.options.options import Choice, parse, parse_choice
 from busbar.errors import Unsupported
+from tests.conftest import on_threads
 
 
 def _parse(*argv: str) -> object:
@@ -112,11 +113,8 @@ def test_types_have_their_names_elsewhere_too(given: str, known: str) -> None:
 )
 def test_bad_input_is_one_line_and_status_2(argv: str, says: str) -> None:
     """Rule: one line on standard error that helps, nothing on standard output, exit status 2."""
-    err, out = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out):
-        status = main("allreduce", ["--transport", "inproc", *argv.split()])
-    assert status == 2 and says in err.getvalue()
-    assert err.getvalue().count("\n") == 1 and out.getvalue() == ""
+    status, out, err = on_threads("allreduce", argv)
+    assert (status, out, err.count("\n")) == (2, "", 1) and says in err
 
 
 def test_grid_reaches_the_algorithms_that_have_one() -> None:

@@ -192,8 +192,6 @@ def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Pat
 def test_other_transports_have_no_limit(tmp_path: Path) -> None:
     """Rule: where the transport knows no roofline, record and table say nothing of one."""
     out = tmp_path / "r.jsonl"
-    status, text, _ = on_threads(
-        "allreduce", *["--ranks", "2", "-b", "1M", "-e", "1M", "-n", "2", "--out", str(out)]
-    )
+    status, text, _ = on_threads("allreduce", "--ranks 2 -b 1M -e 1M -n 2 --out", str(out))
     assert status == 0 and "limit" not in text
     assert "limit" not in json.loads(out.read_text().splitlines()[1])["out"]

@@ -250,8 +250,7 @@ def test_a_sweep_records_its_gpus(tmp_path: Any) -> None:
     """Rule: the records of a sweep name GPU and mapping and hold an entry a placement and GPU."""
     out = tmp_path / "r.jsonl"
     status, text, err = on_threads(
-        "allreduce",
-        *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "2", "-A", "ring", "--out", str(out)],
+        "allreduce", "--ranks 2 -b 1K -e 1K -n 2 -A ring --out", str(out)
     )
     assert status == 0, err
     [result] = results(out.read_text())

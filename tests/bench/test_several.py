@@ -127,7 +127,7 @@ def test_several_counts_are_refused_under_a_launcher(run: Run, mpich: Mpi) -> No
 
 def test_a_dry_run_of_several_counts_tells_each() -> None:
     """Rule: --dry-run prints what would run on every count, and starts nothing."""
-    status, out, _ = on_threads("allreduce", "--ranks", "2,4", "--dry-run", *SMALL, "-A", "ring")
+    status, out, _ = on_threads("allreduce", "--ranks 2,4 --dry-run", *SMALL, "-A ring")
     assert status == 0 and "on 2 ranks" in out and "on 4 ranks" in out
 
 
@@ -225,7 +225,7 @@ def test_a_launch_prints_its_tables_in_order(tmp_path: Path) -> None:
     """Rule: rows are on disk as they are measured; the launch's tables are those of any run."""
     argv = ["--ranks", "2", *SMALL, "-A", "ring,ps", "--placement", "out"]
     _, usual, _ = on_threads("allreduce", *argv)
-    _, drawn, _ = on_threads("allreduce", *argv, "--launch", "1/5:3")
+    _, drawn, _ = on_threads("allreduce", *argv, "--launch 1/5:3")
     sizes = [
         [line.split()[0] for line in text.splitlines() if re.match(" +[12][0-9]+ ", line)]
         for text in (usual, drawn)

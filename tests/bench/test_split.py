@@ -25,9 +25,7 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
     """Rule: groups need not be of one size; each has its table and its file."""
     file = tmp_path / "run.jsonl"
     more = ["--split", "div:2", "--out", str(file)]
-    status, out, err = in_process(
-        "allreduce", "--threads", "3", "--transport", "inproc", *SMALL, *more
-    )
+    status, out, err = in_process("allreduce", "--threads 3 --transport inproc", *SMALL, *more)
     assert status == 0, err
     assert "# group 0 of 2: ranks 0 1\n" in out and "# group 1 of 2: ranks 2\n" in out
     for number, size in ((0, 2), (1, 1)):
@@ -39,7 +37,7 @@ def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", ["mod", "mod:0", "xor:2", "div:x"])
 def test_a_rule_that_is_none_is_refused(rule: str) -> None:
     """Rule: a malformed --split is one line with the forms that there are."""
-    status, out, err = in_process("allreduce", "--threads", "2", "--split", rule, *SMALL)
+    status, out, err = in_process("allreduce", "--threads 2 --split", rule, *SMALL)
     assert (status, out) == (2, "") and err.count("\n") == 1 and "mod:N, div:N, and:MASK" in err
 
 

@@ -51,31 +51,13 @@ def test_every_algorithm_on_every_type_and_operation(
 
 def test_the_layout_is_that_of_nccl_tests() -> None:
     """Rule: comment lines start with #, rows have nccl-tests' columns in its widths."""
-    _, out, _ = on_threads(
-        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "4K", "-n", "3", "-A", "ring"]
-    )
+    _, out, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 4K -n 3 -A ring")
     # On a busy machine a row may be followed by what is said of it.
     said = ("# out-of-place:", "# in-place:")
     lines = [line for line in out.splitlines() if not line.startswith(said)]
     head = next(i for i, line in enumerate(lines) if "#wrong" in line)
-    assert lines[head].split() == (
-        [
-            "#",
-            "size",
-            "count",
-            "type",
-            "redop",
-            "root",
-            "time",
-            "algbw",
-            "busbw",
-            "#wrong",
-            "time",
-            "algbw",
-            "busbw",
-            "#wrong",
-        ]
-    )
+    half = " time algbw busbw #wrong"
+    assert " ".join(lines[head].split()) == "# size count type redop root" + 2 * half
     assert lines[head - 1].split() == ["#", "out-of-place", "in-place"]
     row = lines[head + 2]
     assert ROW.match(row) and len(row) == 12 + 14 + 10 + 8 + 8 + 2 * (9 + 8 + 8 + 8)
@@ -87,18 +69,14 @@ def test_the_layout_is_that_of_nccl_tests() -> None:
 
 def test_per_iteration_columns() -> None:
     """Rule: -I adds i_min i_max i_p99 i_cv% to each half."""
-    _, out, _ = on_threads(
-        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "7", "-A", "ring", "-I"]
-    )
+    _, out, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 7 -A ring -I")
     row = next(line for line in out.splitlines() if not line.startswith("#"))
     assert len(row.split()) == 5 + 2 * 8 and out.count("i_p99") == 2
 
 
 def test_bytes_counted_while_running_are_the_formula() -> None:
     """Rule: the closing table shows 2(P-1)/P for the ring, P-1 for the server, the same total."""
-    _, out, _ = on_threads(
-        "allreduce", *["--ranks", "4", "-b", "4K", "-e", "4K", "-n", "1", "-A", "ring,ps,library"]
-    )
+    _, out, _ = on_threads("allreduce", "--ranks 4 -b 4K -e 4K -n 1 -A ring,ps,library")
     tail = out[out.index("bytes moved") :].split("\n#\n")[0].splitlines()
     figures = {line.split()[1]: [float(x) for x in line.split()[2:]] for line in tail[2:]}
     assert figures == {"ring": [1.5, 1.5, 6.0], "ps": [3.0, 3.0, 6.0]}
@@ -114,9 +92,7 @@ def test_a_wrong_result_is_named_and_fails_the_run(monkeypatch: pytest.MonkeyPat
             self._buffers[1][3] = 77.0
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", broken)
-    status, out, err = on_threads(
-        "allreduce", *["--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
-    )
+    status, out, err = on_threads("allreduce", "--ranks 3 -b 1K -e 1K -n 1 -A ring")
     assert status == 1 and "FAILED" in out
     assert re.search(r"rank 1: out\[3\] is 77.0, expected \d", err)
 
@@ -159,7 +135,7 @@ def test_a_result_that_was_there_before_proves_nothing(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", lazy)
     argv = ["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0", "-A", "ring"]
-    status, out, err = on_threads("allreduce", *argv, "--placement", "out")
+    status, out, err = on_threads("allreduce", *argv, "--placement out")
     (row,) = table_rows(out)
     assert status == 1 and row[8] == "512", err
 
@@ -173,9 +149,7 @@ def test_a_transport_that_miscounts_is_found(monkeypatch: pytest.MonkeyPatch) ->
         self._sent += 8
 
     monkeypatch.setattr(inproc._InprocAction, "__call__", twice)
-    status, _, err = on_threads(
-        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
-    )
+    status, _, err = on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 1 -A ring")
     assert status == 1 and "counted 1032 bytes out" in err and "schedule says 1024" in err
 
 
@@ -186,9 +160,7 @@ def test_what_does_not_fit_is_skipped_with_the_sum(monkeypatch: pytest.MonkeyPat
     """
     node = bench.run.memory.Pool("node 0", "on node 0", int(1.5 * 2**20 / 0.85))
     monkeypatch.setattr(bench.run.memory, "pools", lambda _: [node])
-    status, out, _ = on_threads(
-        "allreduce", *["--ranks", "4", "-b", "128K", "-e", "512K", "-n", "1", "-A", "ring"]
-    )
+    status, out, _ = on_threads("allreduce", "--ranks 4 -b 128K -e 512K -n 1 -A ring")
     rows = {line.split()[0]: line for line in out.splitlines() if ROW.match(line)}
     assert status == 0
     assert "N/A" not in rows["131072"]
@@ -201,9 +173,7 @@ def test_records_are_on_disk_in_every_format(tmp_path: Path) -> None:
     """Rule: --out and -J hold every row with its raw times, and only the allowed environment."""
     files = [tmp_path / name for name in ("a.jsonl", "a.json", "a.csv")]
     argv = [x for f in files for x in ("--out", str(f))] + ["-J", str(tmp_path / "n.json")]
-    status, _, _ = on_threads(
-        "allreduce", *["--ranks", "2", "-b", "1K", "-e", "2K", "-n", "6", "-A", "ring"], *argv
-    )
+    status, _, _ = on_threads("allreduce", "--ranks 2 -b 1K -e 2K -n 6 -A ring", *argv)
     run, *lines = [json.loads(line) for line in files[0].read_text().splitlines()]
     whole = json.loads(files[1].read_text())
     assert status == 0 and len(lines) == 2 and {x["run"] for x in lines} == {run["run"]}
@@ -257,9 +227,7 @@ def test_a_full_disk_is_said_and_costs_no_row(tmp_path: Path) -> None:
 
 def test_a_dry_run_prints_the_plan_and_runs_nothing() -> None:
     """Rule: --dry-run shows steps, memory and predicted bytes for every row."""
-    status, out, _ = on_threads(
-        "allreduce", *["--ranks", "16", "-b", "1M", "-e", "2M", "--dry-run", "-A", "ring"]
-    )
+    status, out, _ = on_threads("allreduce", "--ranks 16 -b 1M -e 2M --dry-run -A ring")
     line = out.splitlines()[3].split()
     assert status == 0 and line[:2] == ["ring", "30"] and line[-4:-2] == ["1966080", "B"]
 
@@ -280,20 +248,16 @@ def test_a_dry_run_counts_what_a_library_takes_for_itself() -> None:
 
 def test_work_sharing_needs_memory_of_all_ranks() -> None:
     """Rule: where ranks have no common memory, work sharing is left out or refused in one line."""
-    status, out, err = on_threads(
-        "allreduce", "--threads", "2", "-b", "8", "-e", "8", "-n", "2", "-A", "ring,worksharing"
-    )
+    status, out, err = on_threads("allreduce", "--threads 2 -b 8 -e 8 -n 2 -A ring,worksharing")
     assert status == 0 and "allreduce ring (inproc)" in out and "worksharing" not in out
     assert "left out: worksharing, since --transport inproc" in err
-    status, out, err = on_threads("allreduce", "--threads", "2", "-A", "worksharing")
+    status, out, err = on_threads("allreduce", "--threads 2 -A worksharing")
     assert status == 2 and not table_rows(out) and len(err.strip().splitlines()) == 1
 
 
 def test_one_rank_works_and_says_that_busbw_is_zero() -> None:
     """Rule: a single rank measures; busbw is 0 by definition, and that is said."""
-    status, out, err = on_threads(
-        "allreduce", *["--ranks", "1", "-b", "1K", "-e", "1K", "-n", "1", "-A", "ring"]
-    )
+    status, out, err = on_threads("allreduce", "--ranks 1 -b 1K -e 1K -n 1 -A ring")
     row = next(line for line in out.splitlines() if ROW.match(line))
     assert status == 0 and float(row.split()[7]) == 0 and "0 by definition" in err
 
@@ -326,20 +290,6 @@ def test_a_schedule_is_lowered_once_a_row(monkeypatch: pytest.MonkeyPatch) -> No
 
     for module in (bench.run.rows, collectives.execution.plan):
         monkeypatch.setattr(module, "lower", counted)
-    argv = [
-        "--transport",
-        "inproc",
-        "--ranks",
-        "2",
-        "-b",
-        "1K",
-        "-e",
-        "2K",
-        "-n",
-        "1",
-        "-A",
-        "ring",
-    ]
-    assert on_threads("allreduce", *argv)[0] == 0
+    assert on_threads("allreduce", "--ranks 2 -b 1K -e 2K -n 1 -A ring")[0] == 0
     ranks, sizes, placements = 2, 2, 2
     assert len(lowered) == ranks * sizes * placements

@@ -27,7 +27,7 @@ from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
-from tests.conftest import Mpi, Run, on_threads
+from tests.conftest import called, on_threads
 from tests.reports.runs import allreduce
 
 
@@ -172,21 +172,8 @@ class TestShared:
         one = replace(rules((Range(0, A, 1e-6),), 2), transport="inproc")
         text = dump([one], {}).decode().replace("busbar-tuning 2", "busbar-tuning 1")
         path.write_text(text.replace('"oversubscribed": null', '"spare": null'))
-        argv = (
-            "--ranks",
-            "2",
-            "-A",
-            "auto",
-            "--tuning",
-            str(path),
-            "-b",
-            "1K",
-            "-e",
-            "1K",
-            "-n",
-            "1",
-        )
-        status, _, err = on_threads("allreduce", *argv)
+        argv = "--ranks 2 -A auto -b 1K -e 1K -n 1 --tuning"
+        status, _, err = on_threads("allreduce", argv, str(path))
         assert status == 0 and err.count("does not say whether ranks shared cores") == 1
 
 
@@ -202,30 +189,26 @@ def _rows(algorithm: str, seconds: float, per_core: float) -> list[Row]:
     return list(own.rows([_record(algorithm, seconds, per_core)]))
 
 
-_TUNE = ("-m", "bench.tune")
-
-
 class TestCommand:
     """``python -m bench.tune`` and ``-A auto``."""
 
-    def test_measure_then_auto(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+    @pytest.mark.timeout(120)
+    def test_measure_then_auto(self, tmp_path: Path) -> None:
         """What a tuning run writes, ``-A auto`` follows, size by size; the record says what ran."""
         out = tmp_path / "tuning.json"
         sizes = ("-b", "1K", "-e", "64K", "-f", "64")
-        done = run(
-            mpich.python, *_TUNE, "--ranks", "2,3", "--transport", "inproc", "--rounds", "2",
-            "-A", "ring,one_shot,sharded_ps", "--row-budget", "0.02", "--default", "ring",
-            "--out", str(out), *sizes,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        argv = "--ranks 2,3 --transport inproc --rounds 2 --row-budget 0.02 --default ring"
+        status, said, err = called(
+            main, argv, "-A ring,one_shot,sharded_ps", *sizes, "--out", str(out)
+        )
+        assert status == 0, err
         found = {one.ranks: one for one in load(out)}
         assert set(found) == {2, 3}
-        assert "allreduce, 3 ranks" in done.stdout
+        assert "allreduce, 3 ranks" in said
         record = tmp_path / "auto.jsonl"
         status, _, err = on_threads(
-            "allreduce", "--ranks", "3", "-A", "auto", "--tuning", str(out), "-n", "2",
-            "--out", str(record), *sizes,
-        )  # fmt: skip
+            "allreduce", "--ranks 3 -A auto --tuning", str(out), "-n 2 --out", str(record), *sizes
+        )
         assert status == 0, err
         rows = [json.loads(line) for line in record.read_text().splitlines()]
         rows = [row for row in rows if "algorithm" in row]
@@ -236,20 +219,17 @@ class TestCommand:
             assert row["parameters"]["algorithm"] == chosen
             assert row["out"]["wrong"] == 0
 
-    def test_deciding_again_gives_the_same(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+    def test_deciding_again_gives_the_same(self, tmp_path: Path) -> None:
         """``--from`` on kept records writes the same rules: nothing depends on the day."""
         status, _, err = on_threads(
-            "allreduce", "--ranks", "2", "-A", "all", "-b", "1K", "-e", "2K", "-n", "8",
-            "-N", "2", "--out", str(tmp_path / "run.jsonl"),
-        )  # fmt: skip
+            "allreduce", "--ranks 2 -A all -b 1K -e 2K -n 8 -N 2 --out", str(tmp_path / "run.jsonl")
+        )
         assert status == 0, err
         texts = []
         for name in ("a.json", "b.json"):
-            done = run(
-                mpich.python, *_TUNE, "--from", str(tmp_path / "run.jsonl"),
-                "--out", str(tmp_path / name),
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
+            argv = ("--from", str(tmp_path / "run.jsonl"), "--out", str(tmp_path / name))
+            status, _, err = called(main, *argv)
+            assert status == 0, err
             texts.append((tmp_path / name).read_bytes())
         assert texts[0] == texts[1]
 
@@ -260,24 +240,19 @@ class TestCommand:
             (["--collective", "allredduce"], "no collective 'allredduce'"),
             (["--noise", "lots"], "no share"),
             (["--open-mpi", "--nccl"], "exclude each other"),
-            (["--launcher", "/no/such/launcher -n {ranks}"], "/no/such/launcher"),
+            (["--launcher", "'/no/such/launcher -n {ranks}'"], "/no/such/launcher"),
             (["-b", "1Q"], "'1Q' is no size"),
             (["--from", "README.md", "-b", "1K"], "nothing is measured with --from"),
         ],
     )
-    def test_misuse_is_one_line(
-        self, run: Run, mpich: Mpi, tmp_path: Path, argv: list[str], said: str
-    ) -> None:
+    def test_misuse_is_one_line(self, tmp_path: Path, argv: list[str], said: str) -> None:
         """A wrong option or file ends with status 2, one line and no file written."""
         out = tmp_path / "t.json"
-        done = run(mpich.python, *_TUNE, *argv, "--out", str(out))
-        assert done.returncode == 2, done.stderr
-        last = done.stderr.strip().splitlines()[-1]
-        assert said in last
-        assert "Traceback" not in done.stderr
+        status, _, err = called(main, *argv, "--out", str(out))
+        assert status == 2 and said in err.strip().splitlines()[-1], err
         assert not out.exists()
 
-    def test_from_model(self, run: Run, mpich: Mpi, tmp_path: Path) -> None:
+    def test_from_model(self, tmp_path: Path) -> None:
         """With latencies alone the fewest steps win, with bytes alone the fewest bytes.
 
         As predicted.
@@ -293,8 +268,8 @@ class TestCommand:
             "--from-model", str(fit), "--ranks", "8", "-b", "64", "-e", "64M", "-f", "16",
             "--out", str(out), "--open-mpi-rules", str(tmp_path / "rules.conf"),
         )  # fmt: skip
-        done = run(mpich.python, *_TUNE, *argv, "-A", "ring,recursive_doubling,halving_doubling")
-        assert done.returncode == 0, done.stderr
+        status, _, err = called(main, *argv, "-A ring,recursive_doubling,halving_doubling")
+        assert status == 0, err
         (made,) = load(out)
         assert made.source == "predicted"
         assert [one.choice.algorithm for one in made.ranges] == [
@@ -314,17 +289,16 @@ class TestCommand:
         """``-A auto`` without rules for these ranks ends in one line that says what there is."""
         path = tmp_path / "t.json"
         path.write_bytes(dump([rules((Range(0, A, 1e-6),), 8)], {}))
-        status, _, err = on_threads(
-            "allreduce", "--ranks", "2", "-A", "auto", "--tuning", str(path)
-        )
+        status, _, err = on_threads("allreduce", "--ranks 2 -A auto --tuning", str(path))
         assert status == 2
         assert "allreduce on 8 ranks over mpi/library" in err
 
-    def test_refused_under_a_launcher(self, run: Run, mpich: Mpi) -> None:
+    def test_refused_under_a_launcher(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Started by a launcher it refuses: every rank would start runs of its own."""
-        done = run(mpich.python, *_TUNE, env={"PMI_RANK": "0", "PMI_SIZE": "2"})
-        assert done.returncode == 2
-        assert "without mpirun" in done.stderr
+        monkeypatch.setenv("PMI_RANK", "0")
+        monkeypatch.setenv("PMI_SIZE", "2")
+        status, _, err = called(main)
+        assert status == 2 and "without mpirun" in err
 
 
 def test_launches_are_what_choices_are_drawn_by() -> None:

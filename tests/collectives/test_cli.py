@@ -13,9 +13,9 @@ from collectives.schedule.catalogue import algorithms, collectives
 from tests.conftest import collectives_cli
 
 
-def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_everything() -> None:
     """Every collective and every algorithm is listed."""
-    status, out, _ = collectives_cli(capsys, "list")
+    status, out, _ = collectives_cli("list")
     assert status == 0
     for name in collectives():
         assert name in out
@@ -23,47 +23,43 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Raises" not in out, "an error is no cost"
 
 
-def test_show_is_the_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_is_the_schedule() -> None:
     """A row a step; what rank 0 sends first in a ring of 4 is chunk 3, to be added by rank 1."""
-    status, out, _ = collectives_cli(capsys, "show", "ring", "--collective", "allreduce", "-n", "4")
+    status, out, _ = collectives_cli("show ring --collective allreduce -n 4")
     assert status == 0
     rows = [line.split() for line in out.splitlines() if line.split()[:1] == ["0"]]
     assert rows[0][:3] == ["0", "→1", "+3"]
     assert "The second half goes round the other way" in out
-    status, out, _ = collectives_cli(
-        capsys, "show", "ring", "-c", "allgather", "-n", "3", "--placed"
-    )
+    status, out, _ = collectives_cli("show ring -c allgather -n 3 --placed")
     assert status == 0 and "in[0] out[0]" in out
-    status, out, _ = collectives_cli(
-        capsys, "show", "chain", "-c", "broadcast", "-n", "12", "--segments", "2"
-    )
+    status, out, _ = collectives_cli("show chain -c broadcast -n 12 --segments 2")
     assert status == 0 and "10→11 0" in out
 
 
-def test_show_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_draws(tmp_path: Path) -> None:
     """The drawing is an SVG; an ending that nothing can draw is refused."""
     pytest.importorskip("matplotlib")
     target = tmp_path / "ring.svg"
     command = ("show", "ring", "-c", "allreduce", "-n", "4", "--svg")
-    assert collectives_cli(capsys, *command, str(target))[0] == 0
+    assert collectives_cli(*command, str(target))[0] == 0
     assert "<svg" in target.read_text(encoding="utf-8")
     for bad in (tmp_path / "ring.xyz", tmp_path / "none" / "ring.svg"):
-        status, _, err = collectives_cli(capsys, *command, str(bad))
+        status, _, err = collectives_cli(*command, str(bad))
         assert status == 2 and err.count("\n") == 1
 
 
-def test_verify_proves(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_proves() -> None:
     """The proof says for which rank counts, and names those that an algorithm does not serve."""
-    status, out, _ = collectives_cli(capsys, "verify", "all", "-c", "allgather", "-n", "1-6")
+    status, out, _ = collectives_cli("verify all -c allgather -n 1-6")
     assert status == 0
     found = {line.split()[1]: line.split()[2:] for line in out.splitlines() if "allgather" in line}
     assert found["ring"] == ["1-6", "-"]
     assert found["doubling"] == ["1-2", "4", "3", "5-6"]
 
 
-def test_cost_has_bounds_beside(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cost_has_bounds_beside() -> None:
     """Costs stand under the lower bounds of their collective."""
-    status, out, _ = collectives_cli(capsys, "cost", "ring", "-c", "allreduce", "-n", "8")
+    status, out, _ = collectives_cli("cost ring -c allreduce -n 8")
     assert status == 0
     lines = [line.split() for line in out.splitlines()]
     assert ["lower", "bound", "3", "1.75", "1.75", "0.875"] in lines
@@ -98,19 +94,17 @@ def test_cost_has_bounds_beside(capsys: pytest.CaptureFixture[str]) -> None:
         ("cost", "swing", "-c", "allreduce", "-n", "6"),
     ],
 )
-def test_bad_input_is_one_line_and_status_2(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line_and_status_2(arguments: tuple[str, ...]) -> None:
     """A mistake never yields a traceback, nor a silent default."""
-    status, out, err = collectives_cli(capsys, *arguments)
+    status, out, err = collectives_cli(*arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 
-def test_values_at_the_ends_of_floats_make_a_chain(capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_at_the_ends_of_floats_make_a_chain() -> None:
     """A pipeline's best segments are bounded however odd the costs that they are reckoned from."""
     for beta in ("1e308", "1e-308"):
         name = f"chain:nbytes=1e308:alpha=1e-300:beta={beta}"
-        status, out, _ = collectives_cli(capsys, "verify", name, "-c", "broadcast", "-n", "3")
+        status, out, _ = collectives_cli("verify", name, "-c broadcast -n 3")
         assert status == 0 and "3" in out
 
 

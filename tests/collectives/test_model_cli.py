@@ -21,9 +21,9 @@ from .test_model_fit import measured
 COST = ("cost", "-c", "allreduce", "-n", "16", "-b", "1M", "-e", "64M", "-f", "4")
 
 
-def test_every_algorithm_has_counts_times_and_rates(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_algorithm_has_counts_times_and_rates() -> None:
     """Rule: one row an algorithm in each of the three tables, the best marked, and where from."""
-    status, out, _ = collectives_cli(capsys, *COST)
+    status, out, _ = collectives_cli(*COST)
     assert status == 0
     for name in algorithms("allreduce"):
         assert sum(line.split()[:1] == [name] for line in out.splitlines()) == 3, name
@@ -32,46 +32,44 @@ def test_every_algorithm_has_counts_times_and_rates(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("width", [80, 160])
-def test_tables_fit(
-    width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_fit(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: no line is longer than the terminal, and no number is folded."""
     monkeypatch.setenv("COLUMNS", str(width))
-    _, out, _ = collectives_cli(capsys, *COST[:-2])
+    _, out, _ = collectives_cli(*COST[:-2])
     tables = [line for line in out.splitlines() if not line.startswith(("costs", "*"))]
     assert max(map(len, tables)) <= width
     assert sum(line.split()[:1] == ["ring"] for line in tables) >= 3
 
 
-def test_several_names_stand_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_names_stand_in_one_table() -> None:
     """Rule: names with commas between are costed beside each other; one that is none is named."""
-    _, out, _ = collectives_cli(capsys, "cost", "ring,ps", "-c", "allreduce", "-n", "4")
+    _, out, _ = collectives_cli("cost ring,ps -c allreduce -n 4")
     rows = [line.split()[0] for line in out.splitlines() if line[:2] in (" r", " p")]
     assert rows == ["ring", "ps"]
-    status, out, err = collectives_cli(capsys, "cost", "ring,pss", "-c", "allreduce")
+    status, out, err = collectives_cli("cost ring,pss -c allreduce")
     assert (status, out) == (2, "") and "no algorithm 'pss'" in err and err.count("\n") == 1
 
 
 @pytest.mark.filterwarnings("error")
-def test_sizes_that_move_nothing_have_no_rate(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sizes_that_move_nothing_have_no_rate() -> None:
     """Rule: where no rank has a whole element there is no time, no best and no infinity."""
     asked = ("cost", "-c", "alltoall", "-n", "3", "-b", "1")
-    status, out, err = collectives_cli(capsys, *asked, "-e", "32")
+    status, out, err = collectives_cli(*asked, "-e 32")
     assert (status, err) == (0, "")
     assert "nothing is moved at these sizes" in out and "inf" not in out and "*" not in out
-    _, out, _ = collectives_cli(capsys, *asked, "-e", "64", "--format", "json")
+    _, out, _ = collectives_cli(*asked, "-e 64 --format json")
     rows = json.loads(out)["rows"]
     assert {row["size"] for row in rows if row["best"]} == {64}
     assert all(row["busbw_bytes_per_s"] is None for row in rows if row["size"] < 48)
 
 
-def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_and_json_say_the_same() -> None:
     """Rule: a row an algorithm and size; every number of one form is in the other.
 
     One is the best.
     """
-    rows = list(csv.DictReader(io.StringIO(collectives_cli(capsys, *COST, "--format", "csv")[1])))
-    document = json.loads(collectives_cli(capsys, *COST, "--format", "json")[1])
+    rows = list(csv.DictReader(io.StringIO(collectives_cli(*COST, "--format csv")[1])))
+    document = json.loads(collectives_cli(*COST, "--format json")[1])
     assert len(rows) == len(document["rows"]) == 4 * len(algorithms("allreduce"))
     for a, b in zip(rows, document["rows"], strict=True):
         assert a["algorithm"] == b["algorithm"] and float(a["predicted_s"]) == b["predicted_s"]
@@ -82,11 +80,11 @@ def test_csv_and_json_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert document["notes"]
 
 
-def test_a_fit_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fit_is_written_and_used(tmp_path: Path) -> None:
     """Rule: fit writes what cost reads; the figures are those of the measurement."""
     matrix, fit = tmp_path / "m.json", tmp_path / "fit.json"
     matrix.write_text(own_json.dump(measured()))
-    status, out, _ = collectives_cli(capsys, "fit", str(matrix), "--out", str(fit))
+    status, out, _ = collectives_cli("fit", str(matrix), "--out", str(fit))
     assert status == 0 and "2 ranks over mpi" in out and "95 %" in out
     assert float(read(fit).costs[0].links["node"].trip(8)) == pytest.approx(2e-6, rel=0.01)
     command = (
@@ -103,13 +101,13 @@ def test_a_fit_is_written_and_used(tmp_path: Path, capsys: pytest.CaptureFixture
         "--fit",
         str(fit),
     )
-    status, out, _ = collectives_cli(capsys, *command, "--format", "json")
+    status, out, _ = collectives_cli(*command, "--format json")
     (row,) = json.loads(out)["rows"]
     # start, α, and β times half of the vector
     assert row["predicted_s"] == pytest.approx(5e-6 - 2.8e-9 + 2e-6 + 1e-10 * (1 << 19), rel=1e-3)
 
 
-def test_a_topology_says_the_classes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topology_says_the_classes(tmp_path: Path) -> None:
     """Rule: with a machine, links are classed by it, and what was assumed is said."""
     text = "\tGPU0\tGPU1\tGPU2\tGPU3\n" + "".join(
         f"GPU{i}\t"
@@ -119,9 +117,7 @@ def test_a_topology_says_the_classes(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     file = tmp_path / "topo.txt"
     file.write_text(text)
-    status, out, _ = collectives_cli(
-        capsys, *COST[:3], "-n", "8", "-b", "1M", "--topology", str(file)
-    )
+    status, out, _ = collectives_cli(*COST[:3], "-n 8 -b 1M --topology", str(file))
     assert status == 0
     for said in ("costs: NV2: latency 3.4 us", "costs: SYS: latency 5.7 us", "on 2 such nodes"):
         assert said in out
@@ -146,23 +142,19 @@ def test_a_topology_says_the_classes(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("fit", "pyproject.toml"),
     ],
 )
-def test_bad_input_is_one_line(
-    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_one_line(arguments: tuple[str, ...]) -> None:
     """Rule: one line with the reason, exit 2, nothing on standard output."""
-    status, out, err = collectives_cli(capsys, *arguments)
+    status, out, err = collectives_cli(*arguments)
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 
-def test_a_fit_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fit_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     """Rule: nothing is half-written."""
     matrix = tmp_path / "m.json"
     matrix.write_text(own_json.dump(measured()))
     target = tmp_path / "folder"
     target.mkdir()
-    status, out, err = collectives_cli(capsys, "fit", str(matrix), "--out", str(target))
+    status, out, err = collectives_cli("fit", str(matrix), "--out", str(target))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "m.json"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import pytest
 
 from bench.launch.rank import step
 from bench.steps.training.codecs import codec
+from tests.conftest import called
 
 SMALL = ("--problem", "softmax:samples=256:features=6", "--batch", "4", "--threads", "3")
 N = 6 * 10 + 10
@@ -19,14 +18,8 @@ N = 6 * 10 + 10
 
 def stepped(*argv: str) -> tuple[int, list[dict[str, Any]], str]:
     """Exit status, what records say of steps, and standard error."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = step([*argv, "--json"])
-    return (
-        status,
-        [json.loads(line)["step"] for line in out.getvalue().splitlines()],
-        err.getvalue(),
-    )
+    status, out, err = called(step, *argv, "--json")
+    return status, [json.loads(line)["step"] for line in out.splitlines()], err
 
 
 def test_every_all_reduce_trains_as_one_process() -> None:
@@ -107,11 +100,10 @@ def test_compressed_gradients_go_to_servers(code: str) -> None:
     """Rule: a server receives codes, so many bytes each, and sends weights as they are."""
     plain = ("--threads", "4", "--model", "toy", "--scale", "64")
     for given, n in (((*SMALL, "--threads", "4"), N), (plain, 10240)):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-            words = ("--update", "k-batch-async:2", "-n", "20", "--servers", "2", "--json")
-            assert step([*given, *words, "--compress", code]) == 0
-        record = json.loads(out.getvalue())
+        words = "--update k-batch-async:2 -n 20 --servers 2 --json --compress"
+        status, out, _ = called(step, *given, words, code)
+        assert status == 0
+        record = json.loads(out)
         halves = [codec(code).nbytes(half) for half in (n // 2, n - n // 2)]
         # A few words and gradients that come when all is over count, too, but for no update.
         assert 2 * halves[0] <= record["out"]["received"] < 2.6 * halves[0] + 300

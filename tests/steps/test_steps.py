@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -31,7 +29,7 @@ from reports.readers.own import results
 from reports.readers.reading import read
 from reports.records.record import Result, Sample
 from tests.bench.tunings import rules
-from tests.conftest import Mpi, Run, thorough
+from tests.conftest import Mpi, Run, called, thorough
 from tests.together import together
 
 MATRIX = "\tGPU0\tGPU1\nGPU0\t X \tPIX\nGPU1\tPIX\t X \n"
@@ -40,10 +38,7 @@ TOY = ("--model", "toy", "--scale", "64", "-n", "2", "-w", "1")
 
 def _steps(*argv: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error of a run in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = steps_main.main(list(argv), Hotline())
-    return status, out.getvalue(), err.getvalue()
+    return called(lambda words: steps_main.main(words, Hotline()), *argv)
 
 
 def _records(*argv: str) -> list[Result]:
