@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import Mpi, Run, table_rows, under
 from tests.together import together
 
