@@ -13,7 +13,8 @@ import pytest
 
 from bench.launch.line import Hotline
 from bench.steps.main import main
-from tests.conftest import Mpi, Run, thorough
+from reports.readers.own import results
+from tests.conftest import LIMIT_S, Mpi, Run, environment, thorough
 from tests.together import together
 
 UPDATES = ("sync", "k-sync:2", "k-batch-sync:3", "async", "k-async:2", "k-batch-async:2")
