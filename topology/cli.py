@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
         word = argv[0] if argv else ""
         if word in _COMMANDS:
             return _COMMANDS[word](argv[1:])
-        if word and not word.startswith("-"):
+        if word and not word.startswith("-") and not Path(word).exists():
             raise unknown("command", word, filter(None, _COMMANDS))
         return _show(argv)
 
@@ -52,20 +52,27 @@ def _parser(command: str, about: str, epilog: str = "") -> Parser:
         help="read these instead of this machine, most trusted first; - is standard input, the "
         "format is recognised",
     )
+    parser.set_defaults(given=[])
     return parser
 
 
+def _files(parser: Parser) -> None:
+    """Take files also without ``--from``, behind the command's own words."""
+    parser.add_argument("given", nargs="*", metavar="FILE", help="as --from FILE")
+
+
 def _gathered(args: argparse.Namespace) -> Topology:
-    commands = [name for name in args.files if name in _COMMANDS and not Path(name).exists()]
+    files = [*args.files, *args.given]
+    commands = [name for name in files if name in _COMMANDS and not Path(name).exists()]
     if commands:
-        raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before --from")
-    topology, notes = gather(args.files)
+        raise ProbeError("--from", f"{commands[0]} is a command: it comes first, before files")
+    topology, notes = gather(files)
     for note in notes:
         sys.stderr.write(f"note: {printable(note)}\n")
     for gap in topology.lost:
         sys.stderr.write(f"note: {printable(f'{gap.source}, {gap.subject}: {gap.reason}')}\n")
     if topology.gaps:
-        where, gap = "in the files" if args.files else "here", topology.gaps[0]
+        where, gap = "in the files" if files else "here", topology.gaps[0]
         sys.stderr.write(
             f"note: {len(topology.gaps)} question(s) without an answer {where}"
             f" ({printable(f'{gap.subject}, {gap.call}: {gap.reason}')}); --json lists them\n"
@@ -84,6 +91,7 @@ def _show(argv: Sequence[str]) -> int:
     form.add_argument("--tree", action="store_true", help="the tree from host to device")
     parser.add_argument("--svg", metavar="FILE", help="draw the link graph (matplotlib)")
     parser.add_argument("--html", metavar="FILE", help="draw it as an HTML page (plotly)")
+    _files(parser)
     completing(parser, argv, filter(None, _COMMANDS))
     args = parser.parse_args(argv)
     topology = _gathered(args)
@@ -127,6 +135,7 @@ def _check(argv: Sequence[str]) -> int:
         "State what costs performance, worst first. Exit status 1 if there are findings.",
     )
     parser.add_argument("--json", action="store_true", help="findings as JSON")
+    _files(parser)
     args = parser.parse_args(argv)
     topology = _gathered(args)
     from topology.diagnostics.findings import check
@@ -168,6 +177,7 @@ def _pick(argv: Sequence[str]) -> int:
         "-n", "--alternatives", type=int, default=5, metavar="N", help="sets to list (default: 5)"
     )
     parser.add_argument("--json", action="store_true", help="the ranking as JSON")
+    _files(parser)
     args = parser.parse_args(argv)
     if args.alternatives < 1:
         parser.error(f"-n {args.alternatives}: at least 1 set is listed")

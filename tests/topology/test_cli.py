@@ -55,6 +55,26 @@ def test_standard_input_and_several_files_are_one_map(
     assert set(merged.sources) == {"topo -m", "test"}
 
 
+def test_files_need_no_option(report: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rule: a file named without --from is read as with it, wherever the options stand.
+
+    A word that is neither a command nor a file is still an unknown command.
+    """
+    for command in ([], ["--csv"], ["check"], ["pick", "-k", "2"]):
+        status = cli.main([*command, "--from", report])
+        said = capsys.readouterr()
+        assert (cli.main([*command, report]), capsys.readouterr()) == (status, said)
+    assert cli.main([report, "--csv"]) == 0
+    assert capsys.readouterr().out.startswith(",GPU0")
+    for words, complaint in (
+        (["chek"], "did you mean check?"),
+        (["--json", "check"], "check is a command: it comes first"),
+        (["check", "nowhere.txt"], "nowhere.txt: cannot be read"),
+    ):
+        assert cli.main(words) == 2
+        assert complaint in capsys.readouterr().err
+
+
 def test_check_says_by_its_status(machine: Loaded, tmp_path: Path) -> None:
     """Rule: 0 is clean, 1 has findings, so that a prolog script can use it."""
     described, topology = machine
