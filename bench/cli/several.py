@@ -25,7 +25,7 @@ from reports.records.rows import Row
 from reports.tables.show import texts
 from reports.tables.winners import winners_map
 
-#: What ends all launches: nothing can be started, or nobody reads the results any more.
+#: Errors that end all launches: nothing can be started, or standard output is closed.
 _FINAL = (MISSING, CLOSED)
 
 

@@ -20,7 +20,7 @@ from bench.clock.reading import Clock
 from collectives.execution.world import Json, World
 
 Floats = NDArray[np.float64]
-#: What a fit is made of: bursts, the trips of each, and the seconds between them.
+#: A fit's samples: number of bursts, trips in each, and seconds between them.
 BURSTS, TRIPS, PAUSE_S = 16, 24, 0.03
 # Old trips are forgotten, for a rate does change over an hour.
 _KEPT = 256

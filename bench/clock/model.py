@@ -11,8 +11,8 @@ from math import sqrt
 from statistics import median
 from typing import NamedTuple
 
-# Bursts whose best trip took longer than this many times the usual one were held up on one of
-# their ways, nobody knows on which.
+# A burst whose best trip took longer than this many times the usual one was delayed in one
+# direction, and it is unknown in which.
 _HELD_UP = 1.5
 
 

@@ -19,7 +19,7 @@ _HEAD_ADDRESS = "10.2.0.254"
 ENTER = "/run/enter"
 HOSTFILE = "/run/hostfile"
 
-#: What a socket holds, in bytes; MPI takes that for sent.
+#: Bytes in a socket buffer; MPI counts them as sent.
 SOCKET = 1 << 18
 
 _SCRIPT = """#!/bin/sh
@@ -29,12 +29,12 @@ host=$1
 shift
 exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
 """
-# A fabric has no slow start after a pause, and little under way: what waits in a socket has been
-# sent as far as MPI knows, so the next step's messages would share the port with it. The congestion
+# A fabric has no slow start after a pause and little data in flight. Bytes in a socket buffer count
+# as sent for MPI, so the next step's messages would share the port with them. The congestion
 # control is one that every kernel has, the same everywhere. Bytes of others that wait in a port
-# look like a loss to probes for a lost tail (RFC 8985) and to a timer of 200 ms, and what
-# was sent is sent again. So there are no probes, and the timer is longer than the queue of a port
-# that drops nothing (see `_timer`).
+# look like a loss to probes for a lost tail (RFC 8985) and to a timer of 200 ms, and what was sent
+# is sent again. So there are no probes, and the timer is longer than the queue of a port that drops
+# nothing (see `_timer`).
 _TCP = (
     "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.tcp_slow_start_after_idle=0",
@@ -98,7 +98,8 @@ def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
     for switch in [*switches, *(["spine"] if network.racks > 1 else []), "control"]:
         yield _words(f"ip link add {switch} mtu {network.mtu} type bridge")
         yield _words(f"ip link set {switch} up")
-    # What the control network moves, `bench.cluster.cpu` takes for what shaped links cost: packets.
+    # Single packets, as on shaped links: `bench.cluster.cpu` estimates their CPU cost by this
+    # network.
     yield _words("ip link set control gso_max_segs 1")
     yield _words(f"ip addr add {_HEAD_ADDRESS}/16 dev control")
     for cable in network.cables():

@@ -19,7 +19,7 @@ from busbar.errors import Unavailable, Unsupported
 from busbar.launchers import wrong_library, wrong_size
 from busbar.rooms import safely
 
-# What a rank opens, and what its launcher does for each of them, as MPICH 5 was seen to.
+# Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
 RANK_FILES, _LAUNCHER_FILES = 48, 4
 
 

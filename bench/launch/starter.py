@@ -24,12 +24,12 @@ from bench.launch.segments import Segments
 from busbar.errors import RankFailure
 
 _TICK_S = 0.5
-# What a launcher is given to end by itself when a rank is lost, what ranks are given to report, and
-# to close their files when nobody hands their report on.
+# Seconds for a launcher to end by itself when a rank is lost, for ranks to report, and for ranks to
+# close their files when the launcher is gone.
 _CLEANS_S, _REPORTS_S, _CLOSES_S = 4.0, 10.0, 1.0
-# What is killed is gone at once, where there is a core to end on.
+# Seconds for a killed process to disappear; it needs a core for that.
 _DIES_S = 5.0
-# How long a launcher may be stopped: nobody stops it on purpose, since it has a session of its own.
+# Seconds that a launcher may be stopped. This is no job control, since it has a session of its own.
 _STOPPED_S = 3.0
 # The ranks end a row that takes too long themselves, and say more of it.
 _LATER_S = 7.0
@@ -196,7 +196,7 @@ class RankRun:
     def _launcher_ended(self, now: float) -> None:
         left, inside = self._peers.left(), self._peers.inside()
         status = self._launcher.returncode
-        # Of one that was killed a rank may know before us, and leave: nobody takes its rows.
+        # A rank may notice a killed launcher before us and leave; nothing reads its rows then.
         early = left or inside if status < 0 else inside and self._silent and not left
         if early and not self.why:
             why = f"the launcher ended before its ranks ({child.shell(status)})"

@@ -23,7 +23,8 @@ _SEED = 1
 #: A message of this measurement.
 BYTES = 1 << 19
 _REPETITIONS = 3
-#: What a pair within a rack keeps at least of its links' rate, and one across an uplink does not.
+#: A pair within a rack keeps at least this share of its links' rate; a pair across an uplink does
+#: not.
 _KEPT = 0.85
 # The share of a rack's pairs that must be quick.
 _WHOLE = 0.8

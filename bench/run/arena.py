@@ -16,7 +16,7 @@ Sizes = Mapping[Buffer, tuple[int, ...]]
 
 # Vectors that MPI libraries take for themselves on every rank (docs/measuring.md), where not 1.
 _VECTORS = {"reduce": 2, "reduce_scatter": 2}
-# Of smaller vectors what a library has taken says more of its first messages than of them.
+# For smaller vectors, a library's memory is dominated by its first messages.
 _TELLING = 16 << 20
 
 

@@ -18,12 +18,12 @@ from reports.records.record import LAST, OPERATION
 Floats = NDArray[np.float64]
 # More than this share of iterations begun too late by some rank, and windows grow.
 _LOST = 0.1
-# A start that is so much late, or this share of the operation, is a late one.
+# A start counts as late by this much, or by this share of the operation.
 _LATE_S, _LATE = 2e-6, 0.01
-# Between the end of one operation and the next window, beside a multiple of what it takes.
+# Seconds between the end of an operation and the next window, besides a multiple of its time.
 _GAP_S = 50e-6
 _SOON_S = 1e-3
-# A rank that lost its core has it back by then, as a rule.
+# A rank that lost its core usually has it back by then.
 _TURN_S = 20e-3
 
 

@@ -20,8 +20,8 @@ from reports.records.record import Result
 from reports.tables.arrivals import arrivals_table
 from reports.tables.pairs import TESTS, pairs
 
-# How long whoever ends a run waits for a row that is being written or printed: behind a pager that
-# nobody pages on it never is.
+# Seconds that the end of a run waits for a row that is being written or printed. Behind a pager
+# that shows a full page, printing never ends.
 _PATIENCE_S = 2.0
 
 

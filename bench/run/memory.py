@@ -11,8 +11,8 @@ from typing import NamedTuple
 from collectives.execution.transport import Transport
 from collectives.execution.world import World
 
-# What is taken of the free memory at most: the rest is for page tables, MPI's own buffers and
-# whatever else starts on the node meanwhile.
+# The share of free memory that a row may take. The rest is for page tables, MPI's own buffers and
+# other programs that start meanwhile.
 SHARE = 0.85
 # A cgroup without a limit shows a number near this, or a word.
 _NO_LIMIT = 2**60

@@ -12,12 +12,12 @@ from bench.run.memory import Need, Pool, lack
 from bench.run.work import rows
 from collectives.schedule.dtypes import dtype
 
-# Beside its --budget: stores that are tried, the memory's limit, the plan, an iteration to check.
+# Seconds of a row besides --budget: trial of stores, roofline, plan, the iteration that is checked.
 SETUP_S = 2.0
-# For what grows with the buffers of all ranks: their pages, their filling, six slow iterations. 16
-# ranks on two cores need most of it.
+# Seconds per byte of all ranks' buffers: page faults, filling, six slow iterations. 16 ranks on two
+# cores need most of this.
 PER_BYTE_S = 5.0 / 2**30
-# With --energy a row goes on until its joules can be told.
+# With --energy a row goes on until its energy can be measured.
 ENERGY_S = 2.5
 _FADES = 0.8
 

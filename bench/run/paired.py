@@ -120,7 +120,7 @@ class _Exchange(Chosen):
     def __init__(self, what: _What, options: Options, choice: Choice, nranks: int) -> None:
         self._made, self.holds, self.reach = what.schedule, what.holds, what.reach
         super().__init__(what.spec, options, choice, nranks)
-        self.parameters["per_firing"] = what.holds
+        self.parameters["per_iteration"] = what.holds
 
     def at(self, nbytes: int) -> Chosen:
         """What runs at a size."""

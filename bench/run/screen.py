@@ -14,7 +14,7 @@ from busbar.process import output
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# Seconds from one line of progress to the next, where nobody draws a bar; the first comes as late.
+# Seconds between lines of progress without a bar, and before the first.
 _EVERY_S = 5.0
 # A sweep that may take longer than this says so before it begins.
 _LONG_S = 30.0

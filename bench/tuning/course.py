@@ -18,15 +18,15 @@ from bench.run.work import rows
 from bench.tuning.launches import Launch
 from busbar.errors import Unsupported
 
-#: Of the time that is given, what rows get, and what all runs: the rest is for starting, and for
+#: The shares of the given time for rows and for all runs. The rest is for starting and for
 #: deciding.
 _ROWS, _RUNS = 0.9, 0.95
-# What a row is given at least and, where no time was given, at most; the latter is a run's own.
+# The least time of a row and, without a budget, the greatest, which is a run's default.
 _LEAST_S, _MOST_S = 0.01, 2.0
-# What a row should have before it is measured in another round, too, and what it takes beside
-# that: memory, a plan, the proof, the stores that are tried.
+# The time a row should get before there is another round, and its other time: memory, plan, proof,
+# trial of stores.
 _ENOUGH_S, _SETUP_S = 0.1, 0.3
-# From one line of progress to the next, where nobody draws a bar.
+# Seconds between lines of progress without a bar.
 _EVERY_S = 10.0
 
 

@@ -75,8 +75,8 @@ def plan(
         for n in ranks:
             names = wanted or ",".join(algorithms(collective, n))
             for i, transport in enumerate(transports):
-                # The library is measured once, beside the first of the transports.
-                # First, since it is what all others are held against.
+                # The library is measured once, beside the first of the transports. It comes first,
+                # since all others are compared with it.
                 chosen = names if wanted or i else f"library,{names}"
                 argv = ("-A", chosen, "--transport", transport, *rest)
                 yield Launch(f"{collective}-{n}-{transport}", collective, n, argv)

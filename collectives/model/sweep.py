@@ -25,7 +25,7 @@ Numbers = NDArray[np.float64]
 #: A schedule of more moves than this is left out: it would take long and many gigabytes.
 MOST_MOVES = 12_000_000
 _SAMPLES = (64, 128)
-# What a step takes beside its moves, as that many moves.
+# The cost of a step without its moves, in moves.
 _STEP_MOVES = 100
 # Predictions nearer than this are the same sum in another order.
 _EQUAL = 1e-9

@@ -47,7 +47,7 @@ class _Buffered:
         self.entered, self.done = np.zeros(n), np.zeros(n)
         self.waits = [0] * n
         self.parts, self.chain = (np.zeros((n, len(PARTS))) for _ in range(2))
-        # By sender and receiver: what is on its way or waits for it, the first of them flows.
+        # By sender and receiver: messages in flight or waiting; the first of them is being sent.
         self.queue: dict[tuple[int, int], deque[_Piece]] = {}
         # By step and row: messages that arrived before their receivers had come to the step.
         self.early: dict[tuple[int, int], tuple[float, Amounts]] = {}

@@ -15,7 +15,7 @@ from collectives.simulate.stages import Stage
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]
 
-#: What the time of a chain of messages is made of; see `collectives.simulate.outcome.Outcome`.
+#: The parts of the time of a chain of messages; see `collectives.simulate.outcome.Outcome`.
 PARTS = ("posting", "latency", "wire", "sharing", "adding")
 
 

@@ -148,7 +148,7 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
     binding = used & (flows.routes.loads(weight) > limit)
     if buffered:
         return binding
-    # What is looked at more closely is only what all messages together would fill.
+    # Only links that all messages together would fill are examined further.
     few = _only(flows, binding)
     most, limit = np.zeros(len(few.rate)), limit[binding]
     for a, b in pairwise(flows.first) if len(most) else ():

@@ -25,7 +25,7 @@ _FULL = 1e-10
 _MOST_SCANS = 6
 _WIDE = 1 << 18
 _LEAST_ROWS = 256
-# What a change of rates costs, beside looking at the links of all messages, as so many links.
+# The fixed cost of recomputing rates, in links.
 _CHANGE = 2_000
 
 
@@ -188,7 +188,7 @@ class Fluid:
             if not width:
                 break
             if turn == most or 2 * int(np.count_nonzero(hit)) > self._held:
-                # To compute a rate anew that stays as it is does no harm.
+                # Recomputing an unchanged rate does no harm.
                 hit = ~self._waits & (self._state[4] < np.inf)
                 break
             links = self._links[found].ravel()

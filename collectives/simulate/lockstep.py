@@ -103,7 +103,7 @@ class _Lockstep:
         parts[got, 2] = timed.wire[r]
         parts[got, 3] = end[r] - begin[r] - timed.wire[r]
         parts[got, 4] = done[got] - end[r]
-        # What adding up floats may be off must not hide that two steps are alike.
+        # Rounding errors must not hide that two steps are equal.
         done = self.grains(done + timed.local)
         parts[:, 4] += timed.local
         first, last = self._busy(timed, begin, end)

@@ -81,7 +81,8 @@ def _pattern(
     columns = [away.src, away.dst, away.count, away.reduce, fresh, shared]
     times = np.ones(len(away), np.int64)
     if several and not packed:
-        # Equal messages of a pair share alike all the way: one line stands for them.
+        # Equal messages of a pair get equal shares on their whole route, so one row stands for
+        # them.
         table, times = np.unique(np.stack(columns), axis=1, return_counts=True)
         columns = list(table)
     src, dst = (column.astype(np.int64) for column in columns[:2])
@@ -107,7 +108,7 @@ def traffic_of(schedule: Schedule, weights: Weights = NONE) -> Traffic:
     steps: list[int] = []
     caches = Caches(schedule) if weights != NONE else None
     for step in schedule.steps:
-        # Steps that move alike may find other things in caches.
+        # Steps with the same moves may find different data in caches.
         signature = step.signature if caches is None else None
         if signature is not None and signature in tags:
             steps.append(tags[signature])

@@ -27,7 +27,7 @@ Amounts = NDArray[np.float64]
 #: itself costs what so many links do.
 SLACK, MOST_EXACT = 0.1, 1_000_000
 _MESSAGE = 8
-#: By which share a time that is not exact may be off in tests: no law, but twice what was seen.
+#: The relative error that tests allow for inexact times: twice the greatest that was seen.
 ERROR = 0.1
 # Steps at once are exact, but may look at this many links alone where there is a slack to be had.
 _MOST_WORK = 4.5e7
@@ -89,7 +89,7 @@ class Simulation:
         self._schedule, self._spec, self._machine = schedule, spec, machine
         traffic = traffic_of(schedule, machine.weights)
         flows = flows_of(traffic, machine)
-        # Bytes of one connection follow each other, so ranks that are alike do not stand as one.
+        # Bytes of one connection follow each other, so symmetric ranks cannot be merged.
         self.classes = alone(flows, traffic) if machine.buffer else classes_of(flows, traffic)
         local = []
         for pattern in traffic.patterns:

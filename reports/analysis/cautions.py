@@ -33,7 +33,7 @@ _SAID: Mapping[Kind, str] = {
     "alike": "have iterations that resemble the one before",
 }
 _MATTERS = 0.05  # of a median: more than the 2 % that measuring goes on for, and than day to day
-# Causes first: a drift makes neighbours alike, and these and two modes widen the interval.
+# Causes first: a drift causes autocorrelation, and both and two modes widen the interval.
 _SHORT: Mapping[Kind, str] = {
     "warm-up": "warm-up not over",
     "drift": "drift",

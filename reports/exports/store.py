@@ -60,7 +60,7 @@ class Appended:
     def __init__(
         self, path: Path, form: Formatter, earlier: Sequence[Result] = (), packed: bool = False
     ) -> None:
-        # What is no file has had them.
+        # A pipe or terminal has received them already.
         self._earlier = () if special(path) else tuple(earlier)
         self.path, self._form = path, form
         self._packer = zlib.compressobj(wbits=31) if packed else None

@@ -66,7 +66,7 @@ def unstable(times: Sequence[float]) -> tuple[Unstable, ...]:
     found = [_spread(t)]
     if len(t) >= ORDERED and t.min() > 0:
         warm = _warm_up(t)
-        # What the warm-up did is said once; the rest is judged without it.
+        # A warm-up is reported once, and the rest is tested without it.
         rest = t if warm is None else t[warm[0] :]
         ranks = midranks(rest)[0]
         found += [None if warm is None else warm[1], _drift(rest, ranks), _modes(rest)]

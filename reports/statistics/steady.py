@@ -63,7 +63,8 @@ def steady(times: Sequence[float]) -> Steady:
     t = np.asarray(times, dtype=float)
     if len(t) < ORDERED or not t.min() > 0:
         return Steady("few")
-    # Of the quarter where it is least: a change makes whatever stands on one side of it alike.
+    # The quarter with the least correlation counts, since a change correlates the values on each
+    # side.
     alike = min(float(dependence(part[None])[0]) for part in np.array_split(t, 4))
     width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
     medians = [float(np.median(t[at : at + width])) for at in range(0, len(t), width)]

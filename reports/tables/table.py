@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from rich.table import Table
 
-#: From this many columns of a terminal on there is room for what is nice to have.
+#: From this terminal width on, optional columns are shown.
 WIDE = 110
 _GAP = 2  # between columns
 #: Name, side and cells.

@@ -23,7 +23,7 @@ _ALLOW = (
 )
 _WAY = "No source says what connects them: add nvidia-smi topo -m"
 _MOST_PAIRS = 12
-#: Less than this share of what a link should carry is no matter of protocol or of size.
+#: A rate below this share of the expected one is not explained by protocol or size.
 _SHARE = 0.5
 #: Without P2P data goes twice over PCIe, through the host's memory.
 _STAGED = 0.5

@@ -8,7 +8,7 @@ from statistics import median
 from topology.measured.matrix import matrix
 from topology.model.topology import Topology
 
-#: Rates within this share of the greatest of them are alike: a pick is not to rank noise.
+#: Rates within this share of the greatest of them count as equal, so that noise does not rank sets.
 ALIKE = 0.1
 
 

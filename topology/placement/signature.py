@@ -87,7 +87,7 @@ def _met(tops: Sequence[Sequence[str]], depth: int) -> Codes:
     same = np.ones((len(tops), len(tops)), np.bool_)
     found = np.zeros(same.shape, np.int64)
     for level in range(depth):
-        # Whoever has no name at a level has none in common with anyone.
+        # A device without a name at a level shares it with no other.
         here = [
             number[names[level]] if level < len(names) else -1 - n for n, names in enumerate(tops)
         ]

@@ -39,7 +39,7 @@ class Gauge:
 
     def __init__(self, library: Any, handle: Any, said: dict[str, str]) -> None:
         self._library, self._handle = library, handle
-        # What is refused once is not asked again: the answer costs time and stays the same.
+        # A refused query is not repeated: it costs time and the answer stays the same.
         self._calls = [call for call in _CALLS if hasattr(library, call[1])]
         self.busid, self.uuid, self.name = said["busid"], said["uuid"], said["name"]
 

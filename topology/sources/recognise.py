@@ -41,7 +41,7 @@ _SECTIONS: tuple[tuple[str, str], ...] = (
     ("smi_nvlink", r"\bGPU [0-9]+: .+ \(UUID: |\bLink [0-9]+: (?:[0-9.]+ GB/s|<inactive>)"),
     ("bandwidth", r"P2P=(?:Enabled|Disabled).*Matrix|\((?:row|column)\) .*\((?:GB/s|ns)\)"),
 )
-#: What AMD's rocm-smi and amd-smi print, so that it is told apart from a damaged text of NVIDIA's.
+#: Output of AMD's rocm-smi and amd-smi, to distinguish it from a damaged text of NVIDIA's.
 _AMD = r"ROCm System Management Interface|between two GPUs =|^LINK TYPE TABLE:"
 #: What benchmarks print and keep: ours, nccl-tests, OSU's and Intel's.
 _MEASURED = (

@@ -17,7 +17,7 @@ class ServiceTimes(NamedTuple):
     gradient: float = 0.0
     update: float = 0.0
     weights: float = 0.0
-    #: What a learner adds to each of its rounds: it wakes up late, its message travels.
+    #: The overhead of each round of a learner: late wake-up and message time.
     round: float = 0.0
 
 

@@ -25,7 +25,7 @@ from bench.steps.training.telling import (
 )
 
 Vector = NDArray[Any]
-#: What a server keeps of earlier weights for a rule that asks for those that were read, in bytes.
+#: Bytes of earlier weights that a server keeps, for rules that need the weights that were read.
 _REMEMBERED = 64 << 20
 _LEAST, _MOST = 16, 1024
 #: Elements of a gradient that its error is worked out from at most.

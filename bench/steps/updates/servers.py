@@ -219,7 +219,7 @@ class _ServerRun:
             "update": self.job.choice.label,
             "learners": self.learners,
             "servers": self.servers,
-            # Whatever a coding makes of a gradient is no longer than an index beside each element.
+            # The code of a gradient is at most an index and a value for each element.
             "bytes": (part.stop - part.start) * (self.training.dtype.itemsize + 8) + 4096,
         }
         end = SocketServer(name, world.rank, about)

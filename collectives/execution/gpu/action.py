@@ -107,7 +107,7 @@ class StreamAction(Counted):
         if self._runs:
             self._ready()
         start = time.perf_counter()
-        self._lane.enqueue(self._firing(0))
+        self._lane.enqueue(self._iteration(0))
         self._lane.wait()
         if self._runs:  # what connecting took says nothing of later iterations
             self._each = time.perf_counter() - start
@@ -123,7 +123,7 @@ class StreamAction(Counted):
         """
         if self._launches:
             return
-        # Capturing may wait for the device, where nobody may be waiting for another rank then.
+        # Capturing may wait for the device, so no kernel on it may be waiting for another rank.
         self._lane.world.barrier()
         problem, graphs = "", list[CudaGraph]()
         try:
@@ -137,11 +137,11 @@ class StreamAction(Counted):
             self._graphs = graphs
         if problems:
             self._refused(problems[0])
-        # All ranks enqueue as many iterations at a time as the one with most to launch can; a graph
-        # holds as much of the queue as what it was captured from.
+        # The rank with the most launches limits how many iterations all ranks enqueue at a time. A
+        # graph takes as much of the queue as the launches in it.
         self._launches = max(1, *(most for _, most in everyone))
 
-    def _firing(self, i: int) -> list[Call]:
+    def _iteration(self, i: int) -> list[Call]:
         """The calls that enqueue iteration number i."""
         turn = i % len(self._bound)
         if self._graphs is None:
@@ -179,7 +179,7 @@ class StreamAction(Counted):
         for i in iterations:
             lane.enqueue(self._meet)
             begin = lane.event()
-            lane.enqueue(self._firing(i))
+            lane.enqueue(self._iteration(i))
             events.append((begin, lane.event()))
         self._go(len(iterations))
         return [lane.device.elapsed(begin, end) for begin, end in events]
@@ -195,7 +195,7 @@ class StreamAction(Counted):
         lane.enqueue(self._meet)
         begin = lane.event()
         for i in range(held):
-            lane.enqueue(self._firing(i))
+            lane.enqueue(self._iteration(i))
         if held == n:
             end = lane.event()
             self._go(n)
@@ -203,7 +203,7 @@ class StreamAction(Counted):
         lane.world.barrier()
         lane.open_gate()
         for i in range(held, n):
-            lane.enqueue(self._firing(i))
+            lane.enqueue(self._iteration(i))
         end = lane.event()
         lane.wait(n * self._each)
         self._runs += n
@@ -238,7 +238,7 @@ class StreamAction(Counted):
         lane.enqueue(self._meet)
         begin = lane.event()
         for i in range(n):
-            lane.enqueue(self._firing(i))
+            lane.enqueue(self._iteration(i))
         end = lane.event()
         lane.wait(n * self._each)
         self._runs += n

@@ -109,7 +109,7 @@ class PeerBinding:
         bound.kept.append(dict(buffers))
         transport.memory.unmap()
         everyone = transport.gather(*bound._describe(tell, buffers), bound.kept)
-        # All ranks are here, and what they closed before is closed.
+        # All ranks have arrived, so they have closed their older memory.
         transport.memory.forget()
         bound._at = [bound._map(rank, one["segments"]) for rank, one in enumerate(everyone)]
         found = made([one["told"] for one in everyone])
@@ -117,7 +117,8 @@ class PeerBinding:
         if op is not None and op.mean and buffers[Buffer.OUT].size:
             out: Any = buffers[Buffer.OUT]
             bound.calls.append(transport.lane.kernels.divide(out, world.size))
-        # What it allocated and loaded may have waited for the device: nobody runs a plan before.
+        # Allocating and loading may wait for the device, so no rank may run a plan until all are
+        # done.
         world.barrier()
         return bound
 

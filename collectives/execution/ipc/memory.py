@@ -15,8 +15,8 @@ from busbar.errors import Unavailable, Unsupported
 from collectives.execution.gpu.array import DeviceArray
 from collectives.execution.gpu.device import GpuDevice
 
-# An IPC handle stands for a whole allocation; the driver shares a page of this size among smaller
-# ones, so whoever opened the handle of one would map its neighbours with it.
+# An IPC handle stands for a whole allocation. The driver puts smaller allocations into one page of
+# this size, so opening the handle of one would map its neighbours too.
 PAGE = 2 << 20
 _INSTEAD = "use --transport nccl"
 

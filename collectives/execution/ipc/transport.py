@@ -78,7 +78,7 @@ class IpcTransport(Transport):
         self.world, self.device, self.deadline = world, device, deadline
         self.graph = graph
         device.use()
-        # What a record says of the run: gathered here, since only one rank writes records.
+        # Facts for the record, gathered here since only one rank writes records.
         self.device_uuid, self.device_busid = device.uuid, device.bus_id
         self.device_index, self.device_name = device.index, device.name
         self.facts: dict[str, Json] = {

@@ -160,8 +160,8 @@ class _Binder:
         self._add = np.add if op is None else op.ufunc
         self._requests: list[Any] = []
         self._sent = self._received = 0
-        # Both ends number the pieces between them alike, step by step: MPI may start the requests
-        # of a list in any order, and a stream posts its later pieces late.
+        # Both ends number their pieces in the same way, step by step: MPI may start the requests of
+        # a list in any order, and a stream posts its later pieces late.
         self._tags: Counter[tuple[str, int]] = Counter()
 
     def action(self, program: Program) -> Action:

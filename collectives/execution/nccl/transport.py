@@ -88,7 +88,7 @@ class NcclTransport(Transport):
         self.lane = Lane(device, world, check=self._check, give_up=self.give_up, deadline=deadline)
         self._word = device.allocate(_MEET_BYTES)
         self._word[:] = 0
-        # Whoever still loads or allocates may wait for the device: all have before a plan runs.
+        # Loading and allocating may wait for the device, so all ranks finish it before a plan runs.
         world.barrier()
         # The first meeting connects the ranks; later ones may stand behind a closed gate.
         self.lane.enqueue(self.meet)
@@ -188,7 +188,8 @@ class NcclTransport(Transport):
             refused=self._refused,
         )
         self._actions.add(action)
-        # What it allocated and loaded may have waited for the device: nobody runs a plan before.
+        # Allocating and loading may wait for the device, so no rank may run a plan until all are
+        # done.
         self.world.barrier()
         return action
 

@@ -92,7 +92,7 @@ class Bound(Action):
         self._built = self._build([one["told"] for one in everyone])
         world.barrier()
         counts = traffic(self._built.shared, world.size)
-        # What was moved to find the best stores does not count.
+        # Bytes moved by the trial of stores do not count.
         self.counts, self._before = counts, (counts.out(self.rank), counts.into(self.rank))
         world.barrier()
 

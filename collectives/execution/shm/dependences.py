@@ -275,7 +275,7 @@ def dependence_graph(tasks: Sequence[Task], nranks: int) -> DependenceGraph:
     for rank, mine in enumerate(ranks):
         for number, work in enumerate(mine):
             work.published = (rank, number) in waited
-    if not any(slots):  # what is put aside in one window must be gone before the next
+    if not any(slots):  # staging of one window must be consumed before the next
         _set_stages(works, nranks)
     return DependenceGraph(ranks, exits, tuple(slots), aligned, tuple(works))
 

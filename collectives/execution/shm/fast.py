@@ -31,12 +31,12 @@ _OPS: dict[np.ufunc, int] = {np.add: 0, np.multiply: 1, np.minimum: 2, np.maximu
 
 #: The most that a rank may send in an iteration that goes through mailboxes.
 EAGER_BYTES = 8192
-# Bytes that a pass covers before the next one follows. Ranks that take turns on a core pay for
-# every handing over, so theirs are longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
+# Bytes of a window. Ranks that share a core pay for every context switch, so their windows are
+# longer. 16 KiB to 8 MiB were measured (docs/shared-memory.md).
 WINDOW_BYTES = 512 << 10
 CROWDED_WINDOW_BYTES = 2 << 20
-# Bytes of all places of a rank that waits for nobody's passes, but comes back to what its own have
-# touched: what stays in a core's second-level cache. And the least of one place.
+# Bytes of all places in a window of a rank that waits for no other rank's passes, but returns to
+# data of its own passes: it should stay in a second-level cache. And the least of one place.
 CACHED_BYTES = 512 << 10
 LEAST_WINDOW_BYTES = 4096
 _WORD, _PAIR = 16, 128

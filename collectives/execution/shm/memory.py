@@ -22,7 +22,7 @@ Bytes = NDArray[np.uint8]
 Mapper = Callable[[int, int, bool], object]
 HUGE_PAGE = 2 << 20
 # A buffer from this size on is rounded up to whole huge pages: what ranks on few cores pay for
-# looking up small pages anew after every switch is more than the memory is worth.
+# refilling the TLB with small pages after every switch costs more than the memory is worth.
 ROUNDED = 256 << 10
 
 

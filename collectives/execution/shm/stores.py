@@ -93,7 +93,7 @@ def with_best_stores(
     kept = [(memory, memory.copy()) for memory in mine]
     try:
         plans = {past: to.build(some, past) for past in choices}
-        n = _firings(nbytes * share)
+        n = _iterations(nbytes * share)
         rounds = [
             [_seconds(world, to.timed(plan, n)) for plan in plans.values()] for _ in range(_ROUNDS)
         ]
@@ -127,7 +127,7 @@ def _key(found: DependenceGraph, itemsize: int) -> Hashable:
     return itemsize, tuple(passes)
 
 
-def _firings(nbytes: float) -> int:
+def _iterations(nbytes: float) -> int:
     """How many iterations tell what one takes in the long run.
 
     Small memory comes into a third-level cache bit by bit, in 20 and more passes.

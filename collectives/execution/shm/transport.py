@@ -43,10 +43,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DIED, _LATE = 1, 3
-# Buffers that begin at the same place of their huge pages share the sets of every cache and the
-# banks of memory at every offset: a pass over those of 16 ranks then evicts what it has just
-# fetched. Each begins so many bytes after another (docs/shared-memory.md); 64 places at most, 290
-# KiB.
+# Buffers that begin at the same offset of their huge pages share cache sets and memory banks at
+# every offset. A pass over those of 16 ranks then evicts what it has just fetched. So each begins
+# this many bytes after another (docs/shared-memory.md); at most 64 places, 290 KiB.
 _COLOUR_BYTES = 4608
 _COLOURS = 64
 EXECUTORS = ("auto", "native", "numpy")
@@ -101,7 +100,7 @@ class ShmTransport(Transport):
         self.yields = crowded and len({one["group"] for one in everyone}) == 1
         self._life = self.common(world.size * LINE)
         self.lives = Lives(world.rank, words(self._life), self.pids, deadline)
-        # Also when the interpreter ends: whoever ends without leaving counts as dead.
+        # This also runs when the interpreter ends: a rank that ends without leaving counts as dead.
         self._leave = finalize(self, _leave, words(self._life), world.rank)
         self.watch = self._watching(crowded)
 

@@ -93,7 +93,7 @@ def _pass(
             continue
         line = lines.get(place, _NOBODY)
         others = line.holders - {core}
-        # What the pass has just read needs no second way through the caches.
+        # Data that the pass has just read is in the cache and costs no second fetch.
         if others or place not in read:
             last = line.last if line.last in others else min(others, default=-1)
             yield Touch(last, place in seen)
