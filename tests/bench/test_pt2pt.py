@@ -79,7 +79,7 @@ def test_more_pairs_than_ranks_are_refused() -> None:
         pair_jobs(parse([], "pt2pt"), Pairing(TESTS), 1)
 
 
-def test_a_row_times_one_of_what_a_firing_holds() -> None:
+def test_a_row_times_one_of_what_an_iteration_holds() -> None:
     """Rule: times, also every rank's own, are those of one message; counts are of iterations."""
     whole = Sample(times=(64e-6, 128e-6), per_rank=((64e-6, 128e-6),), sent=64, wrong=0)
     one = each(whole, 64)

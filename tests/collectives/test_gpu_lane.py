@@ -186,7 +186,7 @@ def _times(loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Ma
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("loop", [False, True])
-def test_no_firing_begins_before_the_last_gate_is_open(
+def test_no_iteration_begins_before_the_last_gate_is_open(
     loop: bool, apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rule: how late a host opens its gate is in nobody's times, on threads and on processes."""
@@ -217,7 +217,9 @@ def test_a_graph_holds_as_much_of_the_queue_as_what_it_replays() -> None:
     run(1, body)
 
 
-def test_connecting_says_nothing_of_how_long_firings_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connecting_says_nothing_of_how_long_iterations_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Rule: many iterations hang when they take long for the second one, not for the first."""
     clock = iter([0.0, 50.0, 50.001])
     monkeypatch.setattr(actions, "time", SimpleNamespace(perf_counter=lambda: next(clock)))

@@ -144,7 +144,7 @@ PAIRS = [(c, a) for c in collectives() for a in algorithms(c) if c not in ("barr
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(PAIRS), st.integers(2, 6), st.booleans(), st.integers(0, 6))
-def test_lines_are_where_the_last_firing_left_them(
+def test_lines_are_where_the_last_iteration_left_them(
     pair: tuple[str, str], ranks: int, in_place: bool, crowd: int
 ) -> None:
     """Rule: followed element by element through many runs, a pass finds what `touched` says."""
