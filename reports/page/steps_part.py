@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from reports.analysis.step_figures import StepFigures, figures
 from reports.page.markup import section, table, text
 from reports.records.record import Result
-from reports.records.shown import percent, seconds
+from reports.records.shown import digits, percent, seconds
 from reports.statistics.uncertain import Uncertain
 
 _HEAD = (
@@ -49,7 +49,7 @@ def _cells(one: Result, found: StepFigures) -> list[str]:
         "-" if found.compute is None else seconds(found.compute),
         _with_ends(found.exposed, _signed),
         _with_ends(found.hidden, percent),
-        _with_ends(found.rate, lambda x: f"{x:.4g}"),
+        _with_ends(found.rate, digits),
         _with_ends(found.speedup, lambda x: f"{x:.2f}"),
         _with_ends(found.efficiency, percent),
         "-" if found.predicted is None else seconds(found.predicted),
@@ -78,6 +78,8 @@ def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
         y = n * _HIGH
         whole = found.step.value / longest * _WIDE
         inner = min(whole, (found.compute or 0.0) / longest * _WIDE)
+        # Of a parameter server's pace it is not known what is compute.
+        whole_colour = "#777777" if found.compute is None else "#D55E00"
         label = f"{one.algorithm}, {one.ranks} ranks"
         label = label if len(label) <= 34 else label[:33] + "…"
         lines.append(
@@ -85,7 +87,7 @@ def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
             f'<text class="label" x="{_LEFT - 8:.0f}" y="{y + 15:.0f}" text-anchor="end">'
             f"{text(label)}</text>"
             f'<rect class="exposed" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{whole:.1f}"'
-            f' height="{_HIGH - 6:.0f}" fill="#D55E00"/>'
+            f' height="{_HIGH - 6:.0f}" fill="{whole_colour}"/>'
             f'<rect class="compute" x="{_LEFT:.0f}" y="{y + 3:.0f}" width="{inner:.1f}"'
             f' height="{_HIGH - 6:.0f}" fill="#0072B2"/>'
             f'<text class="label" x="{_LEFT + whole + 6:.0f}" y="{y + 15:.0f}">'
@@ -96,5 +98,6 @@ def _bars(name: str, group: Sequence[tuple[Result, StepFigures]]) -> str:
         f'<figure class="plot"><h3>{text(name)}</h3><svg role="img" viewBox="0 0 {width:.0f}'
         f' {height:.0f}" style="max-width: {width:.0f}px" font-size="12" fill="currentColor"'
         f' aria-label="Step times of {text(name)}">{"".join(lines)}</svg>'
-        "<figcaption>Blue: compute; orange: exposed exchange.</figcaption></figure>"
+        "<figcaption>Blue: compute; orange: exposed exchange; grey: a step as a"
+        " whole.</figcaption></figure>"
     )
