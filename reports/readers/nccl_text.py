@@ -19,7 +19,7 @@ _AS_ABOVE = re.compile(r"Using devices as above: \d{1,7} ranks, group (\d{1,9})"
 _STARTING = re.compile(r"Collective test (?:starting|concluded): (.+)")
 _PERF = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf(?:_mpi)?\b")
 # A command after a shell's prompt: a script around the tests is told which collective to run.
-_PROMPT = re.compile(r"^\S+@\S+[#$] (.+)")
+_PROMPT = re.compile(r"^(?:\S+@\S+[#$]|\$) (.+)")
 _LIBRARY = re.compile(r"(?:^#?\s*|INFO )([NR]CCL) version ?:? ?(\d\S+)")
 _VERSION = re.compile(r"nccl-tests version|busbar version|rccl-tests: Version")
 _HEADER_LIBRARY = re.compile(r"\bnccl-library=(\d{4,6})\b")

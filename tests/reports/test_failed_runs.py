@@ -81,7 +81,9 @@ def test_the_collective_that_a_script_was_told() -> None:
     asks = "me@n7:~/bench$ ./scripts/run.sh -t all_gather -b 1K n7 n8\n"
     other = "me@n7:~/bench$ ./scripts/run.sh -b 1K n7 n8\n"
     both = "me@n7:~/bench$ ./scripts/run.sh all_gather alltoall\n"
+    bare = "$ kubectl exec pod -it -- run.sh -t all_gather\n"
     assert [r.collective for r in parse(asks + HEAD + row).rows] == ["allgather"]
+    assert [r.collective for r in parse(bare + HEAD + row).rows] == ["allgather"]
     assert [r.collective for r in parse(both + HEAD + row).rows] == [""]
     again = asks + HEAD + row + "# nThread 1 minBytes 64\n" + other + HEAD + row
     assert [r.collective for r in parse(again).rows] == ["allgather", ""]
