@@ -22,10 +22,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ("topology.sources", "busbar topology.model"),
     ("topology.measured", "busbar topology.model"),
     ("topology.diagnostics", "topology.model topology.measured"),
-    (
-        "topology.placement",
-        "busbar topology.model topology.measured topology.diagnostics",
-    ),
+    ("topology.placement", "busbar topology.model topology.measured topology.diagnostics"),
     ("topology.exports", "busbar topology.model topology.sources"),
     (
         "topology.views",
@@ -84,10 +81,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     ("reports.tables", "busbar reports.records reports.statistics reports.analysis"),
     ("reports.figures", "busbar collectives.model reports.records reports.analysis"),
-    (
-        "reports.page",
-        "busbar reports.records reports.statistics reports.analysis reports.figures",
-    ),
+    ("reports.page", "busbar reports.records reports.statistics reports.analysis reports.figures"),
     ("reports.commands", "busbar collectives.model reports.*"),
     ("reports", "busbar reports.readers reports.commands"),
     ("bench.launch", "busbar"),

@@ -36,11 +36,7 @@ def _public(kind: type) -> list[str]:
     return [name for name in vars(kind) if not name.startswith("_")]
 
 
-MODULES = {
-    "runtime": gpu_runtime.Runtime,
-    "driver": gpu_runtime.Driver,
-    "nvrtc": gpu_runtime.Nvrtc,
-}
+MODULES = {"runtime": gpu_runtime.Runtime, "driver": gpu_runtime.Driver, "nvrtc": gpu_runtime.Nvrtc}
 
 
 @pytest.mark.parametrize(

@@ -93,10 +93,7 @@ PLAIN = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 @pytest.mark.parametrize(
     ("mpi", "transport"),
-    [
-        *(("mpich", "shm"), ("openmpi", "mpi")),
-        *thorough(("mpich", "mpi"), ("openmpi", "shm")),
-    ],
+    [*(("mpich", "shm"), ("openmpi", "mpi")), *thorough(("mpich", "mpi"), ("openmpi", "shm"))],
     indirect=True,
 )
 def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) -> None:
@@ -209,10 +206,7 @@ def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("mpi", "transport"),
-    [
-        *(("mpich", "mpi"), ("openmpi", "shm")),
-        *thorough(("mpich", "shm"), ("openmpi", "mpi")),
-    ],
+    [*(("mpich", "mpi"), ("openmpi", "shm")), *thorough(("mpich", "shm"), ("openmpi", "mpi"))],
     indirect=True,
 )
 def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path) -> None:
@@ -232,10 +226,7 @@ def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("mpi", "transport"),
-    [
-        *(("mpich", "shm"), ("openmpi", "mpi")),
-        *thorough(("mpich", "mpi"), ("openmpi", "shm")),
-    ],
+    [*(("mpich", "shm"), ("openmpi", "mpi")), *thorough(("mpich", "mpi"), ("openmpi", "shm"))],
     indirect=True,
 )
 def test_a_killed_rank_is_named_and_what_there_is_reported(

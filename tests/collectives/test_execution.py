@@ -16,16 +16,7 @@ from collectives.execution.plan import Plan
 from collectives.schedule.catalogue import algorithms, build, collectives, spec
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import OPS, op
-from tests.collectives.cases import (
-    RANKS,
-    Case,
-    Judged,
-    all_cases,
-    built,
-    judge,
-    memory,
-    placements,
-)
+from tests.collectives.cases import RANKS, Case, Judged, all_cases, built, judge, memory, placements
 from tests.conftest import thorough
 
 DTYPES = ("int32", "float", "uint8", "bfloat16")

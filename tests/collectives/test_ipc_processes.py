@@ -12,9 +12,7 @@ import pytest
 from tests.collectives.ipc_stand_in import library
 from tests.conftest import LIMIT_S, REPO, environment
 
-pytestmark = [
-    pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here"),
-]
+pytestmark = [pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")]
 SCRIPT = str(REPO / "tests/collectives/ipc_process.py")
 
 

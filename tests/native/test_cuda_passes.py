@@ -42,11 +42,7 @@ def shifted(array: NDArray[Any], offset: int) -> NDArray[Any]:
 
 
 def one_pass(
-    targets: list[NDArray[Any]],
-    sources: list[NDArray[Any]],
-    by: Op,
-    blocks: int,
-    threads: int,
+    targets: list[NDArray[Any]], sources: list[NDArray[Any]], by: Op, blocks: int, threads: int
 ) -> None:
     """A plan of one rank and one pass, run once."""
     every = [*targets, *sources]

@@ -144,9 +144,7 @@ def test_no_straggler_is_one_line(text: str) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(
-    st.lists(st.floats(0, 1), min_size=1, max_size=30),
-    st.floats(0.001, 0.5),
-    st.integers(1, 500),
+    st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.001, 0.5), st.integers(1, 500)
 )
 def test_a_pipeline_is_between_its_bounds(gaps: list[float], each: float, limit: int) -> None:
     """Rule: a step takes at least its compute and at least its exchange, at most both in turn."""

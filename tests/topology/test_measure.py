@@ -163,13 +163,7 @@ def test_expectation_comes_from_the_map_of_the_host() -> None:
     assert expected(measured({}, cluster()), "RANK0", "RANK3") is None
 
 
-@given(
-    st.integers(3, 7),
-    st.floats(0.2, 0.9),
-    st.floats(0.001, 0.04),
-    st.booleans(),
-    st.data(),
-)
+@given(st.integers(3, 7), st.floats(0.2, 0.9), st.floats(0.001, 0.04), st.booleans(), st.data())
 def test_a_slow_pair_is_marked_and_only_that(
     size: int, factor: float, noise: float, more_is_better: bool, data: st.DataObject
 ) -> None:

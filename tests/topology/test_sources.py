@@ -10,15 +10,7 @@ from busbar import cpulist
 from busbar.errors import ProbeError
 from topology.model.merge import merge
 from topology.model.topology import Kind, Level, LinkKind
-from topology.sources import (
-    bandwidth,
-    hwloc,
-    nccl_xml,
-    nccl_xml_out,
-    recognise,
-    smi_xml,
-    sysfs,
-)
+from topology.sources import bandwidth, hwloc, nccl_xml, nccl_xml_out, recognise, smi_xml, sysfs
 
 from . import texts
 

@@ -111,9 +111,7 @@ def _keep(name: str, failure: Failure, folder: Path | None) -> None:
 
 
 def _replay(
-    files: Sequence[Path],
-    play: Callable[[C], Failure | None],
-    read: Callable[[dict[str, Any]], C],
+    files: Sequence[Path], play: Callable[[C], Failure | None], read: Callable[[dict[str, Any]], C]
 ) -> int:
     failed = 0
     for path in files:
