@@ -100,6 +100,15 @@ def test_a_matrix_whose_line_ends_became_blanks() -> None:
     assert [gpu.get("numa_affinity") for gpu in topology.gpus] == ["0", "0"]
 
 
+@pytest.mark.parametrize(("gpus", "nics"), [(1, 1), (2, 0), (3, 4), (12, 11)])
+def test_a_header_that_lost_its_tabs(gpus: int, nics: int) -> None:
+    """Rule: names that stand without a gap come apart, for a name ends where letters begin."""
+    lines = _wide(gpus, nics)
+    labels = lines[0].split("CPU Affinity")[0].split()
+    fused = "".join(labels) + "CPU AffinityNUMA AffinityGPU NUMA ID"
+    assert smi_topo.parse("\n".join([fused, *lines[1:]])) == smi_topo.parse("\n".join(lines))
+
+
 def test_neighbours_that_a_conversion_fused_come_apart() -> None:
     """Rule: a PDF's text has no gaps between label, words and lists.
 

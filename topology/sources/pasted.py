@@ -18,7 +18,7 @@ _LABEL = r"(?:GPU|NIC)[0-9]+"
 _BEGINS = re.compile(rf" (?={_LABEL} {_WORD}(?: |$))| (?=Legend:|NIC Legend:)")
 #: Where neighbours that a document's conversion fused come apart.
 _FUSED = re.compile(
-    rf"(?<=[0-9])(?=N/A)|\b({_LABEL})(?=[NPSX])|({_WORD})(?={_WORD})"
+    rf"(?<=[0-9])(?=N/A)|({_LABEL})(?=[A-Z])|({_WORD})(?={_WORD})"
     r"|(?<=[A-Z])(?<!GPU)(?<!NIC)(?<!NV)(?=[0-9])"
 )
 
