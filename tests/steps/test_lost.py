@@ -105,7 +105,7 @@ sys.exit(main(sys.argv[1:], Hotline()))
 
 @pytest.mark.timeout(LIMIT_S + 30)
 @pytest.mark.parametrize("mpi", ["openmpi"], indirect=True)
-@pytest.mark.parametrize("update", ["async", *thorough("k-async:2", "sync")])
+@pytest.mark.parametrize("update", thorough("async", "k-async:2", "sync"))
 def test_where_mpi_goes_on_without_a_rank_so_do_the_others(mpi: Mpi, run: Run, update: str) -> None:
     """Rule: under ULFM a killed rank does not stop an asynchronous run; a synchronous one ends."""
     ulfm = mpi._replace(flags=(*mpi.flags, "--with-ft", "ulfm"))

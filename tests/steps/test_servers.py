@@ -110,7 +110,7 @@ def test_a_learner_that_is_late_is_named(tmp_path: Path) -> None:
         [
             *(sys.executable, "-m", "bench.step", "--threads", "3", "--model", "toy"),
             *("--scale", "64", "--compute", str(times), "--update", "k-sync:1,sync"),
-            *("-n", "6", "-T", "2", "--out", str(rows)),
+            *("-n", "6", "-T", "3", "--out", str(rows)),
         ],
         env=environment(),
         capture_output=True,
