@@ -104,13 +104,13 @@ class Parser(argparse.ArgumentParser):
         text = "print the version and exit"
         self.add_argument("--version", action=_Version, nargs=0, help=text)
 
-    def group(self, title: str) -> Add:
-        """What adds options under a title: ``add("-n --iters N", "how many", type=int)``.
+    def group(self, title: str = "") -> Add:
+        """What adds options, under a title if one is given: ``add("-n --iters N", "how many")``.
 
         First the option as ``--help`` shows it, names and value, then its text (without one
         ``--help`` leaves it out), then what argparse takes.
         """
-        to = self.add_argument_group(title)
+        to = self.add_argument_group(title) if title else self
 
         def add(shown: str, text: str = argparse.SUPPRESS, **more: Any) -> argparse.Action:
             names = shown.split()

@@ -50,82 +50,51 @@ def _parser() -> argparse.ArgumentParser:
         ),
         epilog="Options not listed here go to every measuring run, such as -b 1K -e 16M -f 4.",
     )
-    add = p.add_argument
-    add("--collective", default="allreduce", help="names joined by commas (default allreduce)")
-    add("--ranks", type=ranks(2), metavar="P,P…", help="rank counts to measure (default 2)")
-    add("--transport", default="auto", metavar="NAMES", help="such as mpi,shm (default auto)")
-    add("-A", "--algorithm", metavar="NAMES", help="default: all that serve the ranks")
-    add("--open-mpi", action="store_true", help="also measure every algorithm of Open MPI")
-    add("--nccl", action="store_true", help="also measure every algorithm and protocol of NCCL")
-    add("--rounds", type=at_least(1, "rounds"), default=3, help="sweeps per run (default 3)")
+    add = p.group()
+    add("--collective", "names joined by commas (default allreduce)", default="allreduce")
+    add("--ranks P,P…", "rank counts to measure (default 2)", type=ranks(2))
+    add("--transport NAMES", "such as mpi,shm (default auto)", default="auto")
+    add("-A --algorithm NAMES", "default: all that serve the ranks")
+    add("--open-mpi", "also measure every algorithm of Open MPI", action="store_true")
+    add("--nccl", "also measure every algorithm and protocol of NCCL", action="store_true")
+    add("--rounds", "sweeps per run (default 3)", type=at_least(1, "rounds"), default=3)
     minutes = number(0.05, 100_000, "minutes")
-    add(
-        "--budget",
-        type=minutes,
-        metavar="MINUTES",
-        help="time limit of the whole search (default: none)",
-    )
-    add("--row-budget", type=seconds, metavar="SECONDS", help="time limit of a row (default 2)")
-    add(
-        "--launches",
-        type=at_least(1, "launches"),
-        default=1,
-        help="launches of each run (default 1)",
-    )
+    add("--budget MINUTES", "time limit of the whole search (default: none)", type=minutes)
+    add("--row-budget SECONDS", "time limit of a row (default 2)", type=seconds)
+    add("--launches", "launches of each run (default 1)", type=at_least(1, "launches"), default=1)
     add(
         "--seed",
+        "seed of the order of rows with --launches",
         type=at_least(0, "as seed", MOST_SEED),
-        help="seed of the order of rows with --launches",
     )
-    add("--launcher", metavar="COMMAND", help="how to start ranks, such as 'srun -n {ranks}'")
-    add("--placement", choices=("out", "in"), default="out", help="default out")
+    add("--launcher COMMAND", "how to start ranks, such as 'srun -n {ranks}'")
+    add("--placement", "default out", choices=("out", "in"), default="out")
     add(
-        "--noise",
+        "--noise SHARE",
+        "differences up to this do not count (default 2%%)",
         type=_share,
         default=0.02,
-        metavar="SHARE",
-        help="differences up to this do not count (default 2%%)",
     )
     add(
-        "--default",
+        "--default NAME",
+        "algorithm that stays unless another is faster (default library)",
         default=LIBRARY,
-        metavar="NAME",
-        help="algorithm that stays unless another is faster (default library)",
     )
+    add("--from-model FIT", "measure nothing; decide by the predictions of this fit", type=Path)
+    add("--topology FILE", "the machine to predict for", nargs="+")
+    add("--from RUN", "measure nothing; decide by these records", dest="runs", nargs="+", type=Path)
     add(
-        "--from-model",
-        type=Path,
-        metavar="FIT",
-        help="measure nothing; decide by the predictions of this fit",
-    )
-    add("--topology", nargs="+", metavar="FILE", help="the machine to predict for")
-    add(
-        "--from",
-        dest="runs",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="measure nothing; decide by these records",
-    )
-    add(
-        "--out",
+        "--out FILE",
+        f"write the choices here, as JSON (default {TUNING})",
         type=Path,
         default=TUNING,
-        metavar="FILE",
-        help=f"write the choices here, as JSON (default {TUNING})",
     )
     add(
-        "--open-mpi-rules",
+        "--open-mpi-rules FILE",
+        "also write Open MPI's coll_tuned_dynamic_rules_filename",
         type=Path,
-        metavar="FILE",
-        help="also write Open MPI's coll_tuned_dynamic_rules_filename",
     )
-    add(
-        "--nccl-tuner",
-        type=Path,
-        metavar="FILE",
-        help="also write the file of NCCL's example tuner plug-in",
-    )
+    add("--nccl-tuner FILE", "also write the file of NCCL's example tuner plug-in", type=Path)
     return p
 
 
