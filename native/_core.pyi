@@ -33,6 +33,11 @@ EXCHANGE: np.dtype[np.void]
 COPY: np.dtype[np.void]
 #: A message through a mailbox of two halves of ``stride`` bytes; ``other``: what it is joined with.
 EAGER_MESSAGE: np.dtype[np.void]
+#: A call of MPI: its shape's number, its function (0: a copy), two addresses, elements sent and
+#: received (bytes of a copy), the root or two peers, and the handles of type and operation.
+CALL: np.dtype[np.void]
+#: Calls of MPI that have the same arguments, by their numbers.
+SHAPES: tuple[str, ...]
 
 class PeerFailure(Exception):
     """Another rank is lost; its arguments are the rank and the reason's number."""
@@ -50,14 +55,22 @@ class Watch:
         self, rank: int, life: int, pids: Sequence[int], crowded: bool, deadline: float
     ) -> None: ...
 
-class Plan:
-    """A collective, run without the interpreter's lock. Raises PeerFailure when a rank is lost."""
+class CallFailed(Exception):
+    """A call of MPI gave another code than MPI_SUCCESS; its argument is the code."""
+
+class Timed:
+    """What is run and timed without the interpreter's lock."""
 
     def run(self) -> None: ...
-    def spans(self, n: int, starts: Sequence[float]) -> tuple[list[float], list[float]]: ...
+    def spans(
+        self, n: int, starts: Sequence[float], slower: float = 0.0
+    ) -> tuple[list[float], list[float]]: ...
     def each(self, n: int) -> list[float]: ...
     def loop(self, n: int) -> float: ...
     def barrier(self) -> None: ...
+
+class Plan(Timed):
+    """A collective over shared memory. Raises PeerFailure."""
 
 def direct(
     watch: Watch,
@@ -94,6 +107,9 @@ def eager(
 def sweep(
     watch: Watch, lines: int, kind: int, source: int, target: int, nbytes: int, stream: bool, /
 ) -> Plan: ...
+def calls(
+    list: NDArray[np.void], parts: Sequence[int], barrier: int, comm: int, wide: bool, /
+) -> Timed: ...
 def reduce(
     type: int,
     op: int,

@@ -128,11 +128,19 @@ class TimeWindows:
     """Every iteration begins at an agreed time of the common clock, later by what ``arrival`` says.
 
     An iteration that any rank began too late does not count; where more than a tenth do not,
-    windows grow. One a row and placement.
+    windows grow. One a row and placement. ``real``: the clock that is read is the host's own, so
+    that a transport may time by it.
     """
 
-    def __init__(self, world: World, clock: CommonClock, arrival: ArrivalPattern = ZERO) -> None:
-        self._world, self._clock, self._arrival = world, clock, arrival
+    def __init__(
+        self,
+        world: World,
+        clock: CommonClock,
+        arrival: ArrivalPattern = ZERO,
+        *,
+        real: bool = True,
+    ) -> None:
+        self._world, self._clock, self._arrival, self._real = world, clock, arrival, real
         self.across = OPERATION if arrival == ZERO else f"{LAST} of {arrival}"
         self._grown, self._usual = 1, 0.0
         self._widest, self._lost, self._begun = 0.0, 0, 0
@@ -147,7 +155,9 @@ class TimeWindows:
         starts = self._agreed() + window * np.arange(n) + delays[:, world.rank]
         local = clock.local(starts).tolist()
         watcher.arrived(before)
-        spans: Sequence[Sequence[float] | Floats] | None = plan.spans(n, local)
+        spans: Sequence[Sequence[float] | Floats] | None = None
+        if self._real:
+            spans = plan.spans(n, local)
         if spans is None:
             spans = _runs(plan, n, before, watcher, clock.read, lambda i: self._until(local[i]))
         begins, ends = (clock.common(np.asarray(one)) for one in spans)

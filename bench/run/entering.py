@@ -48,7 +48,7 @@ class Entering:
             one = max(world.nodes) == 0 and not transport.on_gpu
             return Barriers(world, transport.clock(), self._options.across, shared=one)
         self._clock.check()
-        return TimeWindows(world, self._clock, arrival)
+        return TimeWindows(world, self._clock, arrival, real=self._skew == Skew())
 
     def at(self, arrival: ArrivalPattern, size: int, results: Sequence[Result]) -> ArrivalPattern:
         """A pattern for rows of a size; ``results``: the rows so far."""

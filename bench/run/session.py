@@ -70,6 +70,8 @@ class Session:
         self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
         if group is not None:
             self._environment["group"] = group.facts
+        if (calls := baseline.library_executor) is not None and world.rank == 0:
+            self._environment["library_executor"] = calls
         if options.launch is not None:
             self._environment["launch"] = options.launch.facts
         self._entering = Entering(world, transport, options)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from collectives.execution.transport import Action
+from collectives.execution.transport import Action, Spans
 
 
 class Slowed(Action):
     """Runs an action, then waits on the clock for a share of the time that this took.
 
-    The transport's own timing is not used (`Action.times` is None), whatever the share, so that
-    actions slowed by 0 and by more are timed alike.
+    Where the transport times its actions itself, it waits itself, within what it times.
     """
 
     def __init__(self, action: Action, share: float, clock: Callable[[], float]) -> None:
@@ -27,6 +26,10 @@ class Slowed(Action):
         until = now + self._share * (now - start)
         while now < until:
             now = clock()
+
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
+        """See `Action.spans`."""
+        return self._action.spans(n, starts, self._share + slower)
 
     @property
     def sent(self) -> int:

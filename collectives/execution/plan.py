@@ -80,9 +80,9 @@ class Plan(Action):
         """See `Action.times`. None also where an average still has to be divided here."""
         return None if self._mean else self.action.times(n, loop)
 
-    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Action.spans`. None also where an average still has to be divided here."""
-        return None if self._mean else self.action.spans(n, starts)
+        return None if self._mean else self.action.spans(n, starts, slower)
 
     @property
     def sent(self) -> int:

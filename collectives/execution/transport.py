@@ -104,11 +104,12 @@ class Action(ABC):
         """
         return None
 
-    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """Run n times timed by the transport itself, by ``time.perf_counter``.
 
         When each iteration began and when it ended: begun together, or with ``starts``, n of them,
-        each as its time comes. None where the transport cannot.
+        each as its time comes. ``slower``: each is made longer by that share of itself, for checks
+        of comparisons. None where the transport cannot.
         """
         return None
 
@@ -159,6 +160,8 @@ class Transport(ABC):
     """What carries plans out, where there are several."""
     has_library: bool = False
     """Whether `library` gives anything."""
+    library_executor: str | None = None
+    """What makes the library's calls: ``native``, the extension, or ``python``."""
     has_nonblocking: bool = False
     """Whether it also gives them in their non-blocking form."""
     average_ulps: int = 0

@@ -9,6 +9,7 @@
 #include <memory>
 #include <stdexcept>
 
+#include "calls.hpp"
 #include "plans.hpp"
 
 namespace py = pybind11;
@@ -104,6 +105,14 @@ struct MessageRow {
     std::int64_t stride;
     std::uint64_t span, other;
     std::int64_t count;
+};
+
+struct CallRow {
+    std::int32_t shape;
+    std::uint64_t function, source, target;
+    std::int64_t sends, receives;
+    std::int32_t to, from;
+    std::uint64_t type, op;
 };
 
 // Reads a table's rows one after the other and refuses to go past the end.
@@ -228,6 +237,17 @@ bool interrupted() {
     return PyErr_CheckSignals() != 0;
 }
 
+std::unique_ptr<Timed> calls_of(
+    const py::object& table, const std::vector<int>& parts, std::uintptr_t barrier,
+    std::uint64_t comm, bool wide) {
+    Rows<CallRow> rows(table);
+    auto list = rows.list<MpiCall>(rows.left(), [&](const CallRow& r) {
+        return MpiCall{Shape(r.shape), address(r.function), address(r.source), address(r.target),
+                       r.sends, r.receives, r.to, r.from, r.type, r.op, parts};
+    });
+    return calls(std::move(list), address(barrier), comm, wide, interrupted);
+}
+
 void reduce(
     int type, int op, const std::vector<std::uintptr_t>& targets,
     const std::vector<std::uintptr_t>& sources, std::size_t count, bool stream,
@@ -261,6 +281,16 @@ PYBIND11_MODULE(_core, m) {
         }
     });
 
+    static PyObject* failed = PyErr_NewException("native._core.CallFailed", nullptr, nullptr);
+    m.attr("CallFailed") = py::handle(failed);
+    py::register_exception_translator([](std::exception_ptr p) {
+        try {
+            if (p) std::rethrow_exception(p);
+        } catch (const CallFailed& f) {
+            PyErr_SetObject(failed, py::int_(f.code).ptr());
+        }
+    });
+
     py::class_<Mapping>(m, "Mapping", py::buffer_protocol())
         .def(py::init<int, std::size_t, bool>(), py::arg("fd"), py::arg("nbytes"), py::arg("fresh"))
         .def_buffer(&Mapping::buffer);
@@ -282,6 +312,8 @@ PYBIND11_MODULE(_core, m) {
     PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
     PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
     PYBIND11_NUMPY_DTYPE(MessageRow, peer, mailbox, stride, span, other, count);
+    PYBIND11_NUMPY_DTYPE(CallRow, shape, function, source, target, sends, receives, to, from, type, op);
+    m.attr("CALL") = py::dtype::of<CallRow>();
     m.attr("TASK") = py::dtype::of<TaskRow>();
     m.attr("PLACE") = py::dtype::of<PlaceRow>();
     m.attr("WAIT") = py::dtype::of<WaitRow>();
@@ -291,16 +323,22 @@ PYBIND11_MODULE(_core, m) {
     m.attr("EAGER_MESSAGE") = py::dtype::of<MessageRow>();
 
     const auto released = py::call_guard<py::gil_scoped_release>();
-    py::class_<Plan>(m, "Plan")
-        .def("run", &Plan::run, released)
-        .def("spans", &Plan::spans, py::arg("n"), py::arg("starts"), released)
-        .def("each", &Plan::each, py::arg("n"), released)
-        .def("loop", &Plan::loop, py::arg("n"), released)
-        .def("barrier", &Plan::barrier, released);
+    py::class_<Timed>(m, "Timed")
+        .def("run", &Timed::run, released)
+        .def("spans", &Timed::spans, py::arg("n"), py::arg("starts"), py::arg("slower") = 0.0,
+             released)
+        .def("each", &Timed::each, py::arg("n"), released)
+        .def("loop", &Timed::loop, py::arg("n"), released)
+        .def("barrier", &Timed::barrier, released);
+    py::class_<Plan, Timed>(m, "Plan");
 
     m.def("direct", &direct, py::keep_alive<0, 1>());
     m.def("worksharing", &worksharing, py::keep_alive<0, 1>());
     m.def("eager", &eager, py::keep_alive<0, 1>());
+    m.def("calls", &calls_of);
+    m.attr("SHAPES") = py::make_tuple(  // as Shape
+        "reduction", "rooted_reduction", "broadcast", "exchange", "rooted_exchange", "variable",
+        "sendrecv", "barrier", "copy");
     m.def("sweep", &sweep, py::keep_alive<0, 1>());
     m.def("reduce", &reduce);
     m.def("isa", [] { return kernels().name; });
@@ -310,7 +348,7 @@ PYBIND11_MODULE(_core, m) {
             if (kernels(name)) names.emplace_back(name);
         return names;
     });
-    m.attr("INTERFACE") = 4;  // what native/__init__.py expects: raised whenever Python needs more
+    m.attr("INTERFACE") = 5;  // what native/__init__.py expects: raised whenever Python needs more
     m.attr("SWEEPS") = py::make_tuple("read", "write", "copy", "update");  // as Sweep::Kind
     m.attr("LINE") = sizeof(Line);
     m.def("plan_lines", &plan_lines);

@@ -42,34 +42,6 @@ void Plan::carry_out(const Task& task, std::size_t from, std::size_t count) {
     else kernels_.reduce[static_cast<int>(type_)][static_cast<int>(op_)](pass);
 }
 
-Plan::Spans Plan::spans(int n, const std::vector<double>& starts) {
-    const auto size = static_cast<std::size_t>(n);
-    if (!starts.empty() && starts.size() != size)
-        throw std::invalid_argument("a start for each iteration, or none");
-    Spans found{std::vector<double>(size), std::vector<double>(size)};
-    for (std::size_t i = 0; i < size; ++i) {
-        if (starts.empty()) barrier();
-        else watch_.until(starts[i]);
-        found.first[i] = now();
-        run();
-        found.second[i] = now();
-    }
-    return found;
-}
-
-std::vector<double> Plan::each(int n) {
-    auto [begins, ends] = spans(n, {});
-    for (std::size_t i = 0; i < ends.size(); ++i) ends[i] -= begins[i];
-    return ends;
-}
-
-double Plan::loop(int n) {
-    barrier();
-    const double start = now();
-    for (int i = 0; i < n; ++i) run();
-    return now() - start;
-}
-
 Sweep::Sweep(
     Watch& watch, Line* lines, Kind kind, std::byte* source, std::byte* target, std::size_t nbytes,
     bool stream)

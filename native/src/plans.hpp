@@ -8,10 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "kernels.hpp"
+#include "timed.hpp"
 #include "watch.hpp"
 
 namespace busbar {
@@ -55,21 +55,10 @@ constexpr std::size_t plan_lines(int size) {
     return control_lines(size) + 2 * static_cast<std::size_t>(size) * traffic_lines(size);
 }
 
-class Plan {
+class Plan : public Timed {
 public:
     Plan(Watch& watch, Line* lines, Type type, Op op);
-    virtual ~Plan() = default;
-    // Carries the collective out once.
-    virtual void run() = 0;
-    // When each of n iterations began and ended by `now`: every one begun together after a barrier, or
-    // with `starts` each as that time comes, and at once where it has passed.
-    using Spans = std::pair<std::vector<double>, std::vector<double>>;
-    Spans spans(int n, const std::vector<double>& starts);
-    // Seconds of each of n iterations, every one begun together after a barrier.
-    std::vector<double> each(int n);
-    // Seconds of n iterations, one directly after the other; begun together.
-    double loop(int n);
-    void barrier();
+    void barrier() override;
 
 protected:
     const Watch& watch_;
@@ -86,6 +75,7 @@ protected:
     }
     // One task, or elements `from` on of it.
     void carry_out(const Task& task, std::size_t from, std::size_t count);
+    void until(double time) const override { watch_.until(time); }
     // Counts bytes that this rank has stored into another rank's memory.
     void stored(int rank, std::size_t nbytes) { stores_[rank] += nbytes; }
     Gate entry_gate() const { return gate(0); }

@@ -30,7 +30,7 @@ class _Planned(Counted):
     def __call__(self) -> None:
         self.now += self.takes
 
-    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """Begins as it is told, later by what it was made with; never before it is free."""
         begins = []
         for start in starts or [self.now] * n:

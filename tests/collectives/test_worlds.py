@@ -13,7 +13,9 @@ def test_groups_and_alarms_among_threads() -> None:
 
 
 def test_groups_and_alarms_under_mpi(mpi: Mpi, run: Run) -> None:
-    """Rule: the same under MPI."""
+    """Rule: the same under MPI. And the extension, which knows no MPI, calls its collectives as
+    mpi4py does; see `tests.collectives.world_process`.
+    """  # noqa: D205
     program = (mpi.python, "-m", "tests.collectives.world_process")
     done = run(mpi.mpirun, *mpi.flags, "-n", "4", *program)
     assert (done.returncode, done.stdout) == (0, "all right\n"), done.stderr

@@ -7,15 +7,17 @@ cache when it is added, while the next one arrives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import native
 from collectives.execution.mpi.bound import BoundMessage, BoundStep, Call, PiecedMessage, nothing
 from collectives.execution.mpi.library import library_calls, nonblocking
+from collectives.execution.mpi.native import native_calls
 from collectives.execution.mpi.windows import ReachedMemory, one_sided
 from collectives.execution.mpi.world import MpiWorld
 from collectives.execution.program import Local, Program, ProgramStep, Receive, Span
@@ -29,10 +31,13 @@ from collectives.execution.transport import (
     Tell,
     Transport,
 )
+from collectives.execution.world import Json
 from collectives.schedule.ops import Op
 
 # Half of a common L2: two segments of staging and the vector's own share of them stay in cache.
 SEGMENT_BYTES = 512 * 1024
+# Of an average its division, say: where the extension makes the other rows' calls, a row says so.
+_THROUGH_PYTHON: Mapping[str, Json] = {"called": "through Python"}
 _TAGS = 32768  # MPI promises tags below this
 
 
@@ -48,6 +53,8 @@ class MpiTransport(Transport):
     ) -> None:
         self._world, self._segment = world, segment
         self._windows = ReachedMemory(world) if reached else None
+        self.library_executor = "python" if native.load() is None else "native"
+        self.said: Mapping[str, Json] = {}
 
     def allocate(self, nbytes: int) -> NDArray[np.uint8]:
         """Plain host memory, or a window's, which all ranks take together."""
@@ -87,7 +94,11 @@ class MpiTransport(Transport):
     def library(self, call: LibraryCall) -> Action:
         """MPI's own collective. Raises Unsupported where MPI has no such type or collective."""
         calls = library_calls(self._world, call)
-        return _Begun(self._world, calls) if call.nonblocking else _Calls(calls, [], 0, 0)
+        if call.nonblocking:
+            return _Begun(self._world, calls)
+        made = native_calls(self._world, calls)
+        self.said = _THROUGH_PYTHON if made is None and native.load() is not None else {}
+        return made or _Calls(calls, [], 0, 0)
 
 
 class _Calls(Counted):

@@ -32,7 +32,7 @@ class RunnablePlan(Protocol):
     def run(self) -> None:
         """Once, untimed."""
 
-    def spans(self, n: int, starts: Sequence[float]) -> Spans:
+    def spans(self, n: int, starts: Sequence[float], slower: float) -> Spans:
         """So many times, when each began and ended; see `Action.spans`."""
         ...
 
@@ -179,10 +179,10 @@ class Bound(Action):
         found = self.transport.guarded(lambda: timed(n))
         return [found] if isinstance(found, float) else found
 
-    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Action.spans`."""
         plan = self._built.plan
-        return self.transport.guarded(lambda: plan.spans(n, list(starts)))
+        return self.transport.guarded(lambda: plan.spans(n, list(starts), slower))
 
     def close(self) -> None:
         """See `Action.close`: lets go of all mappings."""

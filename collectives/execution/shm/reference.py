@@ -122,7 +122,7 @@ class Reference:
             self._wait(peer, self._nwindows - 1, task)
         self._runs += 1
 
-    def spans(self, n: int, starts: Sequence[float]) -> Spans:
+    def spans(self, n: int, starts: Sequence[float], slower: float) -> Spans:
         """When each of n iterations began and ended; see `Action.spans`."""
         begins, ends = [], []
         for i in range(n):
@@ -134,11 +134,14 @@ class Reference:
             begins.append(time.perf_counter())
             self.run()
             ends.append(time.perf_counter())
+            later = ends[-1] + slower * (ends[-1] - begins[-1])
+            while ends[-1] < later:
+                ends[-1] = time.perf_counter()
         return begins, ends
 
     def each(self, n: int) -> list[float]:
         """Seconds of each of n iterations, every one begun together."""
-        return [end - begin for begin, end in zip(*self.spans(n, ()), strict=True)]
+        return [end - begin for begin, end in zip(*self.spans(n, (), 0.0), strict=True)]
 
     def loop(self, n: int) -> float:
         """Seconds of n iterations one after the other."""

@@ -166,9 +166,9 @@ class WorkSharing(Bound):
         """See `Bound.times`; None where an average still has to be divided here."""
         return None if self._mean else super().times(n, loop)
 
-    def spans(self, n: int, starts: Sequence[float] = ()) -> Spans | None:
+    def spans(self, n: int, starts: Sequence[float] = (), slower: float = 0.0) -> Spans | None:
         """See `Bound.spans`; None where an average still has to be divided here."""
-        return None if self._mean else super().spans(n, starts)
+        return None if self._mean else super().spans(n, starts, slower)
 
     @property
     def _mean(self) -> bool:

@@ -1,0 +1,120 @@
+#include "calls.hpp"
+
+#include <sched.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <type_traits>
+
+#include "watch.hpp"
+
+namespace busbar {
+
+namespace {
+
+constexpr double kSeconds = 0.1;  // between two questions whether to end
+constexpr int kSuccess = 0;       // MPI_SUCCESS, by the standard
+
+// Handle: int or void*, as the library declares its own.
+template <class Handle>
+class Calls final : public Timed {
+public:
+    Calls(
+        std::vector<MpiCall> list, void* barrier, std::uint64_t comm,
+        std::function<bool()> interrupted)
+        : list_(std::move(list)),
+          barrier_(barrier),
+          comm_(handle(comm)),
+          interrupted_(std::move(interrupted)) {}
+
+    void run() override {
+        for (MpiCall& c : list_) carry_out(c);
+    }
+    void barrier() override { kept(as<int(Handle)>(barrier_)(comm_)); }
+
+protected:
+    // Others may have the core meanwhile.
+    void until(double time) const override {
+        while (now() < time) sched_yield();
+    }
+    void look() override {
+        const double time = now();
+        if (time - looked_ < kSeconds) return;
+        looked_ = time;
+        if (interrupted_()) throw Failure{-1, Reason::interrupted};
+    }
+
+private:
+    static Handle handle(std::uint64_t value) {
+        if constexpr (std::is_pointer_v<Handle>) return reinterpret_cast<Handle>(value);
+        else return static_cast<Handle>(static_cast<std::uint32_t>(value));
+    }
+    template <class Function>
+    static Function* as(void* address) {
+        return reinterpret_cast<Function*>(address);
+    }
+    static void kept(int code) {
+        if (code != kSuccess) throw CallFailed{code};
+    }
+    void carry_out(MpiCall& c) {
+        const Handle type = handle(c.type), op = handle(c.op);
+        const int n = static_cast<int>(c.sends), m = static_cast<int>(c.receives);
+        using Void = const void*;
+        switch (c.shape) {
+            case Shape::reduction:
+                return kept(as<int(Void, void*, int, Handle, Handle, Handle)>(c.function)(
+                    c.source, c.target, m, type, op, comm_));
+            case Shape::rooted_reduction:
+                return kept(as<int(Void, void*, int, Handle, Handle, int, Handle)>(c.function)(
+                    c.source, c.target, n, type, op, c.to, comm_));
+            case Shape::broadcast:
+                return kept(as<int(void*, int, Handle, int, Handle)>(c.function)(
+                    c.target, m, type, c.to, comm_));
+            case Shape::exchange:
+                return kept(as<int(Void, int, Handle, void*, int, Handle, Handle)>(c.function)(
+                    c.source, n, type, c.target, m, type, comm_));
+            case Shape::rooted_exchange:
+                return kept(as<int(Void, int, Handle, void*, int, Handle, int, Handle)>(c.function)(
+                    c.source, n, type, c.target, m, type, c.to, comm_));
+            case Shape::variable: {
+                const int *p = c.parts.data(), size = static_cast<int>(c.parts.size() / 4);
+                return kept(as<int(Void, const int*, const int*, Handle, void*, const int*,
+                                   const int*, Handle, Handle)>(c.function)(
+                    c.source, p, p + size, type, c.target, p + 2 * size, p + 3 * size, type, comm_));
+            }
+            case Shape::sendrecv:
+                return kept(as<int(Void, int, Handle, int, int, void*, int, Handle, int, int, Handle,
+                                   void*)>(c.function)(
+                    c.source, n, type, c.to, 0, c.target, m, type, c.from, 0, comm_, status_));
+            case Shape::barrier:
+                return kept(as<int(Handle)>(c.function)(comm_));
+            default:
+                std::memcpy(c.target, c.source, static_cast<std::size_t>(c.sends));
+        }
+    }
+
+    std::vector<MpiCall> list_;
+    void* barrier_;
+    Handle comm_;
+    std::function<bool()> interrupted_;
+    double looked_ = now();
+    // An MPI_Status is 20 bytes in MPICH, 24 in Open MPI, 32 in the MPI ABI.
+    alignas(16) std::byte status_[128];
+};
+
+}  // namespace
+
+std::unique_ptr<Timed> calls(
+    std::vector<MpiCall> list, void* barrier, std::uint64_t comm, bool wide,
+    std::function<bool()> interrupted) {
+    for (const MpiCall& c : list)
+        if (c.shape < Shape::reduction || c.shape >= Shape::shapes ||
+            (!c.function && c.shape != Shape::copy))
+            throw std::invalid_argument("a call of no known shape, or of no function");
+    if (wide)
+        return std::make_unique<Calls<void*>>(
+            std::move(list), barrier, comm, std::move(interrupted));
+    return std::make_unique<Calls<int>>(std::move(list), barrier, comm, std::move(interrupted));
+}
+
+}  // namespace busbar

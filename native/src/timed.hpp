@@ -1,0 +1,33 @@
+// What is run again and again and timed here, so that the interpreter takes no part in what is timed.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+namespace busbar {
+
+class Timed {
+public:
+    virtual ~Timed() = default;
+    // Carries the operation out once.
+    virtual void run() = 0;
+    // Returns when every rank has come here.
+    virtual void barrier() = 0;
+    // When each of n iterations began and ended by `now`: every one begun together after a barrier, or
+    // with `starts` each as that time comes, and at once where it has passed. `slower`: each is made
+    // longer by that share of itself, which checks of comparisons ask for.
+    using Spans = std::pair<std::vector<double>, std::vector<double>>;
+    Spans spans(int n, const std::vector<double>& starts, double slower);
+    // Seconds of each of n iterations, every one begun together after a barrier.
+    std::vector<double> each(int n);
+    // Seconds of n iterations, one directly after the other; begun together.
+    double loop(int n);
+
+protected:
+    // Returns when `now` shows a time.
+    virtual void until(double time) const = 0;
+    // Called now and then between iterations; throws where they are to end.
+    virtual void look() {}
+};
+
+}  // namespace busbar
