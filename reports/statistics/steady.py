@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import dependence
+from busbar.statistics import correlation
 from reports.statistics.change_points import cuts
 from reports.statistics.stability import ORDERED, unstable
 
@@ -65,7 +65,7 @@ def steady(times: Sequence[float]) -> Steady:
         return Steady("few")
     # The quarter with the least correlation counts, since a change correlates the values on each
     # side.
-    alike = min(float(dependence(part[None])[0]) for part in np.array_split(t, 4))
+    alike = min(float(correlation(part[None])[0]) for part in np.array_split(t, 4))
     width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
     medians = [float(np.median(t[at : at + width])) for at in range(0, len(t), width)]
     found = cuts([list(enumerate(medians))], _NOISE)[0] if len(medians) >= ORDERED else []
