@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
 
 import numpy as np
 
 from busbar.statistics import interval
 from reports.analysis.compare import compare, join
 from reports.records.rows import Row
+from reports.records.shown import size_text
+from reports.statistics.inference import launch_scatter, launches_to_see, least_seen
 
-#: A window of a row's iterations, and of how many windows the median is that its interval is to
-#: hold.
+#: A window of a row's iterations, and of how many windows around it, half before and half after,
+#: the median is that its interval is to hold.
 WINDOW, WINDOWS = 100, 10
+#: A slowdown by this share and more is to be found in 95 % of the pairs.
+ASKED = 0.05
 
 
 @dataclass(frozen=True)
@@ -54,34 +59,101 @@ def equal_sides(found: Counter[str], launches: int) -> CheckLine:
     return CheckLine(f"A/A, {launches} launches a side", text, "95 % at least", share >= 0.95)
 
 
-def slowed_side(found: Counter[str], share: float, launches: int) -> CheckLine:
-    """Of one side slowed by a share: 95 % are to be found at 5 % and above, none called faster."""
-    total = sum(found.values())
-    slower = found["slower"] / total if total else 0.0
-    text = f"{100 * slower:.1f} % of {total} pairs slower, {found['faster']} faster"
+Cell = tuple[str, int]
+"""A transport and a size."""
+
+
+@dataclass
+class SlowedSides:
+    """What compare said of one side slowed, and by how much launches differ, cell by cell."""
+
+    launches: int
+    words: dict[float, dict[Cell, Counter[str]]] = field(default_factory=dict)
+    variances: dict[Cell, list[float]] = field(default_factory=dict)
+
+    def add(self, share: float, a: Sequence[Sequence[Row]], b: Sequence[Sequence[Row]]) -> None:
+        """A set: launches of A, and of B, which was slowed by a share."""
+        cells = self.words.setdefault(share, {})
+        for one in join([r for rows in a for r in rows], [r for rows in b for r in rows])[0]:
+            cell = one.base.transport, one.base.size or 0
+            cells.setdefault(cell, Counter())[compare([one])[0].word] += 1
+            scatter = launch_scatter(one.base_runs, one.new_runs)
+            if scatter is not None:
+                self.variances.setdefault(cell, []).append(scatter**2)
+
+    def scatter(self, cell: Cell) -> float:
+        """By how much launches differ there, over all sets; infinite where nothing is known."""
+        found = self.variances.get(cell)
+        return sqrt(sum(found) / len(found)) if found else float("inf")
+
+    @property
+    def able(self) -> set[Cell]:
+        """Where launches are so alike that so many a side can see what is asked for."""
+        return {c for c in self.variances if least_seen(self.scatter(c), self.launches) <= ASKED}
+
+    def lines(self) -> Iterator[CheckLine]:
+        """A line a share, and a line a cell."""
+        for share, cells in self.words.items():
+            yield slowed_side(cells, share, self.launches, self.able)
+        for cell in sorted(self.variances):
+            yield self._line(cell)
+
+    def _line(self, cell: Cell) -> CheckLine:
+        scatter = self.scatter(cell)
+        least = 100 * least_seen(scatter, self.launches)
+        many = launches_to_see(scatter, ASKED)
+        would = "more than 1000" if many is None else str(many)
+        text = (
+            f"launches differ by {100 * scatter:.2g} %: {self.launches} a side see {least:.2g} %"
+            f" and more, {would} a side would see {100 * ASKED:g} %"
+        )
+        return CheckLine(f"  {cell[0]}, {size_text(cell[1])}", text)
+
+
+def slowed_side(
+    cells: Mapping[Cell, Counter[str]], share: float, launches: int, able: Collection[Cell]
+) -> CheckLine:
+    """Of one side slowed by a share: none is to be called faster.
+
+    From 5 % on 95 % are to be found where the launches' scatter lets so many of them see 5 %
+    (``able``); how many there are of all is told.
+    """
+    total = sum((found for found in cells.values()), Counter[str]())
+    seen = sum((found for cell, found in cells.items() if cell in able), Counter[str]())
+    text = f"{_slower(total)}, {total['faster']} faster"
     name = f"slowed by {100 * share:g} %, {launches} launches a side"
-    if share < 0.05:
-        return CheckLine(name, text, "never faster", not found["faster"] and total > 0)
-    return CheckLine(
-        name, text, "95 % slower, never faster", slower >= 0.95 and not found["faster"]
-    )
+    right = not total["faster"] and bool(total)
+    if share < ASKED:
+        return CheckLine(name, text, "never faster", right)
+    where = f"in the {len([c for c in cells if c in able])} of {len(cells)} cells that can"
+    text += f"; {where} {_slower(seen)}"
+    target = f"95 % slower where {100 * ASKED:g} % can be seen, never faster"
+    found = bool(seen) and seen["slower"] >= 0.95 * seen.total()
+    return CheckLine(name, text, target, right and found)
+
+
+def _slower(found: Counter[str]) -> str:
+    total = found.total()
+    return f"{100 * found['slower'] / (total or 1):.1f} % of {total} pairs slower"
 
 
 def coverage(rows: Iterable[Row]) -> tuple[int, int]:
-    """How many windows of iterations have an interval that holds the median of ten times as many.
+    """How many windows of iterations have an interval that holds the median of those around it.
 
-    Gives (hits, windows). The window is one of the ten.
+    Gives (hits, windows). Five windows before it and five after it are ten times as many
+    iterations, of which it is none; what drifts evenly meets both alike.
     """
     hits = total = 0
+    half = WINDOWS // 2
     for row in rows:
         series = np.asarray(row.times_s)
-        for start in range(0, len(series) - WINDOW * WINDOWS + 1, WINDOW * WINDOWS):
-            block = series[start : start + WINDOW * WINDOWS]
-            middle = float(np.median(block))
-            for window in block.reshape(WINDOWS, WINDOW):
-                low, high = interval(window) or (np.inf, -np.inf)
-                hits += bool(low <= middle <= high)
-                total += 1
+        windows = series[: len(series) // WINDOW * WINDOW].reshape(-1, WINDOW)
+        for at in range(half, len(windows) - half):
+            around = windows[at - half : at], windows[at + 1 : at + 1 + half]
+            middle = float(np.median(np.concatenate(around)))
+            low, high = interval(windows[at]) or (np.inf, -np.inf)
+            hits += bool(low <= middle <= high)
+            total += 1
     return hits, total
 
 

@@ -25,10 +25,11 @@ from bench.launch.launch import launcher
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
-from bench.trials.checks import CheckLine, coverage, covered, equal_sides, slowed_side, words
+from bench.trials.checks import CheckLine, SlowedSides, coverage, covered, equal_sides, words
 from bench.trials.sides import SideInterrupted, launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import Unavailable, Unsupported
+from busbar.host import cores
 from busbar.launchers import launched, mpirun_beside
 from busbar.mpi import library_version, load_mpi
 from busbar.process import serve
@@ -38,8 +39,12 @@ from reports.records.rows import Row
 from reports.records.shown import seconds as shown
 from reports.statistics.inference import student_quantile
 
+_LAUNCHES = 5  # of a side that is slowed, or not
 _SLOWED = (0.02, 0.05, 0.1, 0.2)
 _COMMON = ("-A", "ring", "--placement", "out", "--limit", "none", "-c", "0")
+# How often a launch of slowed sides comes to a row: what lasts for milliseconds meets few of them.
+_VISITS = 6
+_LONG = 3  # launches of long rows
 # Of the whole time: equal sides, slowed sides, coverage, the harness.
 _SHARES = (0.36, 0.5, 0.04, 0.1)
 _LOOP = Path(__file__).parents[2] / "benchmarks" / "allreduce_loop.c"
@@ -106,7 +111,7 @@ class _Check:
     """The parts of the check, each with its share of the time, over launches of one benchmark."""
 
     def __init__(
-        self, folder: Path, ranks: int, transports: Sequence[str], form: _Form, seed: int
+        self, folder: Path, ranks: int, transports: list[str], form: _Form, seed: int
     ) -> None:
         self._folder, self._ranks, self._transports = folder, ranks, transports
         self._form, self._seed, self._random = form, seed, Random(seed)
@@ -115,7 +120,9 @@ class _Check:
     def _launch(self, name: str, transport: str, *more: str) -> Path:
         """Launch once; gives the file of its records."""
         self._number += 1
-        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *more)
+        # Ranks that the system may put on one core are as far apart as launches can be.
+        bind = ("--bind", "core") if self._ranks <= len(cores()) else ()
+        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *bind, *more)
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
@@ -151,26 +158,27 @@ class _Check:
         yield equal_sides(three, 3)
 
     def slowed(self) -> Iterator[CheckLine]:
-        """One side slowed: five launches of either side, in random order."""
-        found = {share: Counter[str]() for share in _SLOWED}
-        sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.06")
+        """One side slowed: launches of either side in random order, a row several times in each."""
+        found = SlowedSides(_LAUNCHES)
+        sizes = ("-b", "256", "-e", "4M", "-f", "4", "--budget", "0.02")
         shares = ",".join(map(str, _SLOWED))
+        turns = [False, True] * _LAUNCHES
         for transport in self._sets(self._form.slowed, 1):
             sides: dict[bool, list[Path]] = {False: [], True: []}
-            for slow in self._random.sample([False, True] * 5, 10):
-                more = (f"-N{len(_SLOWED)}", "--inject", shares) if slow else ("--inject", "0")
+            for slow in self._random.sample(turns, len(turns)):
+                cycles = _VISITS * (len(_SLOWED) if slow else 1)
+                more = (f"-N{cycles}", "--inject", shares if slow else "0")
                 sides[slow].append(self._launch("slowed side", transport, *sizes, *more))
             base, slow_rows = [_rows(f)[0.0] for f in sides[False]], [_rows(f) for f in sides[True]]
             for share in _SLOWED:
-                found[share] += words(base, [rows[share] for rows in slow_rows])
-        for share, counted in found.items():
-            yield slowed_side(counted, share, 5)
+                found.add(share, base, [rows[share] for rows in slow_rows])
+        yield from found.lines()
 
     def covers(self) -> Iterator[CheckLine]:
         """Intervals of windows of long rows."""
         hits = total = 0
-        for transport in self._transports:
-            more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "4000")
+        for transport in self._transports * _LONG:
+            more = ("-b", "8", "-e", "32K", "-f", "16", "-n", "10000")
             found = coverage(_rows(self._launch("long rows", transport, *more))[0.0])
             hits, total = hits + found[0], total + found[1]
         yield covered(hits, total)

@@ -17,6 +17,7 @@ from reports.statistics.inference import (
     cliffs_delta,
     holm,
     launch_center,
+    launch_scatter,
     launch_test,
     ratio_interval,
 )
@@ -80,6 +81,11 @@ class Comparison:
     p: float | None
     effect: float | None
     word: str
+
+    @property
+    def scatter(self) -> float | None:
+        """By how much launches of a side differ, relatively; None where that is not known."""
+        return None if self.p is None else launch_scatter(self.row.base_runs, self.row.new_runs)
 
 
 def _seconds(row: Row, runs: Samples) -> float | None:

@@ -141,14 +141,14 @@ def rules_of(
 def _print(
     comparisons: Sequence[Comparison], rules: Sequence[Rule], options: argparse.Namespace
 ) -> None:
-    from reports.tables.comparison import comparison_tables, counts_of, remedy
+    from reports.tables.comparison import comparison_tables, counts_of, remedy, resolution
 
     terminal = console()
     for shown in comparison_tables(comparisons, terminal.width, ascii_only()):
         print_table(terminal, shown)
     print(counts_of(comparisons))
-    if told := remedy(comparisons):
-        terminal.print(told, markup=False)
+    for told in filter(None, (remedy(comparisons), resolution(comparisons))):
+        terminal.print(told, markup=False, highlight=False)
     print_rules(terminal, rules, options)
 
 

@@ -91,6 +91,44 @@ def launch_test(base: Samples, new: Samples) -> float | None:
     return 2 * student_p(abs(found.middle) / found.error, found.freedom)
 
 
+def launch_scatter(base: Samples, new: Samples) -> float | None:
+    """By how much launches of a side differ: the standard deviation of their logarithms.
+
+    As `between_runs` takes it, of both sides alike; None where that gives no interval.
+    """
+    found = _between(base, new)
+    if found is None:
+        return None
+    return found.error / sqrt(sum(1 / len(side) for side in (base, new)))
+
+
+def least_seen(scatter: float, launches: int) -> float:
+    """The least slowdown that so many launches a side find in 95 % of the cases.
+
+    Student's t of the level and of the power, times the error of the difference (Cohen 1988, 2.4).
+    Raises ValueError below two launches.
+    """
+    if launches < 2:
+        raise ValueError(f"{launches} launches a side")
+    freedom = 2 * launches - 2
+    t = student_quantile(0.025, freedom) + student_quantile(0.05, freedom)
+    return exp(t * scatter * sqrt(2 / launches)) - 1
+
+
+def launches_to_see(scatter: float, share: float, most: int = 1000) -> int | None:
+    """How many launches a side find a slowdown by this share in 95 % of the cases.
+
+    None for more than ``most``.
+    """
+    if least_seen(scatter, most) > share:
+        return None
+    low, high = 1, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if least_seen(scatter, middle) <= share else (middle, high)
+    return high
+
+
 def launch_interval(runs: Samples, level: float = 0.95) -> tuple[float, float] | None:
     """The interval of `launch_center` by Student's t on the logarithms of the launches' medians.
 

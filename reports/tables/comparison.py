@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from reports.analysis.compare import CANNOT_TELL, WORDS, Comparison
 from reports.records.record import STEP
 from reports.records.shown import known, seconds, setting, size_text
+from reports.statistics.inference import launches_to_see, least_seen
 from reports.tables.pairs import TESTS
 from reports.tables.table import WIDE, Column, Shown, table
+
+_ASKED = 0.05  # the difference of which is said how many launches see it
 
 
 def comparison_tables(
@@ -60,6 +63,30 @@ def remedy(comparisons: Sequence[Comparison]) -> str:
         f"What differs from launch to launch is in no iteration of one: {several} and compare"
         " a*.jsonl -- b*.jsonl, or have them take turns: python -m bench.ab -- A -- B"
     )
+
+
+def resolution(comparisons: Sequence[Comparison]) -> str:
+    """What rows that are called indistinguishable may hide, and how many launches would tell.
+
+    Empty where there are none, or where how launches differ is not known.
+    """
+    found = [
+        (scatter, min(len(c.row.base_runs), len(c.row.new_runs)))
+        for c in comparisons
+        if c.word == "indistinguishable" and (scatter := c.scatter) is not None
+    ]
+    fewest = min((launches for _, launches in found), default=0)
+    if fewest < 2:
+        return ""
+    hidden = [least_seen(scatter, launches) for scatter, launches in found]
+    small, large = (f"{100 * share:.2g}" for share in (min(hidden), max(hidden)))
+    below = f"{large} %" if small == large else f"{small} to {large} %, by the row"
+    told = f"Indistinguishable: {fewest} launches a side do not see a difference below {below}"
+    if max(hidden) <= _ASKED:
+        return f"{told}."
+    would = launches_to_see(max(scatter for scatter, _ in found), _ASKED)
+    many = "more than 1000" if would is None else str(would)
+    return f"{told}; {many} a side would see {100 * _ASKED:g} % in every row."
 
 
 def bounds_text(c: Comparison) -> str:

@@ -12,7 +12,10 @@ from reports.statistics.inference import (
     drawn_medians,
     holm,
     launch_center,
+    launch_scatter,
     launch_test,
+    launches_to_see,
+    least_seen,
     likeness,
     ratio_interval,
     student_p,
@@ -72,6 +75,34 @@ def test_launches_are_the_units_and_not_iterations() -> None:
     assert sum(p is not None and p < 0.05 for p in found) >= 190
     assert launch_test(_side(random, 1), _side(random, 1, 9.0)) is None
     assert launch_test([[1.0], [1.0]], [[1.0]]) == 1 and launch_test([[1.0], [1.0]], [[2.0]]) == 0
+
+
+@pytest.mark.parametrize(("launches", "scatter"), [(5, 0.02), (3, 0.05)])
+def test_what_can_be_seen_is_found_that_often(launches: int, scatter: float) -> None:
+    """Rule: a slowdown by `least_seen` is found in 95 % of the cases, one by half of it in few."""
+    random = np.random.default_rng(5)
+    least = least_seen(scatter, launches)
+
+    def found(share: float) -> float:
+        sides = np.exp(scatter * random.standard_normal((600, 2, launches)))
+        sides[:, 1] *= 1 + share
+        ps = [launch_test(a[:, None].tolist(), b[:, None].tolist()) for a, b in sides]
+        return sum(p is not None and p < 0.05 for p in ps) / len(ps)
+
+    assert 0.92 <= found(least) <= 0.98 and found(least / 2) < 0.7
+
+
+def test_as_many_launches_as_are_said_see_it_and_one_less_does_not() -> None:
+    """Rule: the number is the least; where more than a thousand are needed there is none."""
+    many = launches_to_see(0.02, 0.03)
+    assert many is not None and least_seen(0.02, many) <= 0.03 < least_seen(0.02, many - 1)
+    assert launches_to_see(0.001, 0.5) == 2 and launches_to_see(1.0, 0.01) is None
+    assert launch_scatter([[1.0]], [[1.0]]) is None
+    random = np.random.default_rng(6)
+    scatters = [launch_scatter(_side(random, 5), _side(random, 4)) or 0 for _ in range(200)]
+    assert np.mean(np.square(scatters)) ** 0.5 == pytest.approx(0.0203, rel=0.1)
+    with pytest.raises(ValueError, match="1 launches a side"):
+        least_seen(0.02, 1)
 
 
 def test_the_time_of_launches_is_the_middle_of_their_medians() -> None:
