@@ -121,8 +121,8 @@ class _Check:
         """Launch once; gives the file of its records."""
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
-        bind = ("--bind", "core") if self._ranks <= len(cores()) else ()
-        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *bind, *more)
+        affinity = ("--affinity", "core") if self._ranks <= len(cores()) else ()
+        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *affinity, *more)
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
