@@ -49,7 +49,7 @@ FLOORS: tuple[tuple[str, str], ...] = (
     ),
     (
         "collectives.execution.mpi",
-        "busbar collectives.schedule collectives.execution collectives.execution.gpu",
+        "busbar native collectives.schedule collectives.execution collectives.execution.gpu",
     ),
     (
         "collectives.execution.nccl",
