@@ -122,7 +122,15 @@ class _Check:
         self._number += 1
         # Ranks that the system may put on one core are as far apart as launches can be.
         affinity = ("--affinity", "core") if self._ranks <= len(cores()) else ()
-        options = ("--ranks", str(self._ranks), "--transport", transport, *_COMMON, *affinity, *more)
+        options = (
+            "--ranks",
+            str(self._ranks),
+            "--transport",
+            transport,
+            *_COMMON,
+            *affinity,
+            *more,
+        )
         file = self._folder / f"{self._number:04}.jsonl"
         print(f"busbar: launch {self._number}, {name}", file=sys.stderr, flush=True)
         turn = LaunchTurn(self._number, 0, self._seed)
