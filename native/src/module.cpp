@@ -1,6 +1,5 @@
-// The door for Python: maps memory, builds plans from tables, runs them without the interpreter's
-// lock. A table is a NumPy structured array; its row is declared here and offered as a dtype.
-#include <pybind11/numpy.h>
+// The door for Python: maps memory, builds plans from tables (tables.hpp), runs them without the
+// interpreter's lock.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <sys/mman.h>
@@ -9,10 +8,8 @@
 #include <memory>
 #include <stdexcept>
 
-#include "calls.hpp"
-#include "plans.hpp"
+#include "tables.hpp"
 
-namespace py = pybind11;
 using namespace busbar;
 
 namespace {
@@ -70,108 +67,6 @@ private:
     void* at_;
     std::size_t nbytes_;
 };
-
-// Rows of tables. Addresses are numbers, and of whatever a row has several it says how many: they
-// are the next ones of their own table.
-struct TaskRow {
-    bool reduce, publish;
-    std::int64_t count, stage;
-    std::int32_t targets, sources, waits;
-};
-struct PlaceRow {
-    std::uint64_t at;
-    std::int32_t rank;
-    bool fixed, stream;
-};
-struct WaitRow {
-    std::int32_t peer;
-    std::int64_t task, stage;
-};
-struct RoundsRow {
-    std::int64_t window, nwindows, depth;
-    bool gates, enter_all, exit_all;
-};
-struct ExchangeRow {
-    std::int32_t before, sends, receives, after;
-};
-struct CopyRow {
-    std::uint64_t target, source;
-    std::int64_t count;
-    bool reduce;
-};
-struct MessageRow {
-    std::int32_t peer;
-    std::uint64_t mailbox;
-    std::int64_t stride;
-    std::uint64_t span, other;
-    std::int64_t count;
-};
-
-struct CallRow {
-    std::int32_t shape;
-    std::uint64_t function, source, target;
-    std::int64_t sends, receives;
-    std::int32_t to, from;
-    std::uint64_t type, op;
-};
-
-// Reads a table's rows one after the other and refuses to go past the end.
-template <class Row>
-class Rows {
-public:
-    Rows() = default;
-    // Nothing is converted: what is no array of such rows is refused.
-    explicit Rows(const py::object& table) {
-        using Table = py::array_t<Row, py::array::c_style>;
-        if (!py::isinstance<Table>(table)) throw py::type_error("a table of a plan has other rows");
-        const auto rows = py::reinterpret_borrow<Table>(table);
-        at_ = rows.data();
-        end_ = at_ + rows.size();
-    }
-    const Row& next() {
-        if (at_ == end_) throw std::invalid_argument("a table of a plan ends too early");
-        return *at_++;
-    }
-    std::int64_t left() const { return end_ - at_; }
-    template <class T, class F>
-    std::vector<T> list(std::int64_t n, F one) {
-        std::vector<T> found;
-        for (; n > 0; --n) found.push_back(one(next()));
-        return found;
-    }
-
-private:
-    const Row *at_ = nullptr, *end_ = nullptr;
-};
-
-std::byte* address(std::uint64_t at) { return reinterpret_cast<std::byte*>(at); }
-
-Wait wait_of(const WaitRow& r) { return {r.peer, r.task, r.stage}; }
-
-Place place_of(const PlaceRow& r) { return {address(r.at), r.fixed, r.stream, r.rank}; }
-
-Task task_of(const TaskRow& r, Rows<PlaceRow>& places, Rows<WaitRow>& waits) {
-    Task t{};
-    t.reduce = r.reduce;
-    t.publish = r.publish;
-    t.count = static_cast<std::size_t>(r.count);
-    t.targets = places.list<Place>(r.targets, place_of);
-    t.sources = places.list<Place>(r.sources, place_of);
-    t.waits = waits.list<Wait>(r.waits, wait_of);
-    t.stage = r.stage;
-    return t;
-}
-
-Copy copy_of(const CopyRow& r) {
-    return {address(r.target), address(r.source), static_cast<std::size_t>(r.count), r.reduce};
-}
-
-EagerMessage message_of(const MessageRow& r) {
-    return {r.peer, address(r.mailbox), static_cast<std::size_t>(r.stride), address(r.span),
-            address(r.other), static_cast<std::size_t>(r.count)};
-}
-
-Line* lines_at(std::uintptr_t address) { return reinterpret_cast<Line*>(address); }
 
 std::unique_ptr<Plan> direct(
     Watch& watch, std::uintptr_t lines, int type, int op, const py::object& rounds,
@@ -305,22 +200,7 @@ PYBIND11_MODULE(_core, m) {
             py::arg("rank"), py::arg("life"), py::arg("pids"), py::arg("crowded"),
             py::arg("deadline"));
 
-    PYBIND11_NUMPY_DTYPE(TaskRow, reduce, publish, count, stage, targets, sources, waits);
-    PYBIND11_NUMPY_DTYPE(PlaceRow, at, rank, fixed, stream);
-    PYBIND11_NUMPY_DTYPE(WaitRow, peer, task, stage);
-    PYBIND11_NUMPY_DTYPE(RoundsRow, window, nwindows, depth, gates, enter_all, exit_all);
-    PYBIND11_NUMPY_DTYPE(ExchangeRow, before, sends, receives, after);
-    PYBIND11_NUMPY_DTYPE(CopyRow, target, source, count, reduce);
-    PYBIND11_NUMPY_DTYPE(MessageRow, peer, mailbox, stride, span, other, count);
-    PYBIND11_NUMPY_DTYPE(CallRow, shape, function, source, target, sends, receives, to, from, type, op);
-    m.attr("CALL") = py::dtype::of<CallRow>();
-    m.attr("TASK") = py::dtype::of<TaskRow>();
-    m.attr("PLACE") = py::dtype::of<PlaceRow>();
-    m.attr("WAIT") = py::dtype::of<WaitRow>();
-    m.attr("ROUNDS") = py::dtype::of<RoundsRow>();
-    m.attr("EXCHANGE") = py::dtype::of<ExchangeRow>();
-    m.attr("COPY") = py::dtype::of<CopyRow>();
-    m.attr("EAGER_MESSAGE") = py::dtype::of<MessageRow>();
+    offer_dtypes(m);
 
     const auto released = py::call_guard<py::gil_scoped_release>();
     py::class_<Timed>(m, "Timed")

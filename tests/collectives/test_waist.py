@@ -40,6 +40,9 @@ ASKED = {
     "given",  # argparse's
     "options",
     "world.comm",  # mpi4py's
+    "self._world.comm",
+    "bound",
+    "ctypes.CDLL(found)",  # a C library's
     "mmap",  # modules
     "os",
     "ml_dtypes",

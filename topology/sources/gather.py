@@ -46,12 +46,14 @@ def _file(name: str) -> Topology:
 
 
 def _text(name: str) -> str:
-    """The file's text; one byte more than the limit is enough to be refused for its size."""
+    """The file's text. Raises ProbeError above the limit, where no more is read than one byte."""
     if name == "-":
         raw = sys.stdin.buffer.read(MAX_BYTES + 1)
     else:
         with Path(name).open("rb") as stream:
             raw = stream.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise ProbeError("text", f"more than {MAX_BYTES} bytes; no machine's map is so large")
     return decoded(raw)
 
 
