@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import product
+from math import inf
 
 import numpy as np
 import pytest
@@ -239,6 +240,15 @@ def test_a_server_that_takes_its_time() -> None:
     assert idle.per_update(200) == pytest.approx(0.010 / 8, rel=0.01)
     late = play(protocol, _drawn(law), 2000, ServiceTimes(round=0.002))
     assert late.per_update(200) == pytest.approx(0.012 / 8, rel=0.01)
+
+
+def test_a_server_that_cannot_keep_up_ends_the_play() -> None:
+    """Rule: learners that go on and outrun the server make every gradient stale; that is told."""
+    protocol, law = update_protocol("k-batch-sync:3", 3), ExponentialLaw(0.0, 0.001)
+    outrun = play(protocol, _drawn(law), 200, ServiceTimes(gradient=0.002))
+    assert outrun.endless and outrun.per_update() == inf
+    kept_up = play(protocol, _drawn(law), 200, ServiceTimes(gradient=0.0001))
+    assert not kept_up.endless and len(kept_up.updates) == 200
 
 
 def _mean(counts: Counter[int]) -> float:

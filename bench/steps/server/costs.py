@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 from bench.steps.server.serving import Served
@@ -59,7 +60,8 @@ def split(
     """Parts of a measured time per update by what took them, in seconds; their sum is ``mean``.
 
     The protocol is played with one cost more at a time: each is what it adds to those before it.
-    ``played``: the time per update with some costs; ``predicted``: the formula's.
+    ``played``: the time per update with some costs, infinite where the server cannot keep up: then
+    that cost and those after it are left together. ``predicted``: the formula's.
     """
     none = ServiceTimes()
     taking = none._replace(gradient=spent.gradient, update=spent.update)
@@ -74,5 +76,7 @@ def split(
     found, before = {"computing": predicted}, predicted
     for name, some in steps.items():
         after = played(some)
+        if after == inf:
+            break
         found[name], before = after - before, after
     return found | {"unexplained": mean - before}

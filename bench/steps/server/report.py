@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import sqrt
+from math import inf, sqrt
 from textwrap import wrap
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from reports.records.shown import seconds
 _EQUAL = 0.05
 # Of a line that says why, beside its margin.
 _WIDTH = 74
+_OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE = "\N{NO-BREAK SPACE}"
 # Blocks that a mean's interval is worked out from, and Student's t for so many.
 _BLOCKS, _T = 20, 2.093
@@ -101,7 +102,7 @@ def paced(
         "formula_s": None if formula is None else formula.seconds,
         "formula_is_bound": None if formula is None else formula.bound,
         "drawn_s": free,
-        "with_server_s": with_server,
+        "with_server_s": None if with_server == inf else with_server,
         "sync_over_async": found and sync_over_async(protocol.learners, found),
         "updates_per_s": 1 / mean,
         "staleness": {str(value): counts[value] for value in sorted(counts)},
@@ -143,7 +144,8 @@ def _lines(
         beside.append(f"{kind} {mean / formula.seconds:.3f}")
     if facts["drawn_s"]:
         beside.append(f"the drawn times {mean / facts['drawn_s']:.3f}")
-    beside.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
+    if facts["with_server_s"]:
+        beside.append(f"these and the server's {mean / facts['with_server_s']:.3f}")
     total = sum(facts["staleness"].values())
     stale = sum(int(value) * n for value, n in facts["staleness"].items()) / total
     wait, busy = facts["queue_wait_s"], max(facts["utilisation"])
@@ -151,7 +153,7 @@ def _lines(
     if wait is not None:
         queue = f"{seconds(wait['median'])}, 95 % up to {seconds(wait['p95'])}"
     return (
-        f"    measured over {', '.join(beside)}",
+        f"    measured over {', '.join(beside) or 'nothing'}",
         f"    {facts['updates_per_s']:.4g} updates/s{_plus(facts)}; server busy {100 * busy:.3g} %;"
         f" queue wait {queue}",
         f"    staleness {stale:.3g} (formula {facts['mean_staleness_formula']:.3g}):"
@@ -228,6 +230,8 @@ def _why(
     elif found[0] <= predicted <= found[1]:
         reasons.append("the mean's interval holds it, so measure longer")
     busy = max(facts["utilisation"])
+    if facts["with_server_s"] is None:
+        reasons.append(_OVERLOADED)
     if busy > 0.3:
         reasons.append(f"the server is busy {100 * busy:.3g} % of the time, and learners queue")
     head = "not within 5 % of it: "

@@ -6,9 +6,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from bench.steps.server.protocol import Core, UpdateProtocol
+
+# More gradients an update than so many times those of all learners: nearly all come too late, for
+# the server takes longer over them than learners that go on without it.
+_MOST_GRADIENTS = 20
 
 
 class ServiceTimes(NamedTuple):
@@ -30,9 +35,13 @@ class Played:
     dropped: int = 0
     busy: float = 0.0
     waited: float = 0.0
+    #: The server's queue grew without end, and there were no more updates.
+    endless: bool = False
 
     def per_update(self, warmup: int = 0) -> float:
-        """The mean time per update after the first ``warmup``."""
+        """The mean time per update after the first ``warmup``; infinite where it is `endless`."""
+        if self.endless:
+            return inf
         first = self.updates[warmup - 1] if warmup else 0.0
         return (self.updates[-1] - first) / (len(self.updates) - warmup)
 
@@ -43,7 +52,9 @@ def play(
     updates: int,
     costs: ServiceTimes = ServiceTimes(),  # noqa: B008  (immutable)
 ) -> Played:
-    """Play until there have been so many updates. A server serves in the order of arrival.
+    """Play until there have been so many updates, or the server cannot keep up.
+
+    A server serves in the order of arrival.
 
     ``draw``: the seconds of a learner's n-th computation, from 0; one that is cancelled counts.
     """
@@ -66,8 +77,13 @@ class _Play:
         self.computed = [0] * protocol.learners
 
     def until(self, updates: int) -> Played:
+        protocol = self.core.protocol
+        most = 1000 + _MOST_GRADIENTS * (protocol.needed + protocol.learners) * updates
         self._send(self.core.start().send)
         while len(self.made.updates) < updates:
+            if self.made.dropped > most:
+                self.made.endless = True
+                break
             now, _, learner, epoch, version = heappop(self.events)
             if version is not None:
                 self.epochs[learner] += 1
