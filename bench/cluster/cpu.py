@@ -1,7 +1,7 @@
 """Check whether links or CPUs are the bottleneck: all hosts share one machine's cores.
 
-A rank that waits for a message spins, and on few cores keeps the rank that would send it from
-running. `short_slices` lets them take turns 30 times as often as they would.
+A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
+time slices of `short_slices` that wait is short.
 
 Run as a program inside a cluster it sends through a control link, which has no rate, and prints the
 bytes that it moved a second of processor time. It counts its own time, so other work does not
@@ -29,8 +29,8 @@ MODULE = "bench.cluster.cpu"
 _CROWDED = 0.5
 _SECONDS = 0.25
 _PIECE = 1 << 18
-#: How long a process of the cluster keeps a core while others want it, in seconds. Linux gives no
-#: less (sched_setattr(2), Linux 6.12 and later); what it gives by itself is some milliseconds.
+#: The time slice of a process of the cluster, in seconds: the least that Linux takes
+#: (sched_setattr(2), Linux 6.12 and later). Its default is about 3 ms.
 SLICE_S = 1e-4
 # sched_setattr's number where the C library has no such function.
 _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
@@ -62,10 +62,10 @@ def judged(network: Network, moved: float, cores: int) -> str:
 
 @contextmanager
 def short_slices() -> Iterator[None]:
-    """Meanwhile what this thread starts takes turns on a core every `SLICE_S`.
+    """While this is open, processes that this thread starts get time slices of `SLICE_S`.
 
-    Kernels before Linux 6.12 ignore it, and so it is left out where the system call is not known or
-    the thread is not scheduled as usual (SCHED_OTHER).
+    Kernels before Linux 6.12 ignore the setting. Nothing is set where the number of the system call
+    is not known, or where the thread has another policy than SCHED_OTHER.
     """
     if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield

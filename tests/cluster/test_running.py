@@ -73,8 +73,8 @@ def test_the_status_is_the_commands(mpich: Mpi, run: Run) -> None:
     assert done.returncode == 7, done.stderr
 
 
-def test_what_runs_takes_short_turns_on_a_core(tmp_path: Path) -> None:
-    """Ranks of many hosts take turns on a core every 0.1 ms; who made the cluster does not."""
+def test_processes_have_short_time_slices(tmp_path: Path) -> None:
+    """Processes of the cluster have time slices of 0.1 ms; whoever made it keeps its own."""
     sched = Path("/proc/self/sched")
     before = _slice_ns(sched.read_text()) if sched.exists() else None
     if before is None:

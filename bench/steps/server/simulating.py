@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from bench.steps.server.protocol import Core, UpdateProtocol
 
-# More gradients an update than so many times those of all learners: nearly all come too late, for
-# the server takes longer over them than learners that go on without it.
-_MOST_GRADIENTS = 20
+# Learners that do not wait for the server may outrun it: its queue grows, and every gradient is
+# stale when it is served. A play ends once this many were dropped for each that it needs.
+_MOST_DROPPED = 20
 
 
 class ServiceTimes(NamedTuple):
@@ -35,7 +35,7 @@ class Played:
     dropped: int = 0
     busy: float = 0.0
     waited: float = 0.0
-    #: The server's queue grew without end, and there were no more updates.
+    #: The play ended early, since the server's queue grew without end.
     endless: bool = False
 
     def per_update(self, warmup: int = 0) -> float:
@@ -78,7 +78,7 @@ class _Play:
 
     def until(self, updates: int) -> Played:
         protocol = self.core.protocol
-        most = 1000 + _MOST_GRADIENTS * (protocol.needed + protocol.learners) * updates
+        most = 1000 + _MOST_DROPPED * (protocol.needed + protocol.learners) * updates
         self._send(self.core.start().send)
         while len(self.made.updates) < updates:
             if self.made.dropped > most:
