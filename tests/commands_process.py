@@ -56,6 +56,8 @@ def _run(case: dict[str, Any]) -> dict[str, Any]:
         if case["interrupt"].startswith("/"):
             # It opens when the command has opened it to read; held until the command has ended.
             with Path(case["interrupt"]).open("wb"):
+                while not _waits(child):
+                    pass
                 os.kill(child, signal.SIGINT)
                 status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         else:
@@ -64,6 +66,15 @@ def _run(case: dict[str, Any]) -> dict[str, Any]:
         err.seek(0)
         texts = [stream.read().decode(errors="replace") for stream in (out, err)]
         return {"status": status, "out": texts[0], "err": texts[1]}
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process waits, or has ended.
+
+    Python does not see a signal between its last look and the system call that then blocks.
+    """
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] in "SZ"
 
 
 def _end(status: int) -> None:
