@@ -3,10 +3,10 @@
 import gzip
 import json
 import os
+import re
+import resource
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from reports.exports.formats import to_jsonl
 from reports.exports.store import SINKS, Directory, Store, sink
 from reports.readers.reading import read
 from reports.records.record import Result, Sample
-from tests.conftest import REPO
 
 ENVIRONMENT = {"busbar": "1", "hosts": ["n0"], "variables": {"NCCL_ALGO": "Ring"}}
 NAMES = [f"r{ending}" for ending in SINKS]
@@ -33,6 +32,20 @@ def _result(size: int = 1024) -> Result:
 
 def _sizes(path: Path) -> list[int | None]:
     return [r.size for r in read(path).rows if r.placement == "out"]
+
+
+def _killed_after(path: Path, sizes: Sequence[int]) -> None:
+    """A process writes rows of these sizes, and kills itself with the file open."""
+    child = os.fork()
+    if child == 0:
+        try:
+            store = Store([sink(str(path))])
+            for size in sizes:
+                store.add(_result(size))
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
 def test_every_file_is_whole_after_every_row(tmp_path: Path) -> None:
@@ -81,11 +94,7 @@ def test_a_file_has_one_run_that_writes_it(tmp_path: Path, name: str) -> None:
         with pytest.raises(StoreError, match="is being written by a run"):
             sink(str(taken))
     store.close()
-    program = (
-        "import os, sys\nfrom tests.reports.test_store import sink\n"
-        "sink(sys.argv[1])\nos.kill(os.getpid(), 9)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program, str(path)], cwd=REPO).returncode == -9
+    _killed_after(path, [])
     Store([sink(str(path))]).close()
 
 
@@ -125,42 +134,26 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path, ending: str) -> None:
     The rows before stay readable.
     """
     path = tmp_path / f"r{ending}"
-    code = (
-        "import resource, signal, sys\n"
-        "from tests.reports.test_store import Store, _result, sink\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))\n"
-        "store = Store([sink(sys.argv[1])])\n"
-        "n = 0\n"
-        "try:\n"
-        "    while True:\n"
-        "        store.add(_result(1024 * (n + 1))); n += 1\n"
-        "except Exception as error:\n"
-        "    print(n, error)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60
-    )
-    n, said = done.stdout.split(" ", 1)
-    assert str(path) in said and int(n) > 0, done.stderr
-    assert _sizes(path) == [1024 * (i + 1) for i in range(int(n))]
+    store, n = Store([sink(str(path))]), 0
+    bounds = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, bounds[1]))
+    try:
+        with pytest.raises(StoreError, match=re.escape(str(path))):
+            for n in range(100):
+                store.add(_result(1024 * (n + 1)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, bounds)
+        signal.signal(signal.SIGXFSZ, before)
+    assert n > 0 and _sizes(path) == [1024 * (i + 1) for i in range(n)]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_killed_run_leaves_its_rows(tmp_path: Path, name: str) -> None:
     """Rule: SIGKILL after three rows: three rows, and a cut gzip file says that it is cut."""
     path = tmp_path / name
-    code = (
-        "import signal, os, sys\n"
-        "from tests.reports.test_store import Store, _result, sink\n"
-        "store = Store([sink(sys.argv[1])])\n"
-        "for n in (1, 2, 3): store.add(_result(1024 * n))\n"
-        "os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(path)], timeout=60)
-    assert done.returncode == -signal.SIGKILL and [
-        path for path in tmp_path.iterdir() if path.suffix != ".lock"
-    ] == [path]
+    _killed_after(path, [1024, 2048, 3072])
+    assert [found for found in tmp_path.iterdir() if found.suffix != ".lock"] == [path]
     assert _sizes(path) == [1024, 2048, 3072]
     assert ["early" in n.text for n in read(path).notes] == [True] * name.endswith("gz")
 
