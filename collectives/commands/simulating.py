@@ -36,8 +36,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     option = parser.add_argument
     text = (
         "torus:8x8, fattree:32x32:taper=2, ring, full, dgx1, nvswitch, rail, dragonfly, each with"
-        " gbs=, latency_us=, overhead_us=, add_gbs=, buffer_kib= …; or a map's FILE"
-        " (docs/simulation.md)"
+        " gbs=, latency_us=, overhead_us=, add_gbs=, buffer_kib=, burst_kib= …; or a"
+        " map's FILE (docs/simulation.md)"
     )
     option("--machine", required=True, metavar="SPEC", help=text)
     option(

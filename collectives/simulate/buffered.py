@@ -4,6 +4,11 @@ A rank goes on to its next step while its buffered messages are still in flight,
 several steps share its links. The receiver need not have reached the step. MPI sends over TCP in
 this way: a send is complete when its last byte fits into the socket. Messages of a pair of ranks
 follow one another, as the bytes of one connection. Exact for these rules, message by message.
+
+A link may be a token bucket (tbf(8)). It fills at the link's rate while nothing flows, up to its
+depth, and as many bytes of the next message pass at once; over several links it is the least that
+one of them lets pass. Iterations of a benchmark follow each other, so buckets begin as the
+iteration before left them.
 """
 
 from __future__ import annotations
@@ -40,8 +45,8 @@ class _Piece:
 
 
 class _Buffered:
-    def __init__(self, problem: Problem, buffer: float) -> None:
-        self.problem, self.buffer = problem, buffer
+    def __init__(self, problem: Problem, buffer: float, depth: float, tokens: Amounts) -> None:
+        self.problem, self.buffer, self.depth = problem, buffer, depth
         n = problem.nranks
         self.step = [-1] * n
         self.entered, self.done = np.zeros(n), np.zeros(n)
@@ -54,6 +59,10 @@ class _Buffered:
         self.flowing: dict[int, _Piece] = {}
         self.numbers = count()
         self.fluid = Fluid(problem.rate)
+        # By link: bytes in its bucket, how many messages flow, and since when none does.
+        self.tokens = tokens
+        self.users = np.zeros(len(tokens), np.int64)
+        self.since = np.zeros(len(tokens))
 
     def run(self) -> Clocks:
         for rank in range(self.problem.nranks):
@@ -115,13 +124,33 @@ class _Buffered:
         timed = self.problem.stages[self.problem.steps[piece.step]]
         what = timed.sent(self.problem.rate, 0.0).at(np.array([piece.row]))
         begin = max(now, piece.posted + piece.latency)
+        nbytes = piece.nbytes - self._at_once(self._links(piece), begin, piece.nbytes)
         number = next(self.numbers)
         self.flowing[number] = piece
         self.fluid.add(
             np.array([[number], [0]]),
             np.array([begin]),
-            replace(what, nbytes=np.array([piece.nbytes])),
+            replace(what, nbytes=np.array([nbytes])),
         )
+
+    def _links(self, piece: _Piece) -> NDArray[np.int64]:
+        stage = self.problem.stages[self.problem.steps[piece.step]].stage
+        links: NDArray[np.int64] = stage.links[piece.row]
+        return links[links < len(self.tokens)]
+
+    def _at_once(self, links: NDArray[np.int64], begin: float, nbytes: float) -> float:
+        """How many of these bytes the buckets of a route let pass when they begin."""
+        idle = links[self.users[links] == 0]
+        self.tokens[idle] = self.filled(begin)[idle]
+        self.users[links] += 1
+        passed = min(nbytes, float(self.tokens[links].min(initial=self.depth)))
+        self.tokens[links] -= passed
+        return passed
+
+    def filled(self, now: float) -> Amounts:
+        """What is in the buckets of idle links at a time."""
+        idle = np.maximum(now - self.since, 0.0)
+        return np.minimum(self.tokens + self.problem.rate * idle, self.depth)
 
     def _left(self, piece: _Piece, now: float) -> None:
         """A piece has gone through: the next of its pair flows, who waited for it goes on."""
@@ -129,11 +158,15 @@ class _Buffered:
         src, dst = int(timed.stage.src[piece.row]), int(timed.stage.dst[piece.row])
         line = self.queue[src, dst]
         line.popleft()
+        links = self._links(piece)
+        self.users[links] -= 1
+        self.since[links] = now
         if line:
             self._flow(line[0], now)
         chain = piece.chain.copy()
-        wire = float(timed.wire[piece.row])
         latency = float(timed.stage.latency[piece.row])
+        # A part of a message, or one of which some has passed at once, takes less.
+        wire = min(float(timed.wire[piece.row]), now - piece.posted - latency)
         chain[1:4] += latency, wire, now - piece.posted - latency - wire
         if piece.holds:
             self._waited(src, now, chain)
@@ -167,9 +200,14 @@ class _Buffered:
         self.parts[rank, 4] += self.entered[rank] - self.parts[rank].sum()
 
 
-def buffered(problem: Problem, buffer: float) -> Clocks:
+def buffered(problem: Problem, buffer: float, burst: float) -> Clocks:
     """From the start to the end, every rank of a class of its own.
 
-    ``buffer``: bytes from one rank to another that count as sent before they have left.
+    ``buffer``: bytes from one rank to another that count as sent before they have left. ``burst``:
+    the depth of every link's bucket in bytes, 0 for none.
     """
-    return _Buffered(problem, buffer).run()
+    first = _Buffered(problem, buffer, burst, np.full(len(problem.rate), burst, float))
+    clocks = first.run()
+    if not burst:
+        return clocks
+    return _Buffered(problem, buffer, burst, first.filled(float(clocks.now.max()))).run()

@@ -141,13 +141,14 @@ def _binding(flows: Flows, used: NDArray[np.bool_], buffered: bool) -> NDArray[n
 
     A message flows only while both of its ranks are in its step, and a rank is in one step at a
     time. So what a link carries is at most the sum, over the senders, of the most that each gives
-    it in one step; and as much over the receivers. With buffers messages of all steps may meet.
+    it in one step; and as much over the receivers. With buffers messages of all steps may meet, and
+    what a link lets pass at once depends on all that it carries.
     """
+    if buffered:
+        return used
     weight = flows.cap * flows.times
     limit = flows.rate * (1 + _EXACT)
     binding = used & (flows.routes.loads(weight) > limit)
-    if buffered:
-        return binding
     # Only links that all messages together would fill are examined further.
     few = _only(flows, binding)
     most, limit = np.zeros(len(few.rate)), limit[binding]

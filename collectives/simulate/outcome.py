@@ -123,7 +123,7 @@ class Simulation:
         first, clocks, used = 0, Clocks.begin(nranks), 0.0
         if machine.buffer:
             self._check_buffered()
-            first, clocks = len(self._steps), buffered(problem, machine.buffer)
+            first, clocks = len(self._steps), buffered(problem, machine.buffer, machine.burst)
         elif steps_at_once:
             hurry = slack != 0.0 and self._slack(0) > 0
             first, clocks = lockstep(problem, _MOST_WORK if hurry else np.inf)

@@ -43,7 +43,7 @@ def test_the_simulator_is_never_above_the_law_without_latency(name: str, hosts: 
     law = textbook(name, hosts) * 1e6 / 1e7
     assert 2 * (hosts - 1) / hosts * 1e6 / 1e7 * 0.999 <= law
     beside = log2(hosts) * SOCKET / 1e7 if name == "tree" else 0.0
-    assert simulated(name, hosts, 10**6, Ports(1e7, 0.0)) <= law * 1.001 + beside
+    assert simulated(name, hosts, 10**6, Ports(1e7, 0.0, 0.0)) <= law * 1.001 + beside
 
 
 @given(st.floats(-1, 3), st.floats(1e-6, 1e3))
@@ -67,7 +67,7 @@ def _map(rates: dict[tuple[int, int], float]) -> Topology:
 def test_ports_are_fitted_by_the_median_pair() -> None:
     """One busy moment of one pair does not change what a port is taken for."""
     pairs = {(a, b): 1.2e7 for a in range(4) for b in range(4) if a != b} | {(0, 1): 1e5}
-    assert fit(_map(pairs)) == Ports(1.2e7, 1e-5)
+    assert fit(_map(pairs), 18e3) == Ports(1.2e7, 1e-5, 18e3)
 
 
 def _points() -> list[LawPoint]:
@@ -81,20 +81,20 @@ def _points() -> list[LawPoint]:
 
 def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) -> None:
     """Every algorithm has a line with its exponent, and ps over ring stands beside P."""
-    text = "\n".join(lines(_points(), Ports(1.2e7, 1e-5), 1.25e7))
+    text = "\n".join(lines(_points(), Ports(1.2e7, 1e-5, 18e3), 1.25e7))
     assert all(f"| `{name}` |" in text for name in (*NAMES, "library"))
     assert "P^0.45" not in text.partition("`ps`")[2].partition("\n")[0]
     assert "P = 8: 8" in text
-    draw(_points(), Ports(1.2e7, 1e-5), 1.25e7, tmp_path / "law.svg")
+    draw(_points(), Ports(1.2e7, 1e-5, 18e3), 1.25e7, tmp_path / "law.svg")
     assert (tmp_path / "law.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
     """A prediction is of another host count than what it was fitted on."""
-    text = "\n".join(errors(_points(), Ports(1.2e7, 1e-5), 4))
+    text = "\n".join(errors(_points(), Ports(1.2e7, 1e-5, 18e3), 4))
     assert "8x1M" in text
     assert "4x1M" not in text
-    assert not list(errors(_points(), Ports(1.2e7, 1e-5), 8))
+    assert not list(errors(_points(), Ports(1.2e7, 1e-5, 18e3), 8))
 
 
 def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:

@@ -289,6 +289,7 @@ def test_without_a_size_a_machine_has_places_for_the_ranks(name: str) -> None:
         ("rail:nodes=4:pxn=2", "pxn=2; it is 0 or 1"),
         ("rail:nodes=4:taper=3", "taper=3 does not divide the 4 links up"),
         ("nvswitch:gpus=0", "1 GPU or more"),
+        ("ring:4:burst_kib=1", "burst_kib needs buffer_kib"),
         ("full:5000", "from 1 to 2048 places"),
     ],
 )

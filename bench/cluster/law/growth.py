@@ -37,10 +37,14 @@ class LawPoint(NamedTuple):
 
 
 class Ports(NamedTuple):
-    """Measured links between hosts: bytes/s of a port, seconds of an empty message."""
+    """Links between hosts: measured bytes/s, measured seconds of an empty message.
+
+    ``burst``: bytes that a port passes at once after a pause, as its shaper was set.
+    """
 
     rate: float
     latency: float
+    burst: float
 
 
 def binary(name: str, hosts: int) -> str:
@@ -85,15 +89,15 @@ def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
     two thirds full (Linux, include/net/sock.h, sk_stream_is_writeable).
     """
     switch = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
-    machine = replace(switch, buffer=SOCKET * 2 / 3)
+    machine = replace(switch, buffer=SOCKET * 2 / 3, burst=ports.burst)
     return simulate(_schedule(name, hosts), spec(_COLLECTIVE), machine, size).seconds
 
 
-def fit(measured: Topology) -> Ports:
+def fit(measured: Topology, burst: float) -> Ports:
     """The ports of hosts by `topology measure`: medians over pairs."""
     rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
     delays = [cell.value for cell in matrix(measured, "latency").values()]
-    return Ports(median(rates), median(delays))
+    return Ports(median(rates), median(delays), burst)
 
 
 def exponent(seconds: Mapping[int, float]) -> float | None:

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
                 for hosts in counts:
                     measure(cluster, hosts, sweep, folder, _note)
         points, measured = saved(folder)
-        found = fit(measured)
+        found = fit(measured, network.burst(network.rate))
         print("\n".join(showing.lines(points, found, network.rate)))
         print("\n".join(showing.errors(points, found, _FITTED)))
         if args.svg is not None:

@@ -75,8 +75,9 @@ class Machine:
 
     ``overhead``: seconds that each message costs each of its two ranks; ``gamma``: seconds that a
     rank takes to add a byte; ``buffer``: bytes from one rank to another that count as sent when
-    they are handed over (`collectives.simulate.buffered`). ``names``: of the nodes; without them
-    they go by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
+    they are handed over (`collectives.simulate.buffered`); ``burst``: bytes that a link passes at
+    once after a pause, where there is a ``buffer``. ``names``: of the nodes; without them they go
+    by their numbers. ``grid``: the sides of a torus, for drawings. ``weights``: what caches
     spare. ``sized``: rates of links, ``gamma`` and ``weights`` by the bytes of a rank's buffers,
     where they were measured and depend on that; see `at`.
     """
@@ -89,6 +90,7 @@ class Machine:
     overhead: float = 0.0
     gamma: float = 0.0
     buffer: float = 0.0
+    burst: float = 0.0
     names: tuple[str, ...] = ()
     grid: tuple[int, ...] = ()
     weights: Weights = NONE

@@ -70,8 +70,9 @@ GENERATORS: Mapping[str, Generator] = {
     "fattree": Generator(fattree, _two_levels),
     "dragonfly": Generator(dragonfly, _balanced),
 }
-# Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold.
-_COMMON = ("overhead_us", "add_gbs", "buffer_kib")
+# Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold,
+# what a link passes at once after a pause.
+_COMMON = ("overhead_us", "add_gbs", "buffer_kib", "burst_kib")
 
 
 def machine(text: str, nranks: int) -> Machine:
@@ -81,8 +82,9 @@ def machine(text: str, nranks: int) -> Machine:
     out, and is then chosen for ``nranks``. In the place of a generator a file may stand that
     ``python -m topology --from`` reads; its ``latency_us`` is that of links of which the map knows
     none. Every machine takes ``overhead_us``, ``add_gbs``, the rate of additions in GB/s (without
-    it they take what the file's sweep says, else no time), and ``buffer_kib``, what is taken for
-    sent before it has left. Raises Unsupported.
+    it they take what the file's sweep says, else no time), ``buffer_kib``, what is taken for sent
+    before it has left, and with it ``burst_kib``, what a link passes at once after a pause.
+    Raises Unsupported.
     """
     name, *parts = text.split(":")
     if Path(name).is_file() and name not in GENERATORS:
@@ -114,9 +116,11 @@ def machine(text: str, nranks: int) -> Machine:
     assert isinstance(overhead, float)
     if isinstance(adds, float):
         made = made.adding(1e-9 / adds)
-    buffer = common.get("buffer_kib", 0.0)
-    assert isinstance(buffer, float)
-    return replace(made, overhead=overhead * 1e-6, buffer=buffer * 1024)
+    buffer, burst = (common.get(key, 0.0) for key in ("buffer_kib", "burst_kib"))
+    assert isinstance(buffer, float) and isinstance(burst, float)
+    if burst and not buffer:
+        raise Unsupported(f"{text!r}: burst_kib needs buffer_kib, what is taken for sent")
+    return replace(made, overhead=overhead * 1e-6, buffer=buffer * 1024, burst=burst * 1024)
 
 
 # Rates are what things are divided by; times and counts may be nothing.
