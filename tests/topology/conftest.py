@@ -12,7 +12,7 @@ import pytest
 from tests.once import once
 from topology.model.merge import merge
 from topology.model.topology import Topology
-from topology.sources import nvml, sysfs
+from topology.sources import own_json, sysfs
 
 from . import mock_nvml
 from .samples import Samples, write
@@ -50,9 +50,9 @@ def machine(request: pytest.FixtureRequest, nvml_library: Path) -> Loaded:
     described = mock_nvml.description(request.param)
 
     def ask(to: Path) -> None:
-        (to / "said").write_text(mock_nvml.snapshot(nvml_library, described, to))
+        (to / "said").write_text(mock_nvml.read(nvml_library, described, to))
 
-    topology = nvml.parse((once(f"nvml-{request.param}", ask) / "said").read_text())
+    topology = own_json.parse((once(f"nvml-{request.param}", ask) / "said").read_text())
     if "sysfs" in described:
         topology = merge([topology, sysfs.parse(described["sysfs"])])
     return described, topology

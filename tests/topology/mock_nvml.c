@@ -3,7 +3,7 @@
  * BUSBAR_MOCK_NVML names a file of lines "key=value" (see mock_nvml.py, which writes it from YAML).
  * A key that is absent is answered with NOT_SUPPORTED; a value "!N" with NVML's error N, so that each
  * call can be made to fail by itself. Compiled with -DOLD_DRIVER, newer calls are not even exported.
- * Only what topology/sources/nvml_ask.py calls is here; the signatures are NVML's.
+ * Only what topology/sources/nvml.py and nvml_ask.py call is here; the signatures are NVML's.
  */
 #include <stdio.h>
 #include <stdlib.h>

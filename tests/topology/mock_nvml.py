@@ -106,19 +106,29 @@ def _wires(machine: dict[str, Any], gpus: list[dict[str, Any]]) -> list[list[tup
     return rows
 
 
-def snapshot(library: Path, machine: dict[str, Any], folder: Path) -> str:
-    """Let the real pynvml ask the mock, in a process of its own, and return nvml.snapshot()."""
+def carried_out(
+    library: Path, machine: dict[str, Any], folder: Path, script: str, *words: str
+) -> str:
+    """What a script prints in a process of its own, whose NVML is the mock of a machine."""
     file = folder / "machine.txt"
     file.write_text("".join(f"{key}={value}\n" for key, value in answers(machine).items()))
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(library),
-        "BUSBAR_MOCK_NVML": str(file),
-        "PYTHONPATH": str(ROOT),
-    }
-    script = "import sys; from topology.sources import nvml; sys.stdout.write(nvml.snapshot())"
+    return printed(script, *words, LD_LIBRARY_PATH=str(library), BUSBAR_MOCK_NVML=str(file))
+
+
+def printed(script: str, *words: str, **env: str) -> str:
+    """What a script prints in a process of its own, with these variables."""
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def read(library: Path, machine: dict[str, Any], folder: Path) -> str:
+    """Let the real pynvml ask the mock; gives the map as our JSON."""
+    script = "from topology.sources import nvml, own_json; print(own_json.dump(nvml.read()))"
+    return carried_out(library, machine, folder, script)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from busbar.errors import ProbeError
 from busbar.installation import extra
 from topology.diagnostics.findings import check
 from topology.model.topology import Kind, LinkKind
-from topology.sources import nvml
+from topology.sources import own_json
 
 from . import mock_nvml
 from .conftest import Loaded
@@ -81,7 +75,7 @@ def test_any_call_may_fail_alone(nvml_library: Path, tmp_path: Path, code: int) 
     ]
     described["override"] = dict.fromkeys(keys, f"!{code}")
     described["override"] |= {"pair.1.2.level": f"!{code}", "pair.2.1.p2p.0": f"!{code}"}
-    topology = nvml.parse(mock_nvml.snapshot(nvml_library, described, tmp_path))
+    topology = own_json.parse(mock_nvml.read(nvml_library, described, tmp_path))
     assert len(topology.gpus) == 8
     assert topology.device("GPU0").get("memory") is None
     assert topology.device("GPU1").get("memory") is not None
@@ -92,57 +86,31 @@ def test_any_call_may_fail_alone(nvml_library: Path, tmp_path: Path, code: int) 
 def test_missing_symbols_of_old_drivers_are_gaps(nvml_library: Path, tmp_path: Path) -> None:
     """Rule: a driver that does not export a call is a gap named Function Not Found."""
     old = mock_nvml.compile_mock(tmp_path / "old", "-DOLD_DRIVER")
-    topology = nvml.parse(mock_nvml.snapshot(old, mock_nvml.description("dgx-a100"), tmp_path))
+    topology = own_json.parse(mock_nvml.read(old, mock_nvml.description("dgx-a100"), tmp_path))
     reasons = {gap.call: gap.reason for gap in topology.gaps}
     assert reasons["nvmlDeviceGetGpuFabricInfoV"] == "Function Not Found"
     assert reasons["nvmlDeviceGetMemoryAffinity"] == "Function Not Found"
     assert topology.relation("GPU0", "GPU1").level is not None
 
 
-def _try(environment: dict[str, str]) -> str:
-    script = (
-        "from topology.sources import nvml\nfrom busbar.errors import ProbeError\n"
-        "try: nvml.read()\nexcept ProbeError as error: print(error)"
-    )
-    clean = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**clean, "PYTHONPATH": str(mock_nvml.ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+TRY = """
+from busbar.errors import ProbeError
+from topology.sources import nvml
+try:
+    nvml.read()
+except ProbeError as error:
+    print(error)
+"""
 
 
 def test_no_driver_is_a_sentence(nvml_library: Path, tmp_path: Path) -> None:
     """Rule: an NVML that does not start is one ProbeError that says so."""
-    said = _try(
-        {"LD_LIBRARY_PATH": str(nvml_library), "BUSBAR_MOCK_NVML": str(tmp_path / "absent")}
-    )
-    assert "NVML does not start: Driver Not Loaded" in said
+    env = {"LD_LIBRARY_PATH": str(nvml_library), "BUSBAR_MOCK_NVML": str(tmp_path / "absent")}
+    assert "NVML does not start: Driver Not Loaded" in mock_nvml.printed(TRY, **env)
 
 
 def test_no_pynvml_is_a_sentence(tmp_path: Path) -> None:
     """Rule: without nvidia-ml-py the message names the package to install."""
     (tmp_path / "pynvml.py").write_text("raise ImportError\n")
-    assert extra("nvml") in _try({"PYTHONPATH": f"{tmp_path}:{mock_nvml.ROOT}"})
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {},
-        {"busbar_nvml": 2},
-        {"busbar_nvml": 1},
-        {"busbar_nvml": 1, "gpus": [{"index": "0"}]},
-        {"busbar_nvml": 1, "gpus": [{"index": 0}, {"index": 0}]},
-        {"busbar_nvml": 1, "gpus": [{"index": 0, "reasons": "x"}]},
-        {"busbar_nvml": 1, "gpus": [], "pairs": [{"a": 0, "b": 1}]},
-    ],
-)
-def test_broken_snapshots_are_refused(document: dict[str, Any]) -> None:
-    """Rule: a snapshot that is not whole is a ProbeError."""
-    with pytest.raises(ProbeError):
-        nvml.parse(json.dumps(document))
+    said = mock_nvml.printed(TRY, PYTHONPATH=f"{tmp_path}:{mock_nvml.ROOT}")
+    assert extra("nvml") in said

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +28,8 @@ for busid, uuid in json.loads(sys.argv[1]):
 def _asked(
     library: Path, folder: Path, machine: dict[str, Any], gpus: list[tuple[str | None, str | None]]
 ) -> list[Any]:
-    file = folder / "machine.txt"
-    answers = mock_nvml.answers(machine)
-    file.write_text("".join(f"{key}={value}\n" for key, value in answers.items()))
-    environment = {
-        **os.environ,
-        "LD_LIBRARY_PATH": str(library),
-        "BUSBAR_MOCK_NVML": str(file),
-        "PYTHONPATH": str(mock_nvml.ROOT),
-    }
-    command = [sys.executable, "-c", SCRIPT, json.dumps(gpus)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    said = mock_nvml.carried_out(library, machine, folder, SCRIPT, json.dumps(gpus))
+    return [json.loads(line) for line in said.splitlines()]
 
 
 def test_a_gpu_is_found_by_address_or_uuid(nvml_library: Path, tmp_path: Path) -> None:

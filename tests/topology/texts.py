@@ -196,13 +196,6 @@ SYSFS = """\
 /proc/cpuinfo/cpu family:6
 /proc/cpuinfo/model:143
 """
-NVML = """\
-{"busbar_nvml": 1, "machine": {"driver_version": "550.1"}, "gpus": [
- {"index": 0, "name": "A", "busid": "00000000:03:00.0", "cpus": [3], "nodes": [1], "reasons": 4, "fabric": 3,
-  "links": [{"link": 0, "up": true, "version": 3, "peer": 0, "peer_busid": "00000000:83:00.0", "rate_mb_s": 25000}]},
- {"index": 1, "name": "A", "busid": "00000000:83:00.0", "mig": true, "migs": [{"index": 0, "uuid": "MIG-1"}]}],
- "pairs": [{"a": 0, "b": 1, "level": 50, "p2p_read": 0}, {"a": 1, "b": 0, "p2p_read": 1}], "gaps": [["GPU0", "x", "y"]]}
-"""
 OWN_JSON = """\
 {"busbar_topology": 1, "sources": ["x"], "devices": [
  {"id": "GPU0", "kind": "gpu", "index": 0, "facts": [["sm", 90, "x"]]}, {"id": "GPU1", "kind": "gpu", "index": 1}],
@@ -221,6 +214,5 @@ VALID = [
     ("bandwidth", NVBANDWIDTH),
     ("bandwidth", NVBANDWIDTH_JSON),
     ("sysfs", SYSFS),
-    ("nvml", NVML),
     ("own_json", OWN_JSON),
 ]

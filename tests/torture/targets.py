@@ -44,7 +44,7 @@ from topology.views import matrix, tree
 OURS = (ProbeError, ReportError, BusbarError)
 _SOURCES = (
     "recognise", "smi_topo", "smi_p2p", "smi_nvlink", "smi_xml", "nccl_xml", "hwloc", "sysfs",
-    "bandwidth", "nvml", "own_json",
+    "bandwidth", "own_json",
 )  # fmt: skip
 #: Commands of ``python -m reports`` that take one file.
 COMMANDS: dict[str, Sequence[str]] = {

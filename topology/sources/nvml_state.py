@@ -8,7 +8,6 @@ from typing import Any
 
 from busbar.errors import ProbeError
 from topology.model.busid import canonical
-from topology.sources.nvml import slowed_by
 from topology.sources.nvml_ask import CALLS, NAME, opened
 
 
@@ -29,9 +28,7 @@ class State:
     throttle: tuple[str, ...] | None = None
 
 
-_ASKED = ("clock_sm_hz", "clock_memory_hz", "power_w", "temperature_c", "energy_j")
-_THROTTLE = ("throttle", "nvmlDeviceGetCurrentClocksThrottleReasons", (), slowed_by)
-_CALLS = (*(call for call in CALLS if call[0] in _ASKED), _THROTTLE)
+_CALLS = tuple(call for call in CALLS if call[0] in State.__dataclass_fields__)
 
 
 class Gauge:

@@ -27,7 +27,6 @@ LIVE: Mapping[str, Sequence[str]] = {
 #: Formats that are the whole document, by what only they contain.
 _DOCUMENTS: tuple[tuple[str, str], ...] = (
     ("own_json", r'"busbar_topology"\s*:'),
-    ("nvml", r'"busbar_nvml"\s*:'),
     ("bandwidth", r'"nvbandwidth"\s*:'),
     ("nccl_xml", r"<system[\s>]|<graphs[\s>]"),
     ("smi_xml", r"<nvidia_smi_log[\s>]"),
