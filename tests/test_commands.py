@@ -111,7 +111,6 @@ REFUSED: tuple[tuple[list[str], str], ...] = (
 )
 LACKING = (
     ("matplotlib", "reports plot RUN --out FOLDER"),
-    ("matplotlib", "topology --svg FOLDER/a.svg --from MAP"),
     ("mpi4py", "topology measure"),
     ("mpi4py", "allreduce --ranks 2"),
 )

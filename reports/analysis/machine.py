@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from topology.diagnostics.finding import Finding
     from topology.model.topology import Topology
     from topology.views.layout import Drawing
+    from topology.views.picture import Shapes
 
 #: Title, unit, factor from the inner unit, by measured quantity.
 _SHOWN = {
@@ -44,10 +45,11 @@ class MeasuredMatrix:
 
 @dataclass(frozen=True)
 class MachinePart:
-    """``drawing`` is None where there is nothing to draw but a host."""
+    """``drawing`` and ``shapes`` are None where there is nothing to draw but a host."""
 
     sources: tuple[str, ...]
     drawing: Drawing | None
+    shapes: Shapes | None
     findings: tuple[Finding, ...]
     matrices: tuple[MeasuredMatrix, ...]
     pairs: tuple[Pairs, ...] = ()
@@ -60,12 +62,14 @@ def read_machine(files: Sequence[Path]) -> MachinePart:
     """
     from topology.diagnostics.findings import check
     from topology.views.layout import draw
+    from topology.views.picture import shapes
 
     topology = _gathered(files)
     drawing = draw(topology)
-    shown = drawing if len(drawing.nodes) > 1 else None
-    pairs = tuple(_pairs(topology))
-    return MachinePart(topology.sources, shown, check(topology), _matrices(topology), pairs)
+    found, matrices, pairs = check(topology), _matrices(topology), tuple(_pairs(topology))
+    if len(drawing.nodes) < 2:
+        return MachinePart(topology.sources, None, None, found, matrices, pairs)
+    return MachinePart(topology.sources, drawing, shapes(drawing), found, matrices, pairs)
 
 
 def _gathered(files: Sequence[Path]) -> Topology:

@@ -7,7 +7,6 @@ from typing import Any
 from reports.analysis.machine import MachinePart, MeasuredMatrix
 from reports.page.markup import details, section, table, text
 
-_X, _Y, _MARGIN, _BOX = 104.0, 62.0, 58.0, (96.0, 34.0)
 _KINDS = {
     "nvlink": "NVLink",
     "c2c": "C2C",
@@ -95,35 +94,8 @@ def _matrix(m: MeasuredMatrix) -> str:
 
 
 def _picture(machine: MachinePart) -> str:
-    drawing = machine.drawing
-    assert drawing is not None
-    xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
-    ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
-    left, top = min(xs), max(ys)
-    width = (max(xs) - left) * _X + 2 * _MARGIN
-    height = (top - min(ys)) * _Y + 2 * _MARGIN - 40
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return (x - left) * _X + _MARGIN, (top - y) * _Y + _MARGIN - 20
-
-    lines = []
-    for e in drawing.edges:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in e.points))
-        lines.append(
-            f'<g class="link {_class(e.kind)}"><title>{text(e.hover)}</title>'
-            f'<polyline points="{points}" stroke-width="{e.width:.1f}"/></g>'
-        )
-    boxes = []
-    for n in drawing.nodes:
-        x, y = at(n.x, n.y)
-        wide, high = _BOX
-        label = n.label if len(n.label) <= 14 else n.label[:13] + "…"
-        boxes.append(
-            f'<g class="box {_class(n.kind)}"><title>{text(chr(10).join(n.hover))}</title>'
-            f'<rect x="{x - wide / 2:.1f}" y="{y - high / 2:.1f}" width="{wide}" '
-            f'height="{high}" rx="6"/>'
-            f'<text x="{x:.1f}" y="{y + 4:.1f}">{text(label)}</text></g>'
-        )
+    drawing, shapes = machine.drawing, machine.shapes
+    assert drawing is not None and shapes is not None
     kinds = [k for k in _KINDS if any(e.kind == k for e in drawing.edges)]
     legend = "".join(f'<li class="{k}">{_KINDS[k]}</li>' for k in kinds)
     said = (
@@ -139,8 +111,8 @@ def _picture(machine: MachinePart) -> str:
         f'links">{legend}</ul>'
         f'<div class="scroll" tabindex="0" role="region" aria-label="Topology, scrolls sideways">'
         f'<svg class="topology" role="img" aria-label="{text(said)}" style="max-width: '
-        f'{width:.0f}px; min-width: {0.6 * width:.0f}px" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}">{"".join(lines)}{"".join(boxes)}</svg></div>'
+        f'{shapes.width:.0f}px; min-width: {0.6 * shapes.width:.0f}px" '
+        f'viewBox="0 0 {shapes.width:.0f} {shapes.height:.0f}">{shapes.markup}</svg></div>'
         f"<figcaption>{text(said)}. A thicker line carries more; pointing at a box or a line tells "
         f"its facts.</figcaption>{details('Devices and links as text', devices + links)}</figure>"
     )
@@ -149,8 +121,3 @@ def _picture(machine: MachinePart) -> str:
 def _halves(hover: str) -> tuple[str, str]:
     link, _, what = hover.partition(": ")
     return link, what
-
-
-def _class(kind: str) -> str:
-    """A kind as the name of a class: letters only, whatever a map calls it."""
-    return "".join(c for c in kind if c.isascii() and c.isalpha())

@@ -179,7 +179,6 @@ def nasty() -> Topology:
 
 def test_svg_is_xml_with_facts_to_hover() -> None:
     """Rule: the SVG is well-formed, and every box says what it is, escaped."""
-    pytest.importorskip("matplotlib")
     root = ET.fromstring(picture.svg(nasty()))
     titles = [node.text or "" for node in root.iter("{http://www.w3.org/2000/svg}title")]
     assert f"GPU0 {NASTY}" in "\n".join(titles)
@@ -188,7 +187,6 @@ def test_svg_is_xml_with_facts_to_hover() -> None:
 
 def test_page_escapes_what_it_shows() -> None:
     """Rule: nothing that a source said can end the page's script or become a tag."""
-    pytest.importorskip("plotly")
     text = picture.page(nasty())
     assert NASTY not in text
     assert "<b>&" not in text

@@ -1,4 +1,4 @@
-"""The layout of the picture, shared by the SVG and the page.
+"""The layout of the picture.
 
 Layers from host to GPU and NIC, NVSwitches below. Leaves keep the order of the tree, so that
 devices of one NUMA node or switch are adjacent. A parent is centred above its children.
@@ -49,12 +49,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Drawing:
-    """The picture in units of one box: ``width`` boxes stand side by side at most."""
+    """The picture; a box is 1 wide."""
 
     nodes: tuple[Box, ...]
     edges: tuple[Edge, ...]
-    width: int
-    layers: int
 
 
 def draw(topology: Topology) -> Drawing:
@@ -64,7 +62,6 @@ def draw(topology: Topology) -> Drawing:
     columns = _columns(whole, layers)
     rows = {layer: -_ROW * place for place, layer in enumerate(sorted(set(layers.values())))}
     scaled = {id: (columns[id], rows[layer]) for id, layer in layers.items()}
-    wide, deep = round(max(columns.values(), default=0) + 1), len(rows)
     rates = [f["bandwidth"] for *_, f in graph.edges(data=True) if f["kind"] != "memory"]
     fastest = max(rates, default=1.0)
     nodes = tuple(
@@ -83,18 +80,15 @@ def draw(topology: Topology) -> Drawing:
         for a, b, facts in graph.edges(data=True)
         if a in layers and b in layers
     )
-    return Drawing(nodes, edges, wide, deep)
+    return Drawing(nodes, edges)
 
 
 def _columns(topology: Map, layers: dict[str, int]) -> dict[str, float]:
     """The place of every device from left to right, a box being 1 wide."""
-    import networkx as nx
-
     switches = [switch.id for switch in topology.of(Kind.SWITCH)]
     inner = {topology.device(id).parent for id in layers if id not in switches}
     ends = [id for id in layers if id not in inner and id not in switches]
-    row = nx.multipartite_layout(nx.empty_graph(ends), {0: ends}, "horizontal", scale=1)
-    found = {id: (x + 1) * (len(ends) - 1) / 2 for id, (x, _) in row.items()}
+    found = {id: float(place) for place, id in enumerate(ends)}
     for id in reversed(layers):
         if id in inner:
             below = [found[child.id] for child in topology.children(id) if child.id in found]

@@ -1,160 +1,112 @@
-"""The picture as SVG (matplotlib) and as a page (plotly). Both libraries are optional."""
+"""The picture as SVG, alone or on an HTML page; facts show where the pointer rests."""
 
 from __future__ import annotations
 
-import html
-import io
-from xml.etree import ElementTree
+from html import escape
+from typing import NamedTuple
 
-from busbar.errors import MissingLibrary
-from topology.model.topology import Kind, Topology
-from topology.views.layout import Box, Drawing, draw
+from topology.model.topology import Topology
+from topology.views.layout import Drawing, draw
 
-_FILL = {
-    Kind.GPU.value: "#76b900",
-    Kind.NIC.value: "#f4a259",
-    Kind.DIRECT.value: "#f4a259",
-    Kind.SWITCH.value: "#b8d98a",
-    Kind.BRIDGE.value: "#9fb8d9",
-    Kind.ROOT.value: "#c3d3e8",
-    Kind.NUMA.value: "#e3d7ee",
+#: Pixels between boxes and between layers, around the picture, and of a box.
+_X, _Y, _MARGIN, _BOX = 104.0, 62.0, 58.0, (96.0, 34.0)
+_LONGEST_LABEL = 14
+#: What kinds of links are called, with their colours.
+LINKS = {
+    "nvlink": ("NVLink", "#4f8a10"),
+    "c2c": ("C2C", "#a03070"),
+    "pcie": ("PCIe", "#4a6fa5"),
+    "cpu": ("between CPUs", "#7d5ba6"),
+    "network": ("network", "#c07a2c"),
 }
-_PLAIN = "#eeeeee"
-_STROKE = {"nvlink": "#4f8a10", "c2c": "#a03070", "pcie": "#4a6fa5", "cpu": "#7d5ba6"}
-_GREY = "#b5b5b5"
-_SVG = "http://www.w3.org/2000/svg"
+_BOXES = {
+    "gpu": "#76b900", "nic": "#f4a259", "data-direct": "#f4a259", "nvswitch": "#b8d98a",
+    "bridge": "#9fb8d9", "root": "#c3d3e8", "numa": "#e3d7ee",
+}  # fmt: skip
+_STYLE = "".join([
+    "text { font: 12px system-ui, sans-serif; } .box text { text-anchor: middle; }",
+    " polyline { fill: none; stroke: #b5b5b5; stroke-linecap: round; opacity: .75; }",
+    " rect { fill: #eeeeee; stroke: #444444; }",
+    *(f" .{kind} polyline {{ stroke: {colour}; }}" for kind, (_, colour) in LINKS.items()),
+    *(f" .{kind} rect {{ fill: {colour}; }}" for kind, colour in _BOXES.items()),
+])  # fmt: skip
+
+
+class Shapes(NamedTuple):
+    """SVG groups of classes ``link`` and ``box``, also of their kinds; pixels of the whole."""
+
+    markup: str
+    width: float
+    height: float
+
+
+def shapes(drawing: Drawing) -> Shapes:
+    """Draw lines below boxes. Each has a title, which browsers show where the pointer rests."""
+    xs = [n.x for n in drawing.nodes] + [x for e in drawing.edges for x, _ in e.points]
+    ys = [n.y for n in drawing.nodes] + [y for e in drawing.edges for _, y in e.points]
+    left, top = min(xs, default=0.0), max(ys, default=0.0)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        return (x - left) * _X + _MARGIN, (top - y) * _Y + _MARGIN - 20
+
+    parts = []
+    for edge in drawing.edges:
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in edge.points))
+        line = f'<polyline points="{points}" stroke-width="{edge.width:.1f}"/>'
+        parts.append(_group(f"link {edge.kind}", edge.hover, line))
+    wide, high = _BOX
+    for node in drawing.nodes:
+        x, y = at(node.x, node.y)
+        long = len(node.label) > _LONGEST_LABEL
+        label = f"{node.label[: _LONGEST_LABEL - 1]}…" if long else node.label
+        box = (
+            f'<rect x="{x - wide / 2:.1f}" y="{y - high / 2:.1f}" width="{wide}" height="{high}"'
+            f' rx="6"/><text x="{x:.1f}" y="{y + 4:.1f}">{_text(label)}</text>'
+        )
+        parts.append(_group(f"box {node.kind}", "\n".join(node.hover), box))
+    width = (max(xs, default=0.0) - left) * _X + 2 * _MARGIN
+    height = (top - min(ys, default=0.0)) * _Y + 2 * _MARGIN - 40
+    return Shapes("\n".join(parts), width, height)
 
 
 def svg(topology: Topology) -> str:
-    """Return the picture as SVG; boxes and lines have titles that browsers show when hovered.
-
-    Raises MissingLibrary when matplotlib is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingLibrary("matplotlib", "--svg") from None
+    """Return the picture as an SVG file, with a legend of the kinds of links that occur."""
     drawing = draw(topology)
-    figure = Figure(figsize=(max(6.0, 1.05 * drawing.width), max(3.5, 1.35 * drawing.layers + 0.8)))
-    FigureCanvasSVG(figure)
-    axes = figure.add_axes((0.02, 0.06, 0.96, 0.9))
-    axes.axis("off")
-    for number, edge in enumerate(drawing.edges):
-        xs, ys = zip(*edge.points, strict=True)
-        color = _STROKE.get(edge.kind, _GREY)
-        axes.plot(
-            xs, ys, color=color, linewidth=edge.width, alpha=0.75, zorder=1, gid=f"edge{number}"
-        )
-    for number, node in enumerate(drawing.nodes):
-        box = {"boxstyle": "round,pad=0.45", "facecolor": _fill(node), "edgecolor": "#444444"}
-        text = axes.text(
-            node.x, node.y, node.label, ha="center", va="center", fontsize=8, bbox=box, zorder=2
-        )
-        text.set_parse_math(False)
-        text.set_gid(f"node{number}")
-    _legend(axes, drawing)
-    axes.margins(0.08, 0.12)
-    out = io.BytesIO()
-    figure.savefig(out, format="svg", metadata={"Date": None})
-    return _titled(out.getvalue(), drawing)
-
-
-def _legend(axes: object, drawing: Drawing) -> None:
-    """Name the kinds of links that occur; widths speak for themselves."""
-    from matplotlib.lines import Line2D
-
-    kinds = [kind for kind in _STROKE if any(edge.kind == kind for edge in drawing.edges)]
-    lines = [Line2D([], [], color=_STROKE[kind], linewidth=3, label=kind) for kind in kinds]
-    if lines:
-        axes.legend(  # type: ignore[attr-defined]
-            handles=lines,
-            loc="upper right",
-            fontsize=8,
-            frameon=False,
-            title="width: bandwidth",
-            title_fontsize=8,
-        )
-
-
-def _titled(picture: bytes, drawing: Drawing) -> str:
-    """Give every box and line of our own SVG a <title>; ElementTree escapes what it says."""
-    ElementTree.register_namespace("", _SVG)
-    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
-    root = ElementTree.fromstring(picture)  # noqa: S314  # written a moment ago by matplotlib
-    said = {f"edge{n}": edge.hover for n, edge in enumerate(drawing.edges)}
-    said |= {f"node{n}": "\n".join(node.hover) for n, node in enumerate(drawing.nodes)}
-    for group in root.iter(f"{{{_SVG}}}g"):
-        hover = said.get(group.get("id", ""))
-        if hover is not None:
-            title = ElementTree.Element(f"{{{_SVG}}}title")
-            title.text = "".join(c for c in hover if c.isprintable() or c == "\n")
-            group.insert(0, title)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    markup, width, height = shapes(drawing)
+    kinds = [kind for kind in LINKS if any(edge.kind == kind for edge in drawing.edges)]
+    legend = [
+        f'<g class="{kind}"><polyline points="{at},{height} {at + 24},{height}" stroke-width="4"/>'
+        f'<text x="{at + 30}" y="{height + 4}">{LINKS[kind][0]}</text></g>'
+        for at, kind in zip(range(10, 1000, 130), kinds, strict=False)
+    ]
+    end = 130.0 * len(kinds) + 10
+    wide, high = max(width, end + 150), height + 20
+    legend.append(f'<text x="{end}" y="{height + 4}">a wider line carries more</text>')
+    drawn = "\n".join([markup, *legend])
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{wide:.0f}" height="{high:.0f}"'
+        f' style="background: white" role="img" aria-label="{_text(_title(topology))}">\n'
+        f"<style>{_STYLE}</style>\n{drawn}\n</svg>\n"
+    )
 
 
 def page(topology: Topology) -> str:
-    """Return the picture as one HTML page that needs no network; facts show when hovered.
-
-    Raises MissingLibrary when plotly is not installed.
-    """
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise MissingLibrary("plotly", "--html") from None
-    drawing = draw(topology)
-    traces = []
-    for edge in drawing.edges:
-        xs, ys = zip(*edge.points, strict=True)
-        line = {"color": _STROKE.get(edge.kind, _GREY), "width": edge.width, "shape": "spline"}
-        traces.append(go.Scatter(x=xs, y=ys, mode="lines", line=line, hoverinfo="skip"))
-    middles = [edge.points[len(edge.points) // 2] for edge in drawing.edges]
-    ends = [edge.points[0] for edge in drawing.edges]
-    spots = [
-        m if len(e.points) > 2 else ((m[0] + s[0]) / 2, (m[1] + s[1]) / 2)
-        for e, m, s in zip(drawing.edges, middles, ends, strict=True)
-    ]
-    traces.append(
-        go.Scatter(
-            x=[x for x, _ in spots],
-            y=[y for _, y in spots],
-            mode="markers",
-            marker={"size": 9, "color": "rgba(0,0,0,0.08)"},
-            hovertext=[html.escape(edge.hover) for edge in drawing.edges],
-            hoverinfo="text",
-        )
+    """Return the picture as one HTML page that needs no network."""
+    title = _text(_title(topology))
+    return (
+        f'<!DOCTYPE html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f"<h1>{title}</h1>\n{svg(topology)}</html>\n"
     )
-    traces.append(
-        go.Scatter(
-            x=[node.x for node in drawing.nodes],
-            y=[node.y for node in drawing.nodes],
-            mode="markers+text",
-            marker={
-                "symbol": "square",
-                "size": 34,
-                "color": [_fill(node) for node in drawing.nodes],
-                "line": {"color": "#444444", "width": 1},
-            },
-            text=[html.escape(node.label) for node in drawing.nodes],
-            textfont={"size": 10},
-            hovertext=["<br>".join(map(html.escape, node.hover)) for node in drawing.nodes],
-            hoverinfo="text",
-        )
-    )
-    figure = go.Figure(traces)
-    blank = {"visible": False}
-    figure.update_layout(
-        showlegend=False,
-        xaxis=blank,
-        yaxis=blank,
-        plot_bgcolor="white",
-        margin={"l": 10, "r": 10, "t": 40, "b": 10},
-        title={"text": html.escape(f"topology, as said by {', '.join(topology.sources)}")},
-        hoverlabel={"align": "left"},
-    )
-    text: str = figure.to_html(include_plotlyjs=True, full_html=True)
-    return text
 
 
-def _fill(node: Box) -> str:
-    return _FILL.get(node.kind, _PLAIN)
+def _title(topology: Topology) -> str:
+    return f"topology, as said by {', '.join(topology.sources)}"
+
+
+def _group(name: str, title: str, inside: str) -> str:
+    return f'<g class="{name}"><title>{_text(title)}</title>{inside}</g>'
+
+
+def _text(text: str) -> str:
+    """Text for XML, which has no way to write control characters."""
+    return escape("".join(c for c in text if c.isprintable() or c == "\n"))
