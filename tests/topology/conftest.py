@@ -15,23 +15,13 @@ from topology.model.topology import Topology
 from topology.sources import own_json, sysfs
 
 from . import mock_nvml
-from .samples import Samples, write
 
 Loaded = tuple[dict[str, Any], Topology]
 
 
-PUBLIC = os.environ.get("BUSBAR_SAMPLES")
-
-
-@pytest.fixture(
-    scope="session",
-    params=["own", *([pytest.param("public", marks=pytest.mark.thorough)] if PUBLIC else [])],
-)
-def samples(request: pytest.FixtureRequest) -> Samples:
-    """A folder of texts by dialect: our own, and public ones where BUSBAR_SAMPLES names them."""
-    if request.param == "own":
-        return Samples(once("topology", write), False)
-    return Samples(Path(str(PUBLIC)) / "topology", True)
+#: A folder of published texts; tests that need it are collected only where it is.
+PUBLIC = os.environ.get("BUSBAR_SAMPLES", "")
+collect_ignore = [] if PUBLIC else ["test_samples.py"]
 
 
 @pytest.fixture(scope="session")

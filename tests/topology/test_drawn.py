@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from busbar.cpulist import members
 from busbar.errors import ProbeError
 from topology.model.topology import Kind, Topology
-from topology.sources import hwloc, nccl_xml, recognise
+from topology.sources import hwloc, nccl_xml
 from topology.views import findings
 
 from . import drawn, drawn_hwloc
-from .test_topo_layouts import PREFIXES, RESHAPES, text_of
 
 
 def ends(topology: Topology) -> dict[str, str]:
@@ -94,38 +93,6 @@ def test_nccl_xml_reads_what_was_drawn(data: st.DataObject, machine: drawn.Machi
     assert len(topology.of(Kind.NUMA)) == len(machine.numas)
     assert {nic.name: nic.index for nic in topology.nics} == dict(zip(nets, numbers, strict=True))
     check_cells(machine, topology, roots=False)
-
-
-@settings(deadline=None, max_examples=120)
-@given(
-    drawn.machines().filter(lambda machine: len(machine.cards(drawn.GPU)) > 0),
-    st.sampled_from(sorted(RESHAPES)),
-    st.sampled_from(PREFIXES),
-    st.booleans(),
-    st.booleans(),
-)
-def test_topo_m_reads_what_was_drawn(
-    machine: drawn.Machine, reshape: str, prefix: str, underlined: bool, legend: bool
-) -> None:
-    """Rule: ``topo -m`` of one machine, in every layout, has the same devices and relations."""
-    called = named(machine)
-    gpus = len(machine.cards(drawn.GPU))
-    nics = list(called)[gpus:]
-    labels = [f"GPU{n}" for n in range(gpus)]
-    labels += [f"NIC{n}" for n in range(len(nics))] if legend else nics
-    cells = [
-        ["X" if a == b else machine.cell(called[a], called[b]) for b in called] for a in called
-    ]
-    homes = {busid: path[1].removeprefix("N") for busid, path in machine.paths.items()}
-    lists = {str(n.index): f"{n.cores[0][0]}-{n.cores[-1][-1]}" for n in machine.numas}
-    rest = [[lists[homes[g]], homes[g], "N/A"] for g in list(called)[:gpus]]
-    text = text_of(labels, cells, rest, nics if legend else [], reshape, prefix, underlined)
-    topology = recognise.parse(text)
-    assert topology.gaps == ()
-    assert topology.matrix() == tuple(map(tuple, cells))
-    assert [nic.name for nic in topology.nics] == nics
-    for gpu, said in zip(topology.gpus, rest, strict=True):
-        assert [gpu.get("cpu_affinity"), gpu.get("numa_affinity")] == said[:2]
 
 
 def hwloc_of(inside: str, version: str = "2.0", after: str = "") -> Topology:

@@ -1,4 +1,4 @@
-"""Every text parses to what it shows: our own in each dialect, and public ones."""
+"""Published texts, where BUSBAR_SAMPLES names a folder of them: each parses to what it shows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from busbar.errors import ProbeError
 from topology.diagnostics.findings import check
 from topology.model.relation import LEVEL_WORDS
 from topology.model.topology import Level
+from topology.placement.pick import pick
 from topology.sources import own_json, recognise, smi_topo
+from topology.views import matrix as matrix_view
 
-from . import samples as own
-from .samples import Samples
+from .conftest import PUBLIC
+
+pytestmark = pytest.mark.thorough
+FOLDER = Path(PUBLIC) / "topology"
 
 #: GPUs and NICs that the public files without a table in INDEX.md describe.
 COUNTS = {
@@ -49,15 +53,15 @@ def _text(path: Path) -> str:
     return path.read_bytes().decode("utf-8", "replace")
 
 
-def _index(folder: Path) -> dict[str, tuple[int, int]]:
-    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \|", _text(folder / "INDEX.md"), re.M)
+def _index() -> dict[str, tuple[int, int]]:
+    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d+) \|", _text(FOLDER / "INDEX.md"), re.M)
     return {f"{name}.txt": (int(gpus), int(nics)) for name, gpus, nics in rows}
 
 
-def test_every_topo_m_text_has_its_devices_and_its_matrix(samples: Samples) -> None:
+def test_every_topo_m_text_has_its_devices_and_its_matrix() -> None:
     """Rule: counts as in the index, and each cell of the map is the text's, both ways round."""
-    index = _index(samples.folder)
-    files = sorted((samples.folder / "topo-m").glob("*.txt"))
+    index = _index()
+    files = sorted((FOLDER / "topo-m").glob("*.txt"))
     assert {file.name for file in files} == set(index)
     for file in files:
         topology = smi_topo.parse(_text(file))
@@ -84,17 +88,17 @@ def _modern(word: str) -> str:
     return word if word == "X" or word.startswith("NV") else LEVEL_WORDS[word].name
 
 
-def test_other_formats_have_their_devices(samples: Samples) -> None:
+def test_other_formats_have_their_devices() -> None:
     """Rule: the format is recognised, and the numbers of GPUs and NICs are right."""
-    for name, wanted in (COUNTS if samples.public else own.COUNTS).items():
-        topology = recognise.parse(_text(samples.folder / name))
+    for name, wanted in COUNTS.items():
+        topology = recognise.parse(_text(FOLDER / name))
         assert (len(topology.gpus), len(topology.nics)) == wanted, name
 
 
-def test_every_sample_reads_or_says_why(samples: Samples) -> None:
+def test_every_sample_reads_or_says_why() -> None:
     """Rule: any real text gives a map that survives our JSON and check, or one ProbeError."""
     refused = []
-    for file in sorted(samples.folder.glob("*/*.*")):
+    for file in sorted(FOLDER.glob("*/*.*")):
         try:
             topology = recognise.parse(_text(file))
         except ProbeError as error:
@@ -102,48 +106,76 @@ def test_every_sample_reads_or_says_why(samples: Samples) -> None:
             continue
         assert own_json.parse(own_json.dump(topology)) == topology, file.name
         assert all(0 < finding.harm <= 1 and finding.remedy for finding in check(topology))
-    assert [name for name, _ in refused] == [
-        "graph-dgx1v.xml" if samples.public else "graph-pod.xml"
-    ]
+    assert [name for name, _ in refused] == ["graph-dgx1v.xml"]
     assert "graph dump" in refused[0][1]
 
 
-def test_nccl_maps_of_switched_machines_show_all_nvlinks(samples: Samples) -> None:
+def test_nccl_maps_of_switched_machines_show_all_nvlinks() -> None:
     """Rule: links to several NVSwitches add up to what nvidia-smi prints."""
-    if not samples.public:
-        small = recognise.parse(_text(samples.folder / "nccl-xml/switched.xml"))
-        assert small.relation("GPU0", "GPU1").text == "NV18"
-        assert small.relation("GPU0", "NIC0").level is Level.PIX
-        return
-    h100 = recognise.parse(_text(samples.folder / "nccl-xml/oci-H100-topology.xml"))
-    h800 = recognise.parse(_text(samples.folder / "nccl-xml/yccl-topo_h800.xml"))
+    h100 = recognise.parse(_text(FOLDER / "nccl-xml/oci-H100-topology.xml"))
+    h800 = recognise.parse(_text(FOLDER / "nccl-xml/yccl-topo_h800.xml"))
     assert {h100.relation("GPU0", f"GPU{n}").text for n in range(1, 8)} == {"NV18"}
     assert {h800.relation("GPU0", f"GPU{n}").text for n in range(1, 8)} == {"NV8"}
     assert h800.relation("GPU3", "NIC3").level is Level.PIX
 
 
-def test_two_descriptions_of_a_machine_agree(samples: Samples) -> None:
+def test_two_descriptions_of_a_machine_agree() -> None:
     """Rule: what NCCL and nvidia-smi say of machines wired alike is the same."""
-    public = ("topo-m/dgx1_v100_4mlx5_ucxpy.txt", "nccl-xml/blinkplus-topology.xml")
-    ours = (f"topo-m/{own.RAW[0]}.txt", "nccl-xml/pod.xml")
-    names = public if samples.public else ours
-    text, nccl = (recognise.parse(_text(samples.folder / name)) for name in names)
+    names = ("topo-m/dgx1_v100_4mlx5_ucxpy.txt", "nccl-xml/blinkplus-topology.xml")
+    text, nccl = (recognise.parse(_text(FOLDER / name)) for name in names)
     gpus = [f"GPU{n}" for n in range(8)]
     assert text.matrix(gpus) == nccl.matrix(gpus)
 
 
-def test_the_slow_transfers_of_the_field_report_are_read(samples: Samples) -> None:
+def test_the_slow_transfers_of_the_field_report_are_read() -> None:
     """Rule: measured pairs carry bytes per second and seconds, joined to the map by bus order."""
-    if not samples.public:
-        small = recognise.parse(_text(samples.folder / "bandwidth/p2p.txt"))
-        assert small.pair("GPU1", "GPU0", "bandwidth") == pytest.approx(21e9)
-        assert small.pair("GPU0", "GPU1", "p2p_access") is True
-        assert small.device("GPU1").busid == "0000:04:00.0"
-        return
     measured = recognise.parse(
-        _text(samples.folder / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt")
+        _text(FOLDER / "bandwidth/p2pbw_7gforce-p2pBandwidthLatencyTest.txt")
     )
     assert measured.pair("GPU0", "GPU1", "bandwidth") == pytest.approx(0.82e9)
     assert measured.pair("GPU0", "GPU3", "bandwidth") == pytest.approx(0.73e9)
     assert measured.device("GPU3").busid == "0000:0a:00.0"
     assert measured.pair("GPU0", "GPU1", "p2p_access") is True
+
+
+def test_the_matrix_is_nvidia_smis_to_the_letter() -> None:
+    """Rule: for today's dialect, what we print of a raw capture is that capture."""
+    for name in (
+        "8x_h200_10nic_glm",
+        "8x_rtx4090_NODE_PHB_SYS_6plus2",
+        "8x_rtx6000pro_asus_esc8000a_raw",
+    ):
+        raw = (FOLDER / "topo-m" / f"{name}.txt").read_text()
+        theirs = raw.split("\n", 1)[1] if raw.startswith("# source") else raw
+        ours = matrix_view.text(recognise.parse(theirs), underline=True).splitlines()
+        row = re.compile(r"\t?(?:\x1b\[4m)?(?:GPU|NIC)[0-9]")
+        rows = [line.rstrip() for line in theirs.splitlines() if row.match(line)]
+        assert rows
+        assert [row.rstrip() for row in ours][: len(rows)] == rows
+
+
+def test_every_matrix_prints_as_it_reads() -> None:
+    """Rule: parse, print and parse again gives the same matrix, for every text."""
+    for path in sorted((FOLDER / "topo-m").glob("*.txt")):
+        topology = recognise.parse(path.read_text())
+        again = recognise.parse(matrix_view.text(topology))
+        assert again.matrix() == topology.matrix(), path.name
+
+
+def test_every_sample_is_picked_from() -> None:
+    """Rule: every text with GPUs gives a best pair, an order of all, and every view of it."""
+    seen = 0
+    for path in sorted(FOLDER.glob("*/*")):
+        try:
+            topology = recognise.parse(path.read_text(errors="replace"))
+        except ProbeError:
+            continue  # graph dumps, and texts that the parsers refuse for good reason
+        size = len(topology.gpus)
+        if size < 2:
+            continue
+        seen += 1
+        for k in {2, size}:
+            best = pick(topology, k).picks[0]
+            assert len(set(best.order)) == k, path.name
+            assert best.busbw > 0, path.name
+    assert seen >= 30

@@ -9,7 +9,7 @@ import pytest
 from busbar import cpulist
 from busbar.errors import ProbeError
 from topology.model.merge import merge
-from topology.model.topology import Kind, Level, LinkKind
+from topology.model.topology import Kind, Level
 from topology.sources import bandwidth, hwloc, nccl_xml, nccl_xml_out, recognise, smi_xml, sysfs
 
 from . import texts
@@ -64,7 +64,10 @@ def test_smi_xml_states_facts_in_our_units() -> None:
 
 
 def test_nccl_xml_is_read_with_its_switches_ports_and_virtual_nics() -> None:
-    """Rule: a net is a NIC, ports of a card are PIX, a NIC without card hangs on its CPU."""
+    """Rule: a net is a NIC, ports of a card are PIX, a NIC without card hangs on its CPU.
+
+    Links to several NVSwitches add up.
+    """
     topology = nccl_xml.parse(texts.NCCL_XML)
     assert [nic.name for nic in topology.nics] == ["mlx5_0", "mlx5_1", "eth0"]
     assert topology.relation("NIC0", "NIC1").level is Level.PIX
@@ -283,11 +286,3 @@ def test_cpu_sets(numbers: list[int], text: str, mask: str) -> None:
     assert cpulist.members(text) == numbers
     assert cpulist.mask(numbers) == mask
     assert cpulist.from_mask(mask) == text
-
-
-def test_grace_hopper_in_nccl_xml_has_its_chip_to_chip_link() -> None:
-    """Rule: c2c elements become links to the GPU's own CPU, with their rate."""
-    xml = """<system><cpu numaid="0" arch="arm64"><pci busid="0009:01:00.0" class="0x030200">
-      <gpu dev="0" sm="90"><c2c bw="44712" count="10"/></gpu></pci></cpu></system>"""
-    (link,) = nccl_xml.parse(xml).links
-    assert (link.kind, link.b, link.count, link.rate) == (LinkKind.C2C, "NUMA0", 10, 44.712e9)

@@ -59,7 +59,8 @@ NCCL_XML = """\
   <cpu numaid="0" affinity="0000ffff" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
     <pci busid="0000:01:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">
       <pci busid="0000:03:00.0" class="0x030200" link_speed="32.0 GT/s PCIe" link_width="16">
-        <gpu dev="0" sm="90" rank="0" gdr="1"><nvlink target="0000:c1:00.0" count="18" tclass="0x068000"/></gpu>
+        <gpu dev="0" sm="90" rank="0" gdr="1"><nvlink target="0000:c1:00.0" count="9" tclass="0x068000"/>
+          <nvlink target="0000:c2:00.0" count="9" tclass="0x068000"/></gpu>
       </pci>
       <pci busid="0000:05:00.0" class="0x020700" link_speed="32.0 GT/s PCIe" link_width="16">
         <nic><net name="mlx5_0" dev="0" speed="400000" port="1" guid="0x1" maxconn="131072" gdr="1"/>
@@ -69,7 +70,8 @@ NCCL_XML = """\
   </cpu>
   <cpu numaid="1" affinity="ffff0000" arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143">
     <pci busid="0000:83:00.0" class="0x030200" link_speed="" link_width="0">
-      <gpu dev="1" sm="90" rank="1" gdr="1"><nvlink target="0000:c1:00.0" count="18" tclass="0x068000"/></gpu>
+      <gpu dev="1" sm="90" rank="1" gdr="1"><nvlink target="0000:c1:00.0" count="9" tclass="0x068000"/>
+        <nvlink target="0000:c2:00.0" count="9" tclass="0x068000"/></gpu>
     </pci>
     <nic><net name="eth0" dev="2" speed="10000"/></nic>
   </cpu>
