@@ -229,16 +229,17 @@ def launch(
 
 
 @pytest.mark.xdist_group("launcher")
-@pytest.mark.parametrize("options", [(), ("--isolated",)])
+@pytest.mark.parametrize("options", [("mpi",), ("shm", "--isolated")])
 def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> None:
     """Rule: three ranks give six directed cells of each quantity, printed once and saved."""
     saved = tmp_path / "measured.json"
     settings = ("--bytes", "64K", "--repetitions", "5", "--json", "-o", str(saved))
-    done = launch(3, *settings, *options)
+    done = launch(3, *settings, "--transport", *options)
     assert done.returncode == 0, done.stderr
     topology = own_json.parse(saved.read_text())
     assert json.loads(done.stdout) == json.loads(saved.read_text())
     assert topology.get("pairs_at_once") is False
+    assert topology.get("transport") == options[0]
     ways = {(f"RANK{a}", f"RANK{b}") for a in range(3) for b in range(3) if a != b}
     for name in ("latency", "bandwidth", "bandwidth_both"):
         cells = matrix(topology, name)
@@ -249,7 +250,7 @@ def test_mpirun_fills_the_matrix(options: tuple[str, ...], tmp_path: Path) -> No
 @pytest.mark.xdist_group("launcher")
 def test_bad_input_under_mpirun_is_one_line() -> None:
     """Rule: only rank 0 complains, everyone ends, the status is 2."""
-    for options in (("--from", "no-such-file"), ("--bytes", "much")):
+    for options in (("--from", "no-such-file"), ("--bytes", "much"), ("--transport", "warp")):
         done = launch(2, *options)
         assert done.returncode == 2
         said = [line for line in (done.stdout + done.stderr).splitlines() if "Traceback" in line]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import permutations
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.links.exchange import PATTERNS, ExchangePattern, exchange
 from collectives.schedule.verify import verify
-from topology.measured.matrix import QUANTITIES, matrix, rounds
-from topology.sources import own_json
+from topology.measured.matrix import QUANTITIES, rounds
 
 from .test_measure import launch
 
@@ -38,32 +34,6 @@ def test_a_window_arrives_whole_and_is_answered(
     wanted = {rank for pair in pairs for rank in (pair if both else pair[1:])}
     for rank in wanted:
         assert len(spec.outputs(nranks, rank, 0)) == messages
-
-
-@pytest.mark.xdist_group("launcher")
-@pytest.mark.parametrize("options", [(), ("--isolated",)])
-def test_mpirun_fills_the_matrix_over_shm(options: tuple[str, ...], tmp_path: Path) -> None:
-    """Rule: over another transport all directed cells of each quantity are filled as well."""
-    saved = tmp_path / "measured.json"
-    settings = ("--bytes", "64K", "--repetitions", "5", "--transport", "shm", "-o", str(saved))
-    done = launch(3, *settings, *options)
-    assert done.returncode == 0, done.stderr
-    assert "transport: shm" in done.stdout
-    topology = own_json.parse(saved.read_text())
-    assert topology.get("transport") == "shm"
-    for name in QUANTITIES:
-        cells = matrix(topology, name)
-        assert set(cells) == set(permutations((f"RANK{r}" for r in range(3)), 2))
-        assert all(0 < cell.low <= cell.value <= cell.high for cell in cells.values())
-
-
-@pytest.mark.xdist_group("launcher")
-def test_unknown_transport_under_mpirun_is_one_line() -> None:
-    """Rule: all ranks end with status 2, and only one of them says why."""
-    done = launch(2, "--transport", "warp")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("--transport warp: there are mpi and shm") == 1
 
 
 _FAILS = """
