@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from math import log2
 from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.cluster.commands import SOCKET
+from bench.cluster.law import measuring
 from bench.cluster.law.growth import LawPoint, Ports, exponent, fit, simulated, textbook
 from bench.cluster.law.main import main
-from bench.cluster.law.measuring import saved
+from bench.cluster.law.measuring import saved, unsteady
 from bench.cluster.law.showing import draw, errors, lines
 from busbar.errors import ReportError, Unsupported
+from reports.readers.reading import read
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "hierarchical")
@@ -105,13 +108,34 @@ def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:
         saved(tmp_path)
 
 
+def test_rows_whose_iterations_differ_are_measured_again() -> None:
+    """Rule: a row is taken for disturbed by its own iterations, not by what was expected of it."""
+    steady = LawPoint("ring", 4, 1 << 20, 1.1, 1.0, 1.2, 0)
+    other = steady._replace(algorithm="ps", most=1.21)
+    assert unsteady([steady, other, other._replace(size=4)]) == {1 << 20: ["ps"], 4: ["ps"]}
+
+
 def test_a_law_is_measured_and_shown_again(
-    namespaces: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    namespaces: None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The whole command on two hosts; its folder shows the same table without measuring."""
+    """The whole command on two hosts; its folder shows the same table without measuring.
+
+    Rule: of rows that were measured twice the faster counts, and the table says the other.
+    """
+    monkeypatch.setattr(measuring, "STEADY", 0.0)
     argv = ["--hosts", "2", "-A", "ring,library", "-b", "16K", "-n", "2", "--out", str(tmp_path)]
     assert main(argv) == 0
     first = capsys.readouterr().out
     assert "| `ring` |" in first
+    assert "Measured twice" in first
     assert main([*argv, "--show"]) == 0
     assert capsys.readouterr().out == first
+    files = sorted(tmp_path.glob("hosts2*"))
+    launches = [[median(row.times_s or ()) for row in read(file).rows] for file in files]
+    points = saved(tmp_path)[0]
+    assert [(p.seconds, p.slower) for p in points] == [
+        (min(pair), max(pair)) for pair in zip(*launches, strict=True)
+    ]

@@ -25,7 +25,10 @@ _COLLECTIVE = "allreduce"
 
 
 class LawPoint(NamedTuple):
-    """A measured time: the median of iterations in seconds, the least and the greatest."""
+    """A measured time: the median of iterations in seconds, the least and the greatest.
+
+    ``slower``: the median of the slower launch, where there were two.
+    """
 
     algorithm: str
     hosts: int
@@ -34,6 +37,7 @@ class LawPoint(NamedTuple):
     least: float
     most: float
     wrong: int
+    slower: float | None = None
 
 
 class Ports(NamedTuple):

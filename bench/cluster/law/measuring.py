@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -13,15 +14,19 @@ from bench.cluster.launchers import launching
 from bench.cluster.law.growth import LawPoint, binary
 from bench.cluster.running import Cluster
 from busbar.errors import ReportError, Unavailable
+from busbar.sizes import short
 from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-#: The file of what was measured between pairs, and how many hosts that takes part.
-MAP = "ports.json"
+# The file of what was measured between pairs, and how many hosts take part in that.
+_MAP = "ports.json"
 _FIT_HOSTS = 4
 # A row that takes longer is stuck.
 _ROW_S = "600"
+#: A row is disturbed if its slowest iteration takes more times its fastest than this.
+STEADY = 1.2
+_SECONDS = attrgetter("seconds")
 
 
 class Sweep(NamedTuple):
@@ -32,29 +37,44 @@ class Sweep(NamedTuple):
     iterations: int
 
 
-def rows_file(hosts: int) -> str:
-    """The file of the rows on so many hosts."""
-    return f"hosts{hosts}.jsonl"
-
-
 def ports(cluster: Cluster, folder: Path) -> None:
     """Measure latency and rate between the first hosts, into ``folder``. Raises Unavailable."""
     hosts = min(_FIT_HOSTS, cluster.network.hosts)
-    options = ["--repetitions", "5", "-o", str(folder / MAP)]
+    options = ["--repetitions", "5", "-o", str(folder / _MAP)]
     _ranks(cluster, hosts, ["topology", "measure", *options])
 
 
 def measure(
     cluster: Cluster, hosts: int, sweep: Sweep, folder: Path, said: Callable[[str], None]
 ) -> None:
-    """Measure all algorithms on the first hosts, one rank each, into ``folder``."""
+    """Measure all algorithms on the first hosts, one rank each, into ``folder``.
+
+    Rows whose iterations differ are measured a second time, in launches of their own.
+    """
+    for stale in folder.glob(f"hosts{hosts}[-.]*"):
+        stale.unlink()
+
+    def rows(file: str, algorithms: Sequence[str], sizes: Sequence[str]) -> list[LawPoint]:
+        names = ",".join(binary(name, hosts) for name in algorithms)
+        n, out = str(sweep.iterations), str(folder / file)
+        options = ["-A", names, *sizes, "-n", n, "--placement", "out", "-T", _ROW_S]
+        _ranks(cluster, hosts, ["bench.allreduce", *options, "--transport", "mpi", "--out", out])
+        return _points(folder / file)
+
     said(f"{hosts} hosts: {', '.join(sweep.algorithms)}")
-    names = ",".join(binary(name, hosts) for name in sweep.algorithms)
-    n = str(sweep.iterations)
-    options = ["-A", names, *sweep.sizes, "-n", n, "--placement", "out", "-T", _ROW_S]
-    out = folder / rows_file(hosts)
-    out.unlink(missing_ok=True)
-    _ranks(cluster, hosts, ["bench.allreduce", *options, "--transport", "mpi", "--out", str(out)])
+    found = rows(f"hosts{hosts}.jsonl", sweep.algorithms, sweep.sizes)
+    for size, names in unsteady(found).items():
+        said(f"{hosts} hosts, {short(size)}, again: {', '.join(names)}")
+        rows(f"hosts{hosts}-{size}.jsonl", names, ["-b", str(size), "-e", str(size)])
+
+
+def unsteady(points: Sequence[LawPoint]) -> dict[int, list[str]]:
+    """By size: algorithms whose slowest iteration took over `STEADY` times their fastest."""
+    found: dict[int, list[str]] = {}
+    for point in points:
+        if point.most > STEADY * point.least:
+            found.setdefault(point.size, []).append(point.algorithm)
+    return found
 
 
 def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
@@ -68,15 +88,31 @@ def _ranks(cluster: Cluster, hosts: int, module: list[str]) -> None:
 
 
 def saved(folder: Path) -> tuple[list[LawPoint], Topology]:
-    """Read a folder: the points, and the map of the ports. Raises ReportError, ProbeError."""
-    points = []
-    for path in sorted(folder.glob("hosts*.jsonl")):
-        for row in read(path).rows:
-            if row.times_s and row.ranks and row.size:
-                name = row.algorithm.partition(":")[0].partition("(")[0]
-                times = row.times_s
-                ends = median(times), min(times), max(times)
-                points.append(LawPoint(name, row.ranks, row.size, *ends, row.wrong or 0))
-    if not points:
+    """Read a folder: the points, and the map of the ports. Raises ReportError, ProbeError.
+
+    Other work only makes a row slower, so of two launches the faster is the point.
+    """
+    found: dict[tuple[str, int, int], LawPoint] = {}
+    # The first launches have all algorithms, in the order of the table.
+    for path in sorted(folder.glob("hosts*.jsonl"), key=lambda path: ("-" in path.stem, path.stem)):
+        for point in _points(path):
+            key = point.algorithm, point.hosts, point.size
+            if key in found:
+                fast, slow = sorted((point, found[key]), key=_SECONDS)
+                point = fast._replace(slower=slow.seconds)
+            found[key] = point
+    if not found:
         raise ReportError(f"{folder}: no rows of a law; measure with --out {folder}")
-    return points, gather([str(folder / MAP)])[0]
+    return list(found.values()), gather([str(folder / _MAP)])[0]
+
+
+def _points(path: Path) -> list[LawPoint]:
+    """The rows of a file, in their order."""
+    points = []
+    for row in read(path).rows:
+        if row.times_s and row.ranks and row.size:
+            name = row.algorithm.partition(":")[0].partition("(")[0]
+            times = row.times_s
+            ends = median(times), min(times), max(times)
+            points.append(LawPoint(name, row.ranks, row.size, *ends, row.wrong or 0))
+    return points

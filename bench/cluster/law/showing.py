@@ -14,6 +14,7 @@ from bench.cluster.law.growth import (
     simulated,
     textbook,
 )
+from bench.cluster.law.measuring import STEADY
 from bench.cluster.text import rate_text
 from busbar.figures import checked, save
 from busbar.sizes import short
@@ -64,6 +65,15 @@ def lines(points: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str
         if ratios:
             yield ""
             yield "ps / ring (law: P): " + ", ".join(f"P = {n}: {ratio:.3g}" for n, ratio in ratios)
+    twice = [
+        f"`{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}" for p in points if p.slower
+    ]
+    if twice:
+        yield ""
+        yield (
+            f"Measured twice, since iterations differed by more than {100 * (STEADY - 1):.0f} %;"
+            f" the table has the faster launch, the other's median, ms: {', '.join(twice)}"
+        )
 
 
 def _cell(point: LawPoint, ports: Ports, rate: float) -> str:
