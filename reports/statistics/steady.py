@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.statistics import correlation
 from reports.statistics.change_points import cuts
+from reports.statistics.inference import likeness
 from reports.statistics.stability import ORDERED, unstable
 
 Verdict = Literal["steady", "drifting", "bimodal", "never", "few"]
@@ -64,8 +64,9 @@ def steady(times: Sequence[float]) -> Steady:
     if len(t) < ORDERED or not t.min() > 0:
         return Steady("few")
     # The quarter with the least correlation counts, since a change correlates the values on each
-    # side.
-    alike = min(float(correlation(part[None])[0]) for part in np.array_split(t, 4))
+    # side. Of values with the correlation r, (1 + r) / (1 − r) count for an independent one.
+    r = min(likeness([part]) for part in np.array_split(t, 4))
+    alike = (1 + r) / (1 - r)
     width = max(ceil(len(t) / _BLOCKS), ceil(alike) if alike > _ALIKE else 1)
     medians = [float(np.median(t[at : at + width])) for at in range(0, len(t), width)]
     found = cuts([list(enumerate(medians))], _NOISE)[0] if len(medians) >= ORDERED else []

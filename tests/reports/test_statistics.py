@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busbar.statistics import correlation, dependence, interval, wander
+from busbar.statistics import dependence, interval
 from reports.records.record import Result, Sample
 from reports.statistics.order import bandwidths, center, relative_width
 
@@ -28,16 +28,18 @@ def _autoregression(random: np.random.Generator, count: int, n: int, r: float) -
     return np.asarray(np.exp(0.1 * x))
 
 
-@pytest.mark.parametrize(("r", "least"), [(0.0, 0.94), (0.3, 0.93), (0.6, 0.94), (0.9, 0.9)])
-def test_intervals_cover_also_where_neighbours_are_alike(r: float, least: float) -> None:
-    """Rule: about 95 % of the intervals hold the median, whatever iterations have in common."""
-    series = _autoregression(np.random.default_rng(1), 500, 120, r)
-    found = [interval(one) for one in series]
-    hits = sum(low <= 1 <= high for low, high in filter(None, found))
-    assert least <= hits / 500 <= 0.985
-    exact = {0.0: 1.0, 0.6: 3.0}.get(r)
-    if exact is not None:  # 1 + 2 times the sum of 2 / pi arcsin(r^k)
-        assert float(correlation(series).mean()) == pytest.approx(exact, rel=0.1)
+@pytest.mark.parametrize(
+    ("n", "r", "least"),
+    [(20, 0.0, 0.97), (20, 0.3, 0.95), (59, 0.3, 0.95), (59, 0.6, 0.93), (60, 0.6, 0.95),
+    (120, 0.0, 0.95), (120, 0.6, 0.95), (120, 0.9, 0.91), (1000, 0.0, 0.95), (1000, 0.9, 0.93)],
+)  # fmt: skip
+def test_intervals_cover_also_where_neighbours_are_alike(n: int, r: float, least: float) -> None:
+    """Rule: 95 % of the intervals hold the median, whatever neighbours have in common, as long as
+    the series is long against it. Few values have wider ones.
+    """  # noqa: D205
+    series = _autoregression(np.random.default_rng(1), 500, n, r)
+    hits = sum(low <= 1 <= high for low, high in filter(None, map(interval, series)))
+    assert least <= hits / 500 <= (0.995 if n > 100 else 1)
 
 
 def test_levels_that_last_widen_the_interval() -> None:
@@ -49,7 +51,6 @@ def test_levels_that_last_widen_the_interval() -> None:
     series = 100 + random.standard_normal((400, 300)) + level
     hits = [low <= 100 <= high for low, high in filter(None, map(interval, series))]
     assert sum(hits) / 400 >= 0.9
-    assert (wander(random.standard_normal((400, 300))) > 1).mean() < 0.2
 
 
 def test_equal_and_rising_values_have_an_interval() -> None:
