@@ -1,13 +1,9 @@
-"""The link graph for other tools, and as a networkx graph for our own pictures."""
+"""The link graph for other tools."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from topology.model.graph import Hop
 from topology.model.topology import Device, Kind, Topology
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 #: Parts of a CPU, and what runs on it, are no nodes of a graph of links.
 HIDDEN = (Kind.CACHE, Kind.CORE, Kind.MIG, Kind.RANK)
@@ -19,56 +15,47 @@ def label(device: Device) -> str:
     return f"{device.id} ({name})" if name and name != device.id else device.id
 
 
-def network(topology: Topology) -> nx.Graph:
-    """Every device that data passes as a node, every link as an edge.
+def links(topology: Topology) -> list[Hop]:
+    """The links that data passes, one a pair of devices; those nobody stated as for routing."""
+    shown = {device.id for device in _nodes(topology)}
+    return list({hop.link: hop for hop in topology.graph.hops if hop.link <= shown}.values())
+
+
+def graphml(topology: Topology) -> str:
+    """The graph as GraphML.
 
     Node attributes: label, kind, busid. Edge attributes: kind, count, bandwidth (bytes per second,
-    one direction, all parallel links together) and assumed. Links that nobody stated are completed
-    as for routing.
+    one direction, all parallel links together) and assumed.
     """
     import networkx as nx
 
     graph = nx.Graph()
-    links = topology.graph
-    for device in links.topology.devices:
-        if device.kind not in HIDDEN:
-            facts = {"label": label(device), "kind": device.kind.value}
-            graph.add_node(device.id, **facts, busid=device.busid or "")
-    for hop in links.hops:
-        if hop.a not in graph or hop.b not in graph:
-            continue
-        graph.add_edge(
-            hop.a,
-            hop.b,
-            kind=hop.kind,
-            count=hop.count,
-            bandwidth=hop.bandwidth,
-            assumed=hop.assumed,
-        )
-    return graph
-
-
-def graphml(topology: Topology) -> str:
-    """The graph as GraphML, with the attributes of ``network``."""
-    import networkx as nx
-
-    return "\n".join(nx.generate_graphml(network(topology))) + "\n"
+    for device in _nodes(topology):
+        facts = {"label": label(device), "kind": device.kind.value, "busid": device.busid or ""}
+        graph.add_node(device.id, **facts)
+    for hop in links(topology):
+        facts = {name: getattr(hop, name) for name in ("kind", "count", "bandwidth", "assumed")}
+        graph.add_edge(hop.a, hop.b, **facts)
+    return "\n".join(nx.generate_graphml(graph)) + "\n"
 
 
 def dot(topology: Topology) -> str:
     """The graph in Graphviz's language; pen widths grow with bandwidth."""
-    graph = network(topology)
     lines = ["graph topology {", "  node [shape=box];"]
-    for node, facts in graph.nodes(data=True):
-        lines.append(f"  {_quoted(node)} [label={_quoted(facts['label'])}];")
-    for a, b, facts in graph.edges(data=True):
-        rate = f"{facts['bandwidth'] / 1e9:.1f} GB/s"
-        text = "" if facts["kind"] == "memory" else f"{facts['kind']} x{facts['count']}, {rate}"
-        width = 1 + facts["bandwidth"] / 1e11 if facts["kind"] != "memory" else 1
+    for device in _nodes(topology):
+        lines.append(f"  {_quoted(device.id)} [label={_quoted(label(device))}];")
+    for hop in links(topology):
+        memory = hop.kind == "memory"
+        text = "" if memory else f"{hop.kind} x{hop.count}, {hop.bandwidth / 1e9:.1f} GB/s"
+        width = 1 if memory else min(8, 1 + hop.bandwidth / 1e11)
         lines.append(
-            f"  {_quoted(a)} -- {_quoted(b)} [label={_quoted(text)}, penwidth={min(width, 8):.1f}];"
+            f"  {_quoted(hop.a)} -- {_quoted(hop.b)} [label={_quoted(text)}, penwidth={width:.1f}];"
         )
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _nodes(topology: Topology) -> list[Device]:
+    return [device for device in topology.graph.topology.devices if device.kind not in HIDDEN]
 
 
 def _quoted(text: str) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import hypot
 
-from topology.exports.drawings import HIDDEN, network
+from topology.exports.drawings import HIDDEN, links
 from topology.model.device import Device, Kind
+from topology.model.graph import Hop
 from topology.model.map import Map
 from topology.model.topology import Topology
 from topology.views.facts import everything, summary, title
@@ -18,7 +19,6 @@ from topology.views.facts import everything, summary, title
 _LEAVES = (Kind.GPU, Kind.NIC, Kind.DIRECT)
 _ROW = 1.6
 _BEND = 0.22
-_POINTS = 17
 _THINNEST, _THICKEST = 0.8, 7.0
 _Point = tuple[float, float]
 
@@ -37,12 +37,15 @@ class Box:
 
 @dataclass(frozen=True)
 class Edge:
-    """A line through points; ``width`` in points of the page; ``hover`` says what link it is."""
+    """A link; ``width`` in points of the page; ``hover`` says what link it is.
+
+    ``points``: its ends, and between them the middle of an arc where it is one.
+    """
 
     a: str
     b: str
     kind: str
-    points: tuple[tuple[float, float], ...]
+    points: tuple[_Point, ...]
     width: float
     hover: str
 
@@ -58,27 +61,26 @@ class Drawing:
 def draw(topology: Topology) -> Drawing:
     """Place all devices and links, completed where the sources only know relations."""
     whole = topology.graph.topology
-    graph, layers = network(topology), _layers(whole)
+    layers = _layers(whole)
     columns = _columns(whole, layers)
     rows = {layer: -_ROW * place for place, layer in enumerate(sorted(set(layers.values())))}
-    scaled = {id: (columns[id], rows[layer]) for id, layer in layers.items()}
-    rates = [f["bandwidth"] for *_, f in graph.edges(data=True) if f["kind"] != "memory"]
-    fastest = max(rates, default=1.0)
+    places = {id: (columns[id], rows[layer]) for id, layer in layers.items()}
+    hops = [hop for hop in links(topology) if hop.a in layers and hop.b in layers]
+    fastest = max((hop.bandwidth for hop in hops if hop.kind != "memory"), default=1.0)
     nodes = tuple(
-        Box(id, whole.device(id).kind.value, *scaled[id], *_words(whole, whole.device(id)))
+        Box(id, whole.device(id).kind.value, *places[id], *_words(whole, whole.device(id)))
         for id in layers
     )
     edges = tuple(
         Edge(
-            a,
-            b,
-            facts["kind"],
-            _line(scaled[a], scaled[b], layers[a] == layers[b], facts["kind"] == "cpu"),
-            _width(facts["bandwidth"], fastest) if facts["kind"] != "memory" else _THINNEST,
-            _link(a, b, facts),
+            hop.a,
+            hop.b,
+            hop.kind,
+            _line(places[hop.a], places[hop.b], layers[hop.a] == layers[hop.b], hop.kind == "cpu"),
+            max(_THINNEST, _THICKEST * hop.bandwidth / fastest if hop.kind != "memory" else 0),
+            _said(hop),
         )
-        for a, b, facts in graph.edges(data=True)
-        if a in layers and b in layers
+        for hop in hops
     )
     return Drawing(nodes, edges)
 
@@ -125,17 +127,12 @@ def _words(topology: Map, device: Device) -> tuple[str, tuple[str, ...]]:
     return label, tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _width(bandwidth: float, fastest: float) -> float:
-    return max(_THINNEST, _THICKEST * bandwidth / fastest)
-
-
-def _link(a: str, b: str, facts: dict[str, object]) -> str:
-    if facts["kind"] == "memory":
-        return f"{a} - {b}: inside the node"
-    count = f" x{facts['count']}" if facts["kind"] in ("pcie", "nvlink") else ""
-    guess = " (assumed)" if facts["assumed"] else ""
-    rate = float(str(facts["bandwidth"])) / 1e9
-    return f"{a} - {b}: {facts['kind']}{count}, {rate:.1f} GB/s one way{guess}"
+def _said(hop: Hop) -> str:
+    if hop.kind == "memory":
+        return f"{hop.a} - {hop.b}: inside the node"
+    count = f" x{hop.count}" if hop.kind in ("pcie", "nvlink") else ""
+    guess = " (assumed)" if hop.assumed else ""
+    return f"{hop.a} - {hop.b}: {hop.kind}{count}, {hop.bandwidth / 1e9:.1f} GB/s one way{guess}"
 
 
 def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]:
@@ -144,12 +141,4 @@ def _line(a: _Point, b: _Point, bent: bool, shallow: bool) -> tuple[_Point, ...]
         return (a, b)
     sag = -_BEND * hypot(a[0] - b[0], a[1] - b[1]) - 0.25
     sag = max(sag, -0.35 * _ROW) if shallow else sag
-    middle = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + 2 * sag)
-    steps = [n / (_POINTS - 1) for n in range(_POINTS)]
-    return tuple(
-        (
-            (1 - t) ** 2 * a[0] + 2 * t * (1 - t) * middle[0] + t**2 * b[0],
-            (1 - t) ** 2 * a[1] + 2 * t * (1 - t) * middle[1] + t**2 * b[1],
-        )
-        for t in steps
-    )
+    return (a, ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2 + sag), b)

@@ -25,9 +25,9 @@ _BOXES = {
 }  # fmt: skip
 _STYLE = "".join([
     "text { font: 12px system-ui, sans-serif; } .box text { text-anchor: middle; }",
-    " polyline { fill: none; stroke: #b5b5b5; stroke-linecap: round; opacity: .75; }",
+    " path { fill: none; stroke: #b5b5b5; stroke-linecap: round; opacity: .75; }",
     " rect { fill: #eeeeee; stroke: #444444; }",
-    *(f" .{kind} polyline {{ stroke: {colour}; }}" for kind, (_, colour) in LINKS.items()),
+    *(f" .{kind} path {{ stroke: {colour}; }}" for kind, (_, colour) in LINKS.items()),
     *(f" .{kind} rect {{ fill: {colour}; }}" for kind, colour in _BOXES.items()),
 ])  # fmt: skip
 
@@ -51,8 +51,13 @@ def shapes(drawing: Drawing) -> Shapes:
 
     parts = []
     for edge in drawing.edges:
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*point) for point in edge.points))
-        line = f'<polyline points="{points}" stroke-width="{edge.width:.1f}"/>'
+        (ax, ay), *middle, (bx, by) = (at(*point) for point in edge.points)
+        # The control point of the quadratic curve through the middle.
+        bend = "".join(
+            f"Q{2 * x - (ax + bx) / 2:.1f},{2 * y - (ay + by) / 2:.1f} " for x, y in middle
+        )
+        way = f"M{ax:.1f},{ay:.1f} {bend or 'L'}{bx:.1f},{by:.1f}"
+        line = f'<path d="{way}" stroke-width="{edge.width:.1f}"/>'
         parts.append(_group(f"link {edge.kind}", edge.hover, line))
     wide, high = _BOX
     for node in drawing.nodes:
@@ -75,7 +80,7 @@ def svg(topology: Topology) -> str:
     markup, width, height = shapes(drawing)
     kinds = [kind for kind in LINKS if any(edge.kind == kind for edge in drawing.edges)]
     legend = [
-        f'<g class="{kind}"><polyline points="{at},{height} {at + 24},{height}" stroke-width="4"/>'
+        f'<g class="{kind}"><path d="M{at},{height} h24" stroke-width="4"/>'
         f'<text x="{at + 30}" y="{height + 4}">{LINKS[kind][0]}</text></g>'
         for at, kind in zip(range(10, 1000, 130), kinds, strict=False)
     ]
