@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from busbar.arguments import Parser, program, unknown
 from busbar.completion import completing
@@ -19,6 +20,9 @@ from busbar.process import serve
 from busbar.status import FOUND, GOOD
 from topology.model.topology import Topology
 from topology.sources.gather import gather
+
+if TYPE_CHECKING:
+    from topology.placement.pick import Ranking
 
 
 def main(argv: Sequence[str]) -> int:
@@ -181,12 +185,9 @@ def _pick(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     if args.alternatives < 1:
         parser.error(f"-n {args.alternatives}: at least 1 set is listed")
-    topology = _gathered(args)
+    ranking = _ranked(_gathered(args), args, args.alternatives)
     from topology.placement import text
-    from topology.placement.pick import Objective, available, pick
 
-    pool = available(topology, _words(args.exclude), args.busy)
-    ranking = pick(topology, args.k, Objective(args.objective), pool, args.alternatives)
     if args.json:
         sys.stdout.write(text.as_json(ranking))
     else:
@@ -194,8 +195,14 @@ def _pick(argv: Sequence[str]) -> int:
     return GOOD
 
 
-def _words(lists: Sequence[str]) -> list[str]:
-    return [word for text in lists for word in text.split(",") if word]
+def _ranked(topology: Topology, args: argparse.Namespace, most: int) -> Ranking:
+    """The picks of `_choice`'s options; all GPUs that are left, where ``-k`` is not given."""
+    from topology.placement.pick import Objective, available, pick
+
+    exclude = [word for text in args.exclude for word in text.split(",") if word]
+    pool = available(topology, exclude, args.busy)
+    k = len(pool) if args.k is None else args.k
+    return pick(topology, k, Objective(args.objective), pool, most)
 
 
 def _export(argv: Sequence[str]) -> int:
@@ -212,13 +219,7 @@ def _export(argv: Sequence[str]) -> int:
     if chosen and not entry.ordered:
         parser.error(f"{args.format} describes the whole machine; it takes no choice of GPUs")
     topology = _gathered(args)
-    order: tuple[str, ...] = ()
-    if entry.ordered:
-        from topology.placement.pick import Objective, available, pick
-
-        pool = available(topology, _words(args.exclude), args.busy)
-        k = len(pool) if args.k is None else args.k
-        order = pick(topology, k, Objective(args.objective), pool, 1).picks[0].order
+    order = _ranked(topology, args, 1).picks[0].order if entry.ordered else ()
     sys.stdout.write(export(args.format, topology, order))
     return GOOD
 

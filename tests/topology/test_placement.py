@@ -129,7 +129,7 @@ def check_alike(topology: Topology) -> None:
     numbers = {key: n for n, key in enumerate(sorted(set(keys.values())))}
     for i, j in pairs:
         assert routes.rank[i][j] == routes.rank[j][i] == numbers[keys[i, j]]
-    assert [route.key for route in routes.classes] == sorted(numbers)
+    assert routes.classes == len(numbers)
 
 
 @given(topologies())

@@ -53,10 +53,16 @@ def listing(values: Iterable[tuple[str, str]]) -> str:
 
 
 def grouped(
-    code: str, harm: float, rows: Sequence[tuple[str, str]], summary: str, remedy: str
+    code: str,
+    harm: float,
+    rows: Sequence[tuple[str, str]],
+    summary: str,
+    remedy: str,
+    subjects: Iterable[str] | None = None,
 ) -> list[Finding]:
-    """One finding out of (subject, what is wrong with it) rows; none where there are no rows."""
-    if not rows:
-        return []
-    subjects = tuple(dict.fromkeys(subject for subject, _ in rows))
-    return [Finding(code, harm, subjects, summary, listing(rows), remedy)]
+    """One finding out of (subject, what is stated of it) rows; none where there are no subjects.
+
+    ``subjects``: those of the rows that the finding is about, by default all.
+    """
+    about = tuple(dict.fromkeys((one for one, _ in rows) if subjects is None else subjects))
+    return [Finding(code, harm, about, summary, listing(rows), remedy)] if about else []

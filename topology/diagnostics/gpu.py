@@ -163,11 +163,9 @@ def models(topology: Topology) -> list[Finding]:
         return []
     rows = [(gpu.id, str(gpu.get("model") or gpu.name)) for group in groups for gpu in group]
     most = max(groups, key=len)
-    return [
-        Finding("mixed-models", 0.04, tuple(id for id, _ in rows if id not in {g.id for g in most}),
-                f"{len(groups)} GPU models in one machine", listing(rows),
-                "keep a job within one model")
-    ]  # fmt: skip
+    others = [gpu.id for group in groups for gpu in group if group is not most]
+    summary = f"{len(groups)} GPU models in one machine"
+    return grouped("mixed-models", 0.04, rows, summary, "keep a job within one model", others)
 
 
 GPU_RULES = (memory_errors, ecc_mode, fabric, throttling, clocks, power_limits, models)

@@ -60,7 +60,7 @@ def pcie_generation(topology: Topology) -> list[Finding]:
 
 def pcie_unlike(topology: Topology) -> list[Finding]:
     """Like GPUs whose best PCIe link differs: one sits in a lesser slot."""
-    found = []
+    found = list[Finding]()
     for group in likes(topology):
         rates = {
             gpu: pcie(int(gen), int(width))
@@ -71,10 +71,9 @@ def pcie_unlike(topology: Topology) -> list[Finding]:
         if worst == best:
             continue
         said = [(g.id, f"gen{g.get('pcie_gen_max')} x{g.get('pcie_width_max')}") for g in rates]
-        less = tuple(gpu.id for gpu, rate in rates.items() if rate < best)
+        less = [gpu.id for gpu, rate in rates.items() if rate < best]
         summary, remedy = "like GPUs in unlike slots", "move the GPU to a slot like the others'"
-        harm = 1 - worst / best
-        found.append(Finding("pcie-slots-differ", harm, less, summary, listing(said), remedy))
+        found += grouped("pcie-slots-differ", 1 - worst / best, said, summary, remedy, less)
     return found
 
 
@@ -134,12 +133,11 @@ def _nvlink_counts(topology: Topology, group: list[Device]) -> list[Finding]:
 def _nvlink_rates(group: list[Device]) -> list[Finding]:
     rates = {gpu.id: rate for gpu in group if (rate := gpu.number("nvlink_rate"))}
     top = max(rates.values(), default=0.0)
-    slow = tuple(id for id, rate in rates.items() if rate < top * 0.99)
-    if not slow:
-        return []
-    evidence = listing((id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items())
+    slow = [id for id, rate in rates.items() if rate < top * 0.99]
+    said = [(id, f"{rate / 1e9:g} GB/s") for id, rate in rates.items()]
     summary, remedy = "NVLinks slower than on like GPUs", "reset the GPUs, then the machine"
-    return [Finding("nvlink-slow", 1 - min(rates.values()) / top, slow, summary, evidence, remedy)]
+    harm = 1 - min(rates.values(), default=0.0) / (top or 1)
+    return grouped("nvlink-slow", harm, said, summary, remedy, slow)
 
 
 def _wired(topology: Topology) -> dict[str, list[tuple[str, int]]]:
@@ -207,21 +205,15 @@ def far_from_nic(topology: Topology) -> list[Finding]:
             nearest[gpu.id] = min(levels)
     if not nearest:
         return []
-    best = min(level for level, _ in nearest.values())
-    far = {
-        id: near
-        for id, near in nearest.items()
-        if near[0] is Level.SYS or near[0] > max(best, Level.PXB)
-    }
-    if not far:
-        return []
-    harm = 0.4 if any(level is Level.SYS for level, _ in far.values()) else 0.2
-    evidence = listing((id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items())
-    return [
-        Finding("far-from-nic", harm, tuple(far), "GPUs far from every NIC", evidence,
-                "keep communication between nodes on the GPUs near a NIC, or move a NIC to "
-                "their switch or socket")
-    ]  # fmt: skip
+    near = max(min(nearest.values())[0], Level.PXB)
+    far = [id for id, (level, _) in nearest.items() if level is Level.SYS or level > near]
+    harm = 0.4 if any(nearest[id][0] is Level.SYS for id in far) else 0.2
+    said = [(id, f"{level.name} to {nic}") for id, (level, nic) in nearest.items()]
+    remedy = (
+        "keep communication between nodes on the GPUs near a NIC, or move a NIC to their switch or"
+        " socket"
+    )
+    return grouped("far-from-nic", harm, said, "GPUs far from every NIC", remedy, far)
 
 
 def flat(topology: Topology) -> list[Finding]:

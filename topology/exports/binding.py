@@ -12,15 +12,10 @@ from topology.model.topology import Topology
 Order = tuple[str, ...]
 
 
-def numbers(topology: Topology, order: Order) -> list[int]:
-    """The GPUs' indices in NVML's order, which is that of PCI bus ids."""
-    found = [topology.device(id).index for id in order]
-    return [place if index is None else index for place, index in enumerate(found)]
-
-
 def visible(topology: Topology, order: Order) -> str:
-    """``0,3,2,1``."""
-    return ",".join(map(str, numbers(topology, order)))
+    """``0,3,2,1``: the GPUs' indices in NVML's order, which is that of PCI bus ids."""
+    found = [topology.device(id).index for id in order]
+    return ",".join(str(n if index is None else index) for n, index in enumerate(found))
 
 
 def cuda(topology: Topology, order: Order) -> str:
@@ -47,7 +42,8 @@ def rankfile(topology: Topology, order: Order) -> str:
 def mpich(topology: Topology, order: Order) -> str:
     """One mpiexec line; Hydra separates ranks by commas and a rank's CPUs by plus signs."""
     bind = ",".join("+".join(map(str, cpus)) for cpus in shares(topology, order))
-    return f"{_env(topology, order)} mpiexec -n {len(order)} -bind-to user:{bind} COMMAND\n"
+    env = f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={visible(topology, order)}"
+    return f"{env} mpiexec -n {len(order)} -bind-to user:{bind} COMMAND\n"
 
 
 def slurm(topology: Topology, order: Order) -> str:
@@ -57,7 +53,3 @@ def slurm(topology: Topology, order: Order) -> str:
         f"srun --nodes=1 --ntasks={len(order)} --gpus-per-node={len(topology.gpus)} "
         f"--cpu-bind=mask_cpu:{masks} --gpu-bind=map_gpu:{visible(topology, order)} COMMAND\n"
     )
-
-
-def _env(topology: Topology, order: Order) -> str:
-    return f"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES={visible(topology, order)}"

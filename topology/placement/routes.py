@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 
 from busbar.errors import ProbeError
+from topology.measured.matrix import matrix
 from topology.model.graph import Hop
 from topology.model.topology import Level, Topology
-from topology.placement.known import measured
 from topology.placement.signature import codes
 
+#: Measured rates within this share of the greatest of them are equal, so that noise ranks no sets.
+ALIKE = 0.1
 #: Answers of P2P queries that say nothing against it: allowed, and unknown.
 _P2P_FINE = frozenset({"OK", "U"})
 _WORDS = {
@@ -70,8 +73,8 @@ class GpuRoute:
 class GpuRoutes:
     """The routes between some GPUs of a topology, by their positions in ``ids``.
 
-    ``rank[i][j]`` numbers the classes of routes, 0 the best; ``classes`` holds one way of each. The
-    diagonal is rank 0 and never used.
+    ``rank[i][j]`` numbers the classes of routes, 0 the best, out of ``classes``. The diagonal is
+    rank 0 and never used.
     """
 
     def __init__(self, topology: Topology, ids: Sequence[str]) -> None:
@@ -79,7 +82,7 @@ class GpuRoutes:
         self.ids = tuple(ids)
         size = len(self.ids)
         self._routes: dict[tuple[int, int], GpuRoute] = {}
-        self.measured = measured(topology, self.ids)
+        self.measured = _measured(topology, self.ids)
         upper = np.triu_indices(size, 1)
         kinds = codes(topology, self.ids, self.measured)[upper]
         _, firsts, kind = np.unique(kinds, return_index=True, return_inverse=True)
@@ -87,10 +90,7 @@ class GpuRoutes:
         found = [self.between(int(upper[0][at]), int(upper[1][at])) for at in firsts]
         keys = sorted({route.key for route in found})
         number = {key: rank for rank, key in enumerate(keys)}
-        order = np.argsort(firsts)
-        self.classes = tuple(
-            next(found[at] for at in order.tolist() if found[at].key == key) for key in keys
-        )
+        self.classes = len(keys)
         table = np.zeros((size, size), np.int64)
         table[upper] = np.array([number[route.key] for route in found], np.int64)[kind.ravel()]
         self.rank: list[list[int]] = (table + table.T).tolist()
@@ -133,3 +133,22 @@ def _route(topology: Topology, a: str, b: str, found: float | None) -> GpuRoute:
         hops,
         decides,
     )
+
+
+def _measured(topology: Topology, ids: Sequence[str]) -> dict[tuple[int, int], float]:
+    """Bytes/s of measured pairs by positions (lower, higher); alike rates are their median."""
+    at = {id: n for n, id in enumerate(ids)}
+    found: dict[tuple[int, int], float] = {}
+    for (a, b), cell in matrix(topology, "bandwidth").items():
+        if a in at and b in at and a != b and cell.value > 0:
+            pair = (min(at[a], at[b]), max(at[a], at[b]))
+            found[pair] = min(cell.value, found.get(pair, cell.value))
+    ordered = sorted(found, key=lambda pair: -found[pair])
+    alike: list[list[tuple[int, int]]] = []
+    for pair in ordered:
+        if alike and found[pair] >= (1 - ALIKE) * found[alike[-1][0]]:
+            alike[-1].append(pair)
+        else:
+            alike.append([pair])
+    typical = [median(found[pair] for pair in group) for group in alike]
+    return {pair: rate for group, rate in zip(alike, typical, strict=True) for pair in group}

@@ -84,7 +84,7 @@ def best_order(
 
 
 def _candidate(routes: GpuRoutes, objective: Objective, order: tuple[int, ...]) -> Candidate:
-    counts = [0] * len(routes.classes)
+    counts = [0] * routes.classes
     for a, b in FLOWS[objective](order):
         counts[routes.rank[a][b]] += 1
     return Candidate(order, tuple(reversed(counts)))

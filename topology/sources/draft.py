@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from topology.model.facts import COUNT, Fact, Gap, Value
@@ -47,25 +48,19 @@ class Draft:
 
     def state(self, id: str, **facts: Value | None) -> None:
         """State facts about a device."""
-        new = tuple(
-            Fact(name, value, self.source) for name, value in facts.items() if value is not None
-        )
         device = self.devices[id]
-        self.devices[id] = replace(device, facts=(*device.facts, *new))
+        self.devices[id] = replace(device, facts=(*device.facts, *self._said(facts)))
 
     def machine(self, **facts: Value | None) -> None:
         """State facts about the machine as a whole."""
-        self.facts += [
-            Fact(name, value, self.source) for name, value in facts.items() if value is not None
-        ]
+        self.facts += self._said(facts)
 
     def pair(self, a: str, b: str, **facts: Value | None) -> None:
         """State facts about two devices, from a to b."""
-        self.pairs += [
-            PairFact(a, b, Fact(name, value, self.source))
-            for name, value in facts.items()
-            if value is not None
-        ]
+        self.pairs += [PairFact(a, b, fact) for fact in self._said(facts)]
+
+    def _said(self, facts: Mapping[str, Value | None]) -> list[Fact]:
+        return [Fact(name, said, self.source) for name, said in facts.items() if said is not None]
 
     def link(
         self,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from busbar.errors import ProbeError
 from busbar.files import decoded
 from topology.model.merge import merge
 from topology.model.topology import Topology
-from topology.sources.command import run
 from topology.sources.recognise import LIVE, parse
 from topology.sources.text import MAX_BYTES
 
+TIMEOUT_S = 60
 #: What nvidia-smi tells again less well when NVML has answered.
 _INSTEAD_OF_NVML = ("smi_topo", "smi_xml", "smi_nvlink", "smi_p2p")
 
@@ -76,6 +77,24 @@ def _machine() -> tuple[Topology, tuple[str, ...]]:
 def _ask(name: str, found: list[Topology], notes: list[str]) -> None:
     source, command = importlib.import_module(f"topology.sources.{name}"), LIVE[name]
     try:
-        found.append(source.parse(run(source.NAME, command)) if command else source.read())
+        found.append(source.parse(_printed(source.NAME, command)) if command else source.read())
     except ProbeError as error:
         notes.append(str(error))
+
+
+def _printed(source: str, command: Sequence[str]) -> str:
+    """Return what a command prints. Raises ProbeError when it is absent, fails or hangs."""
+    path = shutil.which(command[0])
+    if path is None:
+        raise ProbeError(source, f"{command[0]} is not installed here; give its output with --from")
+    try:
+        done = subprocess.run(  # a fixed command of ours, found by which
+            [path, *command[1:]], capture_output=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ProbeError(source, f"{' '.join(command)}: {error}") from None
+    text = done.stdout.decode("utf-8", "replace")
+    if done.returncode != 0:
+        said = (done.stderr.decode("utf-8", "replace") or text).strip().splitlines() or ["nothing"]
+        raise ProbeError(source, f"{' '.join(command)} failed ({done.returncode}): {said[-1]}")
+    return text

@@ -13,7 +13,7 @@ from topology.model.facts import Value
 from topology.model.topology import Kind, Topology
 from topology.sources.draft import Draft
 from topology.sources.hwloc_links import add_links
-from topology.sources.hwloc_pci import NEW, OLD, OsKinds, Pci, infos
+from topology.sources.hwloc_pci import Pci, infos
 from topology.sources.pcitree import place
 from topology.sources.xml_text import Node, tree
 
@@ -34,14 +34,13 @@ def parse(text: str) -> Topology:
     machine = next((n for n in root.all("object") if n.get("type") in ("Machine", "System")), None)
     if machine is None:
         raise ProbeError(NAME, "no Machine object", root.line)
-    kinds = NEW if root.get("version").startswith("3") else OLD
-    return _Reader(kinds, machine).read(root, machine)
+    return _Reader(not root.get("version").startswith("3"), machine).read(root, machine)
 
 
 class _Reader:
-    def __init__(self, kinds: OsKinds, machine: Node) -> None:
+    def __init__(self, before_3: bool, machine: Node) -> None:
         self.draft = Draft(NAME)
-        self.pci = Pci(self.draft, kinds)
+        self.pci = Pci(self.draft, before_3)
         self.counts: dict[str, int] = {}
         self.ids: dict[int, str] = {}
         self.with_memory, self.with_cpus = _contents(machine)

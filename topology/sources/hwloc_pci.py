@@ -17,23 +17,9 @@ _PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]", re.I)
 _HOST_BRIDGE = re.compile(r"([0-9a-f]{4,8}):\[([0-9a-f]{2})-", re.I)
 
 
-@dataclass(frozen=True)
-class OsKinds:
-    """How ``osdev_type`` says RDMA, network, coprocessor: a number, since hwloc 3 a bit set."""
-
-    rdma: int
-    network: int
-    processor: int
-    bits: bool
-
-    def has(self, node: Node, kind: int, source: str) -> bool:
-        """Whether an OSDev is of a kind."""
-        said = node.number("osdev_type", source)
-        return said is not None and (said == kind or (self.bits and bool(said & kind)))
-
-
-OLD = OsKinds(3, 2, 5, bits=False)
-NEW = OsKinds(1 << 5, 1 << 4, 1 << 3, bits=True)
+#: Bits of ``osdev_type`` since hwloc 3, and what they are of the numbers before.
+_PROCESSOR, _NETWORK, _RDMA = 1 << 3, 1 << 4, 1 << 5
+_BEFORE_3 = {2: _NETWORK, 3: _RDMA, 5: _PROCESSOR}
 
 
 @dataclass
@@ -41,7 +27,7 @@ class Pci:
     """Functions by bus id, and the home (NUMA node, package or host) of each root complex."""
 
     draft: Draft
-    kinds: OsKinds
+    before_3: bool
     functions: dict[str, Function] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
     unnamed: int = 0
@@ -74,15 +60,17 @@ class Pci:
         for kind in (Kind.GPU, Kind.NIC, Kind.SWITCH):
             self.draft.count(kind, placed[kind])
         loose = [child for node in nodes if not self._placed(node) for child in _os_devices(node)]
-        rdma, network, processor, source = (
-            self.kinds.rdma, self.kinds.network, self.kinds.processor, self.draft.source,
-        )  # fmt: skip
-        for what, kinds in (("interfaces", (rdma, network)), ("processors", (processor,))):
-            found = [n for n in loose if any(self.kinds.has(n, k, source) for k in kinds)]
+        for what, kinds in (("interfaces", _RDMA | _NETWORK), ("processors", _PROCESSOR)):
+            found = [node for node in loose if self._kinds(node) & kinds]
             if found:
                 names = ", ".join(node.get("name") for node in found[:4])
                 why = f"{len(found)} that are on no PCI device of the map, as {names}"
                 self.draft.gap(what, "OSDev", f"from line {found[0].line}: {why}")
+
+    def _kinds(self, node: Node) -> int:
+        """What an OSDev is, in bits."""
+        said = node.number("osdev_type", self.draft.source) or 0
+        return _BEFORE_3.get(said, 0) if self.before_3 else said
 
     def _placed(self, node: Node) -> bool:
         function = self.functions.get(canonical(node.get("pci_busid")) or "")
@@ -123,10 +111,7 @@ class Pci:
     def _names(self, node: Node, function: Function) -> None:
         """Names: RDMA devices first, as NCCL and topo -m know NICs by them."""
         devices = _os_devices(node)
-        rdma, net = (
-            [d for d in devices if self.kinds.has(d, kind, self.draft.source)]
-            for kind in (self.kinds.rdma, self.kinds.network)
-        )
+        rdma, net = ([d for d in devices if self._kinds(d) & kind] for kind in (_RDMA, _NETWORK))
         names = (d.get("name") for d in (*rdma, *net) if d.get("name"))
         function.names = tuple(dict.fromkeys(names))
         facts = function.facts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from math import isfinite
+from types import UnionType
 from typing import Any
 
 from busbar.errors import ProbeError
@@ -77,21 +78,22 @@ def _text(value: Any) -> str:
     return value
 
 
-def _optional(value: Any, kind: type | tuple[type, ...]) -> Any:
-    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
-        raise TypeError(f"{value!r} is not of the kind it should be")
-    return value
+def _checked(entry: dict[str, Any], kinds: dict[str, type | UnionType]) -> dict[str, Any]:
+    """The members of an entry that are there, each of its kind."""
+    found = {name: entry[name] for name in kinds if entry.get(name) is not None}
+    for name, value in found.items():
+        if not isinstance(value, kinds[name]) or isinstance(value, bool):
+            raise TypeError(f"{name} {value!r} is not of the kind it should be")
+        _value(value)
+    return found
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} is no number of links")
-    return value
-
-
-def _finite(value: Any) -> float:
-    number: float = _value(_optional(value, (int, float)))  # type: ignore[assignment]
-    return number
+_DEVICE: dict[str, type | UnionType] = {
+    "id": str, "index": int, "name": str, "busid": str, "uuid": str, "parent": str
+}  # fmt: skip
+_LINK: dict[str, type | UnionType] = {
+    "a": str, "b": str, "source": str, "count": int, "version": int, "rate": int | float
+}  # fmt: skip
 
 
 def _facts_in(rows: Any) -> tuple[Fact, ...]:
@@ -99,28 +101,15 @@ def _facts_in(rows: Any) -> tuple[Fact, ...]:
 
 
 def _device_in(entry: dict[str, Any]) -> Device:
-    return Device(
-        _text(entry["id"]),
-        Kind(entry["kind"]),
-        _optional(entry.get("index"), int),
-        _text(entry.get("name", "")),
-        _optional(entry.get("busid"), str),
-        _optional(entry.get("uuid"), str),
-        _optional(entry.get("parent"), str),
-        _facts_in(entry.get("facts", [])),
-    )
+    facts = _facts_in(entry.get("facts", []))
+    return Device(kind=Kind(entry["kind"]), facts=facts, **_checked(entry, _DEVICE))
 
 
 def _link_in(entry: dict[str, Any]) -> Link:
-    return Link(
-        LinkKind(entry["kind"]),
-        _text(entry["a"]),
-        _text(entry["b"]),
-        _text(entry["source"]),
-        _count(entry.get("count", 1)),
-        _optional(entry.get("version"), int),
-        None if entry.get("rate") is None else _finite(entry["rate"]),
-    )
+    link = Link(kind=LinkKind(entry["kind"]), **_checked(entry, _LINK))
+    if link.count < 0:
+        raise ValueError(f"{link.count} is no number of links")
+    return link
 
 
 def _topology_in(document: dict[str, Any]) -> Topology:
