@@ -76,12 +76,3 @@ def _params(own: list[Path], public: list[Path]) -> list[object]:
 EACH_FILE = pytest.mark.parametrize(
     "path", _params([*OWN.values()], PUBLIC), ids=lambda path: path.stem
 )
-#: Of those whose steps wait for steps of other threadblocks, each and every one.
-DEPENDENT = pytest.mark.parametrize(
-    "path",
-    _params(
-        [OWN["ar_ring_4channels"], OWN["ar_allpairs_8"]],
-        [p for p in PUBLIC if p.stem in ("azure-ncv4_ar_hier_12_Simple", "azure-ndv4_ap2ll")],
-    ),
-    ids=lambda path: path.stem,
-)

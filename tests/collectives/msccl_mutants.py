@@ -7,16 +7,10 @@ from dataclasses import replace
 
 from collectives.formats.msccl import OPERATIONS, Algorithm, ThreadblockStep
 
-KINDS = ("offset", "dependency", "peer", "type", "dropped", "count", "buffer", "signal")
 Change = tuple[str, Algorithm]
 
 
-def with_steps(algorithm: Algorithm, gpu: int, tb: int, steps: list[ThreadblockStep]) -> Algorithm:
-    """The algorithm with other steps in one threadblock (by position)."""
-    return with_tb(algorithm, gpu, tb, steps=tuple(steps))
-
-
-def with_tb(algorithm: Algorithm, gpu: int, tb: int, **fields: object) -> Algorithm:
+def _with(algorithm: Algorithm, gpu: int, tb: int, **fields: object) -> Algorithm:
     """The algorithm with one threadblock (by position) changed."""
     blocks = list(algorithm.gpus[gpu].threadblocks)
     blocks[tb] = replace(blocks[tb], **fields)  # type: ignore[arg-type]
@@ -51,17 +45,23 @@ def _steps(step: ThreadblockStep) -> Iterator[tuple[str, ThreadblockStep]]:
             yield "buffer", step._replace(dstbuf=buffer)
 
 
+def changes(algorithm: Algorithm, gpu: int, t: int) -> Iterator[Change]:
+    """Every single change of one threadblock (by position), lazily."""
+    tb = algorithm.gpus[gpu].threadblocks[t]
+    for peer in range(-1, algorithm.ngpus):
+        for end in ("send", "recv"):
+            if getattr(tb, end) not in (-1, peer):
+                yield "peer", _with(algorithm, gpu, t, **{end: peer})
+    for at, step in enumerate(tb.steps):
+        before, after = tb.steps[:at], tb.steps[at + 1 :]
+        if step.type != "nop":
+            yield "dropped", _with(algorithm, gpu, t, steps=before + after)
+        for kind, new in _steps(step):
+            yield kind, _with(algorithm, gpu, t, steps=(*before, new, *after))
+
+
 def mutants(algorithm: Algorithm) -> Iterator[Change]:
     """Every single change of every step and threadblock, lazily."""
     for gpu in algorithm.gpus:
-        for t, tb in enumerate(gpu.threadblocks):
-            for peer in range(-1, algorithm.ngpus):
-                for end in ("send", "recv"):
-                    if getattr(tb, end) not in (-1, peer):
-                        yield "peer", with_tb(algorithm, gpu.id, t, **{end: peer})
-            for at, step in enumerate(tb.steps):
-                before, after = list(tb.steps[:at]), list(tb.steps[at + 1 :])
-                if step.type != "nop":
-                    yield "dropped", with_steps(algorithm, gpu.id, t, before + after)
-                for kind, new in _steps(step):
-                    yield kind, with_steps(algorithm, gpu.id, t, [*before, new, *after])
+        for t in range(len(gpu.threadblocks)):
+            yield from changes(algorithm, gpu.id, t)
