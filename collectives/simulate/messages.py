@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from collectives.model.caches import Caches
 from collectives.schedule.moves import Moves
 from collectives.schedule.schedule import Schedule
-from collectives.simulate.machines.weights import NONE, Weights
+from collectives.simulate.machines.machine import NONE, Weights
 
 Numbers = NDArray[np.int64]
 Amounts = NDArray[np.float64]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectives.schedule.catalogue import algorithms, collectives, draft, spec
 from collectives.simulate import lockstep, outcome
 from collectives.simulate.fluid import fair
-from collectives.simulate.machines.routes import NO_LINK, RankRoutes, RoutingTable
+from collectives.simulate.machines.routes import NO_LINK, RankRoutes
 from collectives.simulate.machines.table import machine
 from collectives.simulate.outcome import Simulation, simulate
 from tests.collectives.test_simulate import drafted, uneven
@@ -33,8 +33,8 @@ def test_circles_answer_as_a_table_does(sides: list[int], seed: int, count: int,
     made = machine("torus:" + "x".join(map(str, sides)), 1)
     random = np.random.default_rng(seed)
     src, dst = random.integers(0, made.nranks, (2, count))
-    routes: RankRoutes = made.routes(src, dst)
-    table: RankRoutes = RoutingTable(made.route_table(src, dst), len(made.links))
+    routes = made.routes(src, dst)
+    table = RankRoutes(made.route_table(src, dst), len(made.links))
     for _ in range(2):
         n = routes.nlinks
         values = random.choice([1.0, 2.5, 4.0], n) if few else random.random(n)
@@ -81,9 +81,9 @@ def test_links_inside_others_hold_nobody_up(text: str) -> None:
     simulation = Simulation(draft("gather", "flat", 40), spec("gather"), made)
     assert max(stage.links.shape[1] for stage in simulation._stages) == 1
     routes = made.route_table(np.arange(1, 40), np.zeros(39, np.int64))
-    routes = np.where(routes < 0, len(made.links), routes).astype(np.int64)
-    rates = fair(routes, np.ones(routes.shape), np.full(39, np.inf), made.links.rate)
-    into = {int(route[route < len(made.links)][-1]) for route in routes}
+    links = np.where(routes < 0, len(made.links), routes).astype(np.int64)
+    rates = fair(links, np.ones(links.shape), np.full(39, np.inf), made.links.rate)
+    into = {int(route[route < len(made.links)][-1]) for route in links}
     carried = sum(float(made.links.rate[link]) for link in into)
     assert rates.sum() == pytest.approx(carried, rel=1e-9)
 

@@ -6,7 +6,6 @@ difference of two prefix sums, however long the route is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from collectives.simulate.machines.routes import (
     NO_LINK,
     Ids,
     Numbers,
-    RoutingTable,
+    RankRoutes,
     blocks,
     together,
 )
@@ -70,36 +69,36 @@ class Circle(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class Circles:
+class Circles(RankRoutes):
     """Routes that are made of one stretch of a circle for every dimension.
 
     ``number``: by which number each link of the circles goes, −1 for none.
     """
 
-    circles: tuple[Circle, ...]
-    number: Ids
-    nlinks: int
-    messages: int
+    def __init__(
+        self, circles: tuple[Circle, ...], number: Ids, nlinks: int, messages: int
+    ) -> None:
+        self.circles, self.number = circles, number
+        self.nlinks, self.messages = nlinks, messages
 
     def __len__(self) -> int:
         return self.messages
 
     @property
     def work(self) -> int:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         return 4 * self.messages * len(self.circles)
 
     @property
     def cells(self) -> int:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         return self.messages * self._longest(slice(None))
 
     def _longest(self, rows: Numbers | slice) -> int:
         return sum(int(np.abs(circle.hops[rows]).max(initial=0)) for circle in self.circles)
 
     def table(self, rows: Numbers | slice = slice(None)) -> Ids:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         messages = len(range(*rows.indices(len(self)))) if isinstance(rows, slice) else len(rows)
         hops = self._longest(rows)
         if messages * hops > _MOST_HOPS:
@@ -113,10 +112,8 @@ class Circles:
         return together(np.concatenate([empty, *parts], axis=1))
 
     def hashes(self, values: Hashes) -> Hashes:
-        """See `Routes`."""
-        return self._sums(values, np.zeros(len(self), np.uint64))
-
-    def _sums(self, values: NDArray[np.generic], found: Hashes) -> Hashes:
+        """See `RankRoutes`."""
+        found = np.zeros(len(self), np.uint64)
         each = np.where(
             self.number >= 0, np.append(values, np.uint64(0))[self.number], np.uint64(0)
         )
@@ -138,27 +135,27 @@ class Circles:
         ]
 
     def total(self, values: Amounts) -> Amounts:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         counts = self._counts(values)
         if counts is None:
-            return RoutingTable(self.table(), self.nlinks).total(values)
+            return super().total(values)
         found = np.zeros(len(self))
         for value, count in counts:
             found += value * count
         return found
 
     def least(self, values: Amounts) -> Amounts:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         counts = self._counts(values)
         if counts is None:
-            return RoutingTable(self.table(), self.nlinks).least(values)
+            return super().least(values)
         found = np.full(len(self), np.finfo(float).max)
         for value, count in counts:
             found[count > 0] = value
         return found
 
     def loads(self, weights: Amounts, part: slice = slice(None)) -> Amounts:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         # Whole numbers, so that what is taken away again leaves nothing: the sum is below 2⁶².
         scale = 61 - np.frexp(max(float(weights.sum()), np.finfo(float).tiny))[1]
         whole = np.rint(np.ldexp(weights, scale)).astype(np.int64)
@@ -167,7 +164,7 @@ class Circles:
         return found
 
     def gather(self, values: Hashes) -> Hashes:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         return self._spread(values, slice(None))
 
     def _spread(self, values: Hashes, part: slice) -> Hashes:
@@ -186,6 +183,6 @@ class Circles:
         return result
 
     def kept(self, number: Ids, nlinks: int) -> Circles:
-        """See `Routes`."""
+        """See `RankRoutes`."""
         fresh = np.append(number, np.int32(NO_LINK))[self.number]
         return Circles(self.circles, fresh, nlinks, self.messages)

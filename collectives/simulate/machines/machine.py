@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
-from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers, RankRoutes, RoutingTable
-from collectives.simulate.machines.weights import NONE, Weights
+from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers, RankRoutes
 
 Times = NDArray[np.float64]
 # (senders, receivers) to their routes: link numbers, a row a message, in the order of the route
@@ -23,11 +22,23 @@ Times = NDArray[np.float64]
 Router = Callable[[Numbers, Numbers], Ids | RankRoutes]
 
 
-class Sized(NamedTuple):
-    """What was measured with buffers of one size: as the fields of `Machine`.
+class Weights(NamedTuple):
+    """What caches spare where ranks share memory, as shares of 1.
 
-    ``rate`` of all links.
+    ``still``: of the time of bytes that nobody has written in the collective. ``calm``: of the time
+    of additions whose sum nobody else reads.
     """
+
+    still: float = 1.0
+    calm: float = 1.0
+
+
+#: Everything takes its whole time.
+NONE = Weights()
+
+
+class Sized(NamedTuple):
+    """The ``rate`` of all links and the fields of `Machine` that depend on a buffer's size."""
 
     rate: Times
     gamma: float
@@ -123,7 +134,7 @@ class Machine:
                 f"{self.name} has places for {self.nranks} ranks; rank {top} has none"
             )
         found = self.router(src.astype(np.int64), dst.astype(np.int64))
-        return RoutingTable(found, len(self.links)) if isinstance(found, np.ndarray) else found
+        return RankRoutes(found, len(self.links)) if isinstance(found, np.ndarray) else found
 
     def route_table(self, src: Numbers, dst: Numbers) -> Ids:
         """The links that messages take: shape (messages, most hops), NO_LINK past a route's end.

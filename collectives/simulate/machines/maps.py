@@ -11,9 +11,8 @@ from statistics import median
 import numpy as np
 
 from busbar.errors import ProbeError, Unsupported
-from collectives.simulate.machines.machine import Links, Machine, Sized
+from collectives.simulate.machines.machine import Links, Machine, Sized, Weights
 from collectives.simulate.machines.routes import NO_LINK, Ids, Numbers
-from collectives.simulate.machines.weights import Weights
 from topology.measured.sweep import swept
 from topology.model.topology import Device, Kind, Topology
 
