@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from busbar.errors import ScheduleError
@@ -208,34 +209,23 @@ class _Builder:
 
     def _sorted(self, before: list[list[int]]) -> list[int]:
         """An order that respects ``before``; a receive follows its send as soon as it may."""
-        after: list[list[int]] = [[] for _ in before]
-        missing = [len(b) for b in before]
-        for v, waits in enumerate(before):
-            for u in waits:
-                after[u].append(v)
-        ready = [v for v in reversed(range(len(before))) if missing[v] == 0]
+        sorter = TopologicalSorter(dict(enumerate(before)))
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise ScheduleError(self._cycle(error.args[1][:-1][::-1])) from None
+        ready = sorted(sorter.get_ready(), reverse=True)
         order: list[int] = []
         while ready:
-            u = ready.pop()
-            order.append(u)
-            for v in after[u]:
-                missing[v] -= 1
-                if missing[v] == 0:
-                    ready.append(v)
-        if len(order) < len(before):
-            raise ScheduleError(self._cycle(before, missing))
+            order.append(ready.pop())
+            sorter.done(order[-1])
+            ready += sorter.get_ready()
         return order
 
-    def _cycle(self, before: list[list[int]], missing: list[int]) -> str:
-        """The steps that wait for one another, as a sentence."""
-        v = next(v for v, m in enumerate(missing) if m)
-        seen: dict[int, int] = {}
-        path: list[int] = []
-        while v not in seen:
-            seen[v] = len(path)
-            path.append(v)
-            v = next(u for u in before[v] if missing[u])
-        circle = [str(self.graph.nodes[u]) for u in path[seen[v] :]]
+    def _cycle(self, path: list[int]) -> str:
+        """Steps each of which waits for the next, and the last for the first, as a sentence."""
+        first = path.index(min(path))
+        circle = [str(self.graph.nodes[u]) for u in path[first:] + path[:first]]
         # A threadblock's own order is not worth a word.
         told = [c for c, after in zip(circle, circle[1:] + circle[:1], strict=True) if c != after]
         head = told[0] if told else circle[0]
