@@ -41,7 +41,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace) -> int:
     from busbar.figures import checked
-    from collectives.schedule.draw import listed, picture
+    from collectives.schedule.draw import described, picture
 
     if options.svg is not None:
         checked(options.svg)
@@ -61,7 +61,9 @@ def _show(options: argparse.Namespace) -> int:
         columns = width()
         show(title, "", " step   moves", f" {'─' * (columns - 2)}")
         for number, step in enumerate(schedule.steps):
-            sys.stdout.write(_lines(number, listed(step.moves(), schedule.vector), columns))
+            moves = described(step.moves(), schedule.vector)
+            texts = [f"{move.src}{text}" for move, text in moves]
+            sys.stdout.write(_lines(number, texts, columns))
         show("", legend, *said)
     if options.svg is not None:
         picture(schedule, title, options.svg)
@@ -79,13 +81,15 @@ def _about(collective: str, name: str) -> list[str]:
 
 def _columns(schedule: Schedule, title: str) -> Table:
     """A row a step and a column a rank."""
-    from collectives.schedule.draw import cells
+    from collectives.schedule.draw import described
 
     n = schedule.nranks
     table = new_table(title, "step", *(f"rank {rank}" for rank in range(n)), text=1 + n)
     for number, step in enumerate(schedule.steps):
-        sent = cells(step.moves(), n, schedule.vector)
-        table.add_row(str(number), *("\n".join(lines) for lines in sent))
+        sent: list[list[str]] = [[] for _ in range(n)]
+        for move, text in described(step.moves(), schedule.vector):
+            sent[move.src].append(text)
+        table.add_row(str(number), *map("\n".join, sent))
     return table
 
 

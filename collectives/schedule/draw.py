@@ -9,70 +9,42 @@ from pathlib import Path
 
 from busbar.errors import Unsupported
 from busbar.figures import checked, save
-from collectives.schedule.moves import Buffer, Move, Moves
+from collectives.schedule.moves import Move, Moves, Slot
 from collectives.schedule.schedule import Schedule
 
 COPY, REDUCE = "#1f6fb4", "#c8501e"
 _MOST_ARROWS = 20_000
 
 
-def describe(move: Move, vector: bool = True) -> str:
-    """One move as its sender sees it: ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there.
+def described(moves: Moves, vector: bool = True) -> list[tuple[Move, str]]:
+    """A step's moves, neighbouring chunks joined, and how their senders see them.
 
-    A placed schedule also names the buffers: ``→2 in[0] +out[5]``.
+    ``→2 5`` sends chunk 5 to rank 2, ``→2 +5`` adds it there. In a placed schedule (``vector``
+    false) slots have their buffers' names: ``→2 in[0] +out[5]``.
     """
-    source, target = move.from_slot, move.to_slot
-    plus = "+" if move.reduce else ""
-    if vector:
-        return f"→{move.dst} {plus}{_run(source.chunk, source.count)}"
-    read = f"{_name(source.buffer)}[{_run(source.chunk, source.count)}]"
-    return f"→{move.dst} {read} {plus}{_name(target.buffer)}[{_run(target.chunk, target.count)}]"
-
-
-def _name(buffer: Buffer) -> str:
-    return buffer.name.lower()
-
-
-def _run(chunk: int, count: int) -> str:
-    return str(chunk) if count == 1 else f"{chunk}-{chunk + count - 1}"
-
-
-def listed(moves: Moves, vector: bool = True) -> list[str]:
-    """Every move of a step with its sender before it, neighbouring chunks joined: ``0→1 +3``."""
-    m = moves.joined()
-    more = (m.count - 1).tolist()
-    columns = [m.src, m.dst, m.src_chunk, m.dst_chunk, m.src_buffer, m.dst_buffer]
-    rows = zip(*(column.tolist() for column in columns), more, m.reduce.tolist(), strict=True)
-    if vector:
-        return [
-            f"{src}→{dst} {'+' if reduce else ''}{c}{f'-{c + extra}' if extra else ''}"
-            for src, dst, c, _, _, _, extra, reduce in rows
-        ]
-    return [
-        f"{src}→{dst} {_slot(rb, rc, extra)} {'+' if reduce else ''}{_slot(wb, wc, extra)}"
-        for src, dst, rc, wc, rb, wb, extra, reduce in rows
-    ]
-
-
-def _slot(buffer: int, chunk: int, more: int) -> str:
-    return f"{_name(Buffer(buffer))}[{_run(chunk, more + 1)}]"
-
-
-def cells(moves: Moves, nranks: int, vector: bool = True) -> list[list[str]]:
-    """The messages of every rank in a step, with adjacent chunks joined."""
-    found: list[list[str]] = [[] for _ in range(nranks)]
+    found = []
     for move in moves.joined():
-        found[move.src].append(describe(move, vector))
+        plus = "+" if move.reduce else ""
+        if vector:
+            text = plus + _run(move.from_slot)
+        else:
+            text = f"{_slot(move.from_slot)} {plus}{_slot(move.to_slot)}"
+        found.append((move, f"→{move.dst} {text}"))
     return found
 
 
+def _slot(slot: Slot) -> str:
+    return f"{slot.buffer.name.lower()}[{_run(slot)}]"
+
+
+def _run(slot: Slot) -> str:
+    return str(slot.chunk) if slot.count == 1 else f"{slot.chunk}-{slot.chunk + slot.count - 1}"
+
+
 def picture(schedule: Schedule, title: str, path: Path) -> None:
-    """Draw ranks × steps with an arrow a message into a file.
+    """Draw ranks × steps with an arrow a message into a file, whose ending is the format.
 
-    Its ending is the format (svg, png, pdf).
-
-    Raises what `figures.checked` does, and Unsupported for a schedule with too many messages to see
-    anything.
+    Raises what `figures.checked` does, and Unsupported for more messages than can be seen.
     """
     checked(path)
     from matplotlib.figure import Figure
@@ -120,7 +92,7 @@ def _arrow(axes: object, number: int, move: Move, *, labels: bool) -> None:
         axes.text(  # type: ignore[attr-defined]
             x,
             y,
-            _run(move.from_slot.chunk, move.from_slot.count),
+            _run(move.from_slot),
             color=color,
             fontsize=7,
             ha="center",
