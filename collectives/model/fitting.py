@@ -21,7 +21,6 @@ MOST_EDGES = 4
 _FEWEST = 3
 _RESAMPLES = 200
 _SEED = 20070
-_BATCH = 1 << 20
 
 
 def alpha_beta(sizes: Sequence[float], times: Sequence[float]) -> tuple[float, float] | None:
@@ -130,22 +129,12 @@ def _intervals(m: Numbers, t: Numbers, cuts: Sequence[int]) -> tuple[Interval, .
     if len(t) < 2:
         return ()
     draw, middle, found = np.random.default_rng(_SEED), np.nanmedian(t, axis=0), []
-    # As many draws at once as a few megabytes hold.
-    batch = min(_RESAMPLES, max(1, _BATCH // t.size))
-    for first in range(0, _RESAMPLES, batch):
-        n = min(batch, _RESAMPLES - first)
-        drawn = t[draw.integers(len(t), size=(n, len(t)))]
-        # A size that no drawn block has keeps its median.
-        medians = np.where(np.isnan(drawn).all(axis=1), middle, _medians(drawn))
-        found += [np.concatenate(_ranges(_sums(m, row), cuts)) for row in medians]
+    each = np.nanmedian if np.isnan(t).any() else np.median  # which takes a tenth of the time
+    for _ in range(_RESAMPLES):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of a size that no drawn block has
+            medians = each(t[draw.integers(len(t), size=len(t))], axis=0)
+        medians = np.where(np.isnan(medians), middle, medians)
+        found.append(np.concatenate(_ranges(_sums(m, medians), cuts)))
     low, high = np.percentile(np.array(found), [2.5, 97.5], axis=0)
     return tuple(zip(low.tolist(), high.tolist(), strict=True))
-
-
-def _medians(t: Numbers) -> Numbers:
-    """Over blocks, the middle axis."""
-    if not np.isnan(t).any():
-        return np.asarray(np.median(t, axis=1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of a column of NaN
-        return np.asarray(np.nanmedian(t, axis=1))

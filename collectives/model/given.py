@@ -10,7 +10,7 @@ from busbar.errors import ProbeError, Unsupported
 from collectives.model import fitfile
 from collectives.model.assumed import resolve
 from collectives.model.costs import Costs
-from collectives.model.machine import PlacedRanks, one_class, placed, tabled
+from collectives.model.machine import one_class, placed, tabled
 from collectives.model.measured import costs_of
 from collectives.model.predict import Priced
 from topology.model.topology import Kind, Topology
@@ -39,17 +39,10 @@ def given(
     if nranks > k:
         said[0] += f", on {-(-nranks // k)} such nodes"
     links, notes = resolve(machine, costs, map_)
-    kept = _present(machine, nranks)
+    kept = machine.between(nranks)
     notes = [note for i, note in enumerate(notes) if i in kept]
     start, cores = (0.0, ()) if costs is None else (costs.start, costs.cores)
     return Priced(machine, links, start, cores), _lines([*said, *notes], costs)
-
-
-def _present(machine: PlacedRanks, nranks: int) -> set[int]:
-    """The classes of links that so many ranks have between them."""
-    k = min(nranks, len(machine.table))
-    inside = {int(machine.table[i, j]) for i in range(k) for j in range(k) if i != j}
-    return inside | ({machine.across} if nranks > k else set())
 
 
 def _without_machine(costs: Costs | None, nranks: int) -> tuple[Priced, list[str]]:
@@ -70,7 +63,7 @@ def priced_by_fit(costs: Costs, nranks: int) -> tuple[Priced, list[str]]:
     if len(machine.table) == 1 and len(costs.links) > 1:
         others = ", ".join(list(costs.links)[1:])
         notes.append(f"all ranks taken as {machine.classes[0]}; the fit also has {others}")
-    kept = _present(machine, nranks) if len(machine.table) > 1 else {0}
+    kept = machine.between(nranks) if len(machine.table) > 1 else [0]
     notes = [note for i, note in enumerate(notes) if i in kept or i >= len(machine.classes)]
     return Priced(machine, links, costs.start, costs.cores), _lines(notes, costs)
 

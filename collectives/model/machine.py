@@ -37,6 +37,13 @@ class PlacedRanks:
         same = src // k == dst // k
         return np.where(same, self.table[src % k, dst % k], self.across)
 
+    def between(self, nranks: int) -> list[int]:
+        """The classes that so many ranks have between them, as indices in order."""
+        k = len(self.table)
+        inside = self.table[: min(k, nranks), : min(k, nranks)]
+        found = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
+        return sorted(found | ({self.across} if nranks > k else set()))
+
 
 def one_class(name: str = NETWORK) -> PlacedRanks:
     """A machine on which all ranks have the same link to each other."""
@@ -71,11 +78,6 @@ def tabled(names: Sequence[Sequence[str]], devices: Sequence[str]) -> PlacedRank
 def _order(name: str) -> tuple[int, str]:
     head = "NV" if name[:2] == "NV" else name
     return (CLASSES.index(head) if head in CLASSES else len(CLASSES), name)
-
-
-def link_class(topology: Topology, a: Device, b: Device) -> str:
-    """The class of the link between two devices: see `Classes`."""
-    return Classes(topology).of(a, b)
 
 
 class Classes:

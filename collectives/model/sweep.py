@@ -142,7 +142,7 @@ def least(collective: str, nranks: int, priced: Priced, sizes: Sequence[int]) ->
     bounds, what = bound(collective, nranks), spec(collective)
     if bounds is None:
         return None
-    used = [priced.links[i] for i in _used(priced, nranks)]
+    used = [priced.links[i] for i in priced.machine.between(nranks)]
     if not used:
         return np.full(len(sizes), priced.start)
     n = np.asarray([_total(what, nranks, size) for size in sizes], float)
@@ -164,13 +164,6 @@ def _best(link: LinkCosts, grid: Numbers) -> Numbers:
 
 def _total(what: Collective, nranks: int, size: int) -> int:
     return int(what.size(nranks, size, 1).elements * what.total(nranks))
-
-
-def _used(priced: Priced, nranks: int) -> list[int]:
-    k = len(priced.machine.table)
-    inside = priced.machine.table[: min(k, nranks), : min(k, nranks)]
-    found = set(inside[~np.eye(len(inside), dtype=bool)].tolist())
-    return sorted(found | ({priced.machine.across} if nranks > k else set()))
 
 
 def crossovers(
