@@ -8,6 +8,7 @@ the file counts, as in the runtime, not the attribute ``s``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -122,10 +123,13 @@ class _Reader:
             gpu = Gpu(**self.gpu, threadblocks=tuple(self.tbs[i] for i in sorted(self.tbs)))
             self.gpus[gpu.id] = gpu
 
-    def _text(self, element: str, found: Mapping[str, str], key: str, known: Any) -> str:
+    def _given(self, element: str, found: Mapping[str, str], key: str) -> str:
         if key not in found:
             self._fail(element, f"the attribute {key} is missing")
-        value = found[key]
+        return found[key]
+
+    def _text(self, element: str, found: Mapping[str, str], key: str, known: Any) -> str:
+        value = self._given(element, found, key)
         if value not in known:
             self._fail(element, f"{key}={value[:40]!r} is none of {', '.join(known)}")
         return value
@@ -142,9 +146,7 @@ class _Reader:
         """A whole-number attribute between ``low`` and ``high``, both included."""
         if key not in found and default is not None:
             return default
-        if key not in found:
-            self._fail(element, f"the attribute {key} is missing")
-        text = found[key].strip()
+        text = self._given(element, found, key).strip()
         digits = text[1:] if text[:1] == "-" else text
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
             self._fail(element, f"{key}={text[:40]!r} is not a whole number")
@@ -153,11 +155,7 @@ class _Reader:
         return int(text)
 
     def _algo(self, found: Mapping[str, str]) -> None:
-        def whole(
-            key: str, low: int = 0, high: int = _MOST_CHUNKS, default: int | None = None
-        ) -> int:
-            return self._whole("algo", found, key, low, high, default)
-
+        whole = partial(self._whole, "algo", found)
         self.ngpus = whole("ngpus", 1, MOST_GPUS)
         inplace = whole("inplace", high=1, default=0)
         self.algo = {
@@ -165,7 +163,7 @@ class _Reader:
             "proto": self._text("algo", found, "proto", PROTOCOLS),
             "nchannels": whole("nchannels", 1),
             "nchunksperloop": whole("nchunksperloop", 1),
-            "coll": found.get("coll", ""),
+            "coll": self._given("algo", found, "coll"),
             "inplace": bool(inplace),
             # Older files have only inplace: what is not for one placement is for the other.
             "outofplace": bool(whole("outofplace", high=1, default=1 - inplace)),
@@ -173,8 +171,6 @@ class _Reader:
             "max_bytes": whole("maxBytes", high=2**63 - 1, default=0),
             "root": whole("root", 0, self.ngpus - 1, default=0),
         }
-        if "coll" not in found:
-            self._fail("algo", "the attribute coll is missing")
 
     def _gpu(self, found: Mapping[str, str]) -> None:
         gpu = self._whole("gpu", found, "id", 0, self.ngpus - 1)
@@ -207,20 +203,18 @@ class _Reader:
         if self.nsteps > _MOST_STEPS:
             self._fail(where, f"more than {_MOST_STEPS} steps")
 
-        def whole(key: str, low: int = -1, high: int = _MOST_CHUNKS) -> int:
-            return self._whole(where, found, key, low, high)
-
+        whole = partial(self._whole, where, found, low=-1)
         step = ThreadblockStep(
-            s=whole("s", 0),
+            s=whole("s", low=0),
             type=self._text(where, found, "type", OPERATIONS),
             srcbuf=self._text(where, found, "srcbuf", BUFFERS),
             srcoff=whole("srcoff"),
             dstbuf=self._text(where, found, "dstbuf", BUFFERS),
             dstoff=whole("dstoff"),
-            cnt=whole("cnt", 0),
+            cnt=whole("cnt", low=0),
             depid=whole("depid"),
             deps=whole("deps"),
-            hasdep=whole("hasdep", 0, 1),
+            hasdep=whole("hasdep", low=0, high=1),
         )
         if step.operation.sends and self.tb["send"] < 0:
             self._fail(where, f"{step.type} sends, but the threadblock's send is -1")

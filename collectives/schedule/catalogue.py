@@ -133,9 +133,10 @@ def parameters(collective: str, name: str) -> Mapping[str, inspect.Parameter]:
     return found
 
 
-def _check_parameter(
+def check_parameter(
     name: str, key: str, value: object, known: Mapping[str, inspect.Parameter]
 ) -> None:
+    """Raise Unsupported for a parameter that is not known, or not of its annotation's kind."""
     if key not in known:
         has = ", ".join(known) or "none"
         raise Unsupported(f"{name} has no parameter {key!r}; its parameters: {has}")
@@ -146,7 +147,8 @@ def _check_parameter(
         else isinstance(value, (int, float) if "float" in wanted else int)
     )
     if not fits and not (value is None and "None" in wanted):
-        kind = "sizes like 4x4" if "Sequence" in wanted else "a number"
+        kind = "sizes like 4x4" if "Sequence" in wanted else "a whole number"
+        kind = "a number" if "float" in wanted else kind
         raise Unsupported(f"{name}: {key} must be {kind}, not {value!r}")
 
 
@@ -159,7 +161,7 @@ def check(
 ) -> None:
     """Raise Unsupported for a parameter that is not known, and for ranks that there are not."""
     for key, value in given.items():
-        _check_parameter(name, key, value, known)
+        check_parameter(name, key, value, known)
     if nranks < 1:
         raise Unsupported(f"{nranks} ranks; at least 1 is needed")
     if not 0 <= root < nranks:

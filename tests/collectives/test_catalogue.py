@@ -40,7 +40,7 @@ def test_compositions() -> None:
         ("gather", "flat+flat", {}, "nothing composes to gather"),
         ("allreduce", "ring", {"segments": 2}, "no parameter 'segments'; its parameters: none"),
         ("allreduce", "torus", {"grid": 4}, "grid must be sizes like 4x4"),
-        ("broadcast", "chain", {"segments": "x"}, "segments must be a number"),
+        ("broadcast", "chain", {"segments": "x"}, "segments must be a whole number"),
         ("broadcast", "chain", {"segments": 0}, "at least 1"),
         ("broadcast", "flat", {"root": 4}, "root 4 is not a rank"),
         ("allreduce", "ring", {"pack": 2}, "pack must be 0 or 1"),

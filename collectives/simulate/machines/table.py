@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from busbar.errors import Unsupported
+from collectives.schedule.catalogue import check_parameter, parse
 from collectives.simulate.machines import grids
 from collectives.simulate.machines.dragonfly import dragonfly
 from collectives.simulate.machines.fattree import fattree
@@ -72,7 +73,10 @@ GENERATORS: Mapping[str, Generator] = {
 }
 # Of every machine: what a message costs each of its ranks, how fast a rank adds, what sockets hold,
 # what a link passes at once after a pause.
-_COMMON = ("overhead_us", "add_gbs", "buffer_kib", "burst_kib")
+_COMMON = {
+    key: inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation="float")
+    for key in ("overhead_us", "add_gbs", "buffer_kib", "burst_kib")
+}
 
 
 def machine(text: str, nranks: int) -> Machine:
@@ -96,61 +100,35 @@ def machine(text: str, nranks: int) -> Machine:
             f"no machine {name!r}; there are: {', '.join(GENERATORS)}; or the file of a map"
         )
     make, sized = generator
-    known = inspect.signature(make).parameters
-    first = next(iter(known))
-    given: dict[str, object] = {}
-    for place, part in enumerate(parts):
-        key, equals, value = part.partition("=")
-        if not equals and place == 0:
-            key, value = first, part
-        elif not equals or key in given:
-            raise Unsupported(f"{text!r}: {part!r} is not one key=value; write {name}:key=value")
-        if key not in (*known, *_COMMON):
-            has = ", ".join((*known, *_COMMON))
-            raise Unsupported(f"{text!r}: {name} has no parameter {key!r}; its parameters: {has}")
-        kind = str(known[key].annotation) if key in known else "float"
-        given[key] = _value(text, key, value, kind)
-    common = {key: given.pop(key) for key in _COMMON if key in given}
+    known = {**inspect.signature(make).parameters, **_COMMON}
+    if parts and "=" not in parts[0]:
+        parts[0] = f"{next(iter(known))}={parts[0]}"
+    given = {
+        key: (value,) if isinstance(value, int) and "Sequence" in _kind(known, key) else value
+        for key, value in parse(":".join([name, *parts]))[1].items()
+    }
+    for key, value in given.items():
+        check_parameter(name, key, value, known)
+        if "float" in _kind(known, key):
+            _check_rate(text, key, value)
+    common = {key: float(given.pop(key, 0.0)) for key in _COMMON}  # type: ignore[arg-type]
     made = make(**{**given, **sized(nranks, given)})
-    overhead, adds = common.get("overhead_us", 0.0), common.get("add_gbs")
-    assert isinstance(overhead, float)
-    if isinstance(adds, float):
-        made = made.adding(1e-9 / adds)
-    buffer, burst = (common.get(key, 0.0) for key in ("buffer_kib", "burst_kib"))
-    assert isinstance(buffer, float) and isinstance(burst, float)
+    if common["add_gbs"]:
+        made = made.adding(1e-9 / common["add_gbs"])
+    overhead = common["overhead_us"] * 1e-6
+    buffer, burst = common["buffer_kib"] * 1024, common["burst_kib"] * 1024
     if burst and not buffer:
         raise Unsupported(f"{text!r}: burst_kib needs buffer_kib, what is taken for sent")
-    return replace(made, overhead=overhead * 1e-6, buffer=buffer * 1024, burst=burst * 1024)
+    return replace(made, overhead=overhead, buffer=buffer, burst=burst)
 
 
-# Rates are what things are divided by; times and counts may be nothing.
-def _positive(key: str) -> bool:
-    return key.endswith("gbs") or key == "taper"
+def _kind(known: Mapping[str, inspect.Parameter], key: str) -> str:
+    return str(known[key].annotation) if key in known else ""
 
 
-def _value(text: str, key: str, value: str, kind: str) -> int | float | Sequence[int]:
-    sort = (
-        "sizes like 4x4"
-        if "Sequence" in kind
-        else "a number"
-        if "float" in kind
-        else "a whole number"
-    )
-    try:
-        if "Sequence" in kind:
-            return tuple(_whole(side) for side in value.split("x"))
-        if kind == "int":
-            return _whole(value)
-        number = float(value)
-    except ValueError:
-        raise Unsupported(f"{text!r}: {key} must be {sort}, not {value!r}") from None
-    if not isfinite(number) or number < 0 or (number == 0 and _positive(key)):
-        least = "above 0" if _positive(key) else "0 or more"
+def _check_rate(text: str, key: str, value: Any) -> None:
+    """Rates are what things are divided by; times and counts may be nothing."""
+    positive = key.endswith("gbs") or key == "taper"
+    if not isfinite(value) or value < 0 or (value == 0 and positive):
+        least = "above 0" if positive else "0 or more"
         raise Unsupported(f"{text!r}: {key}={value}; it must be {least}")
-    return number
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or len(text) > 9:
-        raise ValueError(text)
-    return int(text)
