@@ -24,8 +24,8 @@ Amounts = NDArray[np.float64]
 class Stage:
     """A pattern between classes; a row of the columns is a class of messages.
 
-    ``out`` messages leave each rank of class ``src``, ``into`` of them reach each of ``dst``. Each
-    has ``chunks`` chunks, of which the receiver adds ``added``. ``links``: classes of links on the
+    ``into`` messages from class ``src`` reach each rank of class ``dst``. Each has ``chunks``
+    chunks, of which the receiver adds ``added``. ``links``: classes of links on the
     route, shape (rows, most links), padded with the number of classes; ``load``: how many messages
     of the row share such a link. By class of ranks: ``local`` chunks are added inside, ``posts``
     messages are sent and received. ``alone``: however its messages meet, no link holds any up.
@@ -35,7 +35,6 @@ class Stage:
     dst: Numbers
     chunks: Amounts
     added: Amounts
-    out: Amounts
     into: Amounts
     latency: Amounts
     cap: Amounts
@@ -109,7 +108,6 @@ def stages_of(
                 dst,
                 flows.chunks[rows],
                 flows.added[rows],
-                out,
                 into,
                 flows.latency[rows],
                 cap,

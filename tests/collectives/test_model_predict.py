@@ -161,15 +161,6 @@ def test_ports_and_order_are_as_told(nranks: int, seed: int, chunk: int) -> None
     assert found[0] == pytest.approx(naive(nranks, steps, priced, size), rel=1e-9)
 
 
-def test_there_is_no_barrier_between_steps() -> None:
-    """Rule: ranks that have nothing to do with each other do not wait for each other."""
-    chain = _schedule(3, [[(0, 1, 0)], [(1, 2, 0)]])
-    apart = _schedule(4, [[(0, 1, 0)], [(2, 3, 0)]])
-    one = A + B * 1024
-    assert seconds(chain, PAIRS, FLAT, [4096])[0] == pytest.approx(2 * one)
-    assert seconds(apart, PAIRS, FLAT, [4096])[0] == pytest.approx(one)
-
-
 def test_equal_classes_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule: the short cut for rings of equal links gives what going through the ranks gives."""
     mixed = Priced(PlacedRanks(("x", "y"), np.arange(64).reshape(8, 8) % 2, 0), [LINK, LINK])

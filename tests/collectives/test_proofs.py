@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from busbar.errors import ScheduleError, Unsupported
-from collectives.schedule.catalogue import algorithms, build, collectives, compositions, draft, spec
+from collectives.schedule.catalogue import build, collectives, compositions, draft, spec
 from collectives.schedule.moves import Buffer, Move, Slot, moves
 from collectives.schedule.passes import on_groups, rechunk, relabel, reverse, then
 from collectives.schedule.place import place
@@ -80,37 +80,34 @@ def test_every_composition_is_proven(collective: str, name: str) -> None:
     assert served >= 2
 
 
-@pytest.mark.parametrize("grid", [(1, 12), (2, 6), (3, 4), (4, 3), (12, 1)])
-def test_every_grid_of_a_torus(grid: tuple[int, int]) -> None:
-    """A torus serves every grid that fits, and names one that does not."""
-    for collective in ("allreduce", "allgather", "reduce_scatter", "alltoall"):
-        verify(build(collective, "torus", 12, grid=grid), spec(collective))
-        with pytest.raises(Unsupported, match=f"{grid[0]}x{grid[1]}"):
-            build(collective, "torus", 13, grid=grid)
+# Any grid that fits, any number of levels and of segments, whatever a step may carry.
+PARAMETERS: list[tuple[str, dict[str, object], tuple[int, ...]]] = [
+    *(("torus", {"grid": (x, 12 // x)}, (12,)) for x in (1, 2, 3, 4, 12)),
+    *(
+        ("hierarchical", {"dims": dims}, (24,))
+        for dims in ((2, 3, 4), (4, 3, 2), (24,), (1, 24, 1), (2, 2, 2, 3))
+    ),
+    *(("chain", {"segments": k}, (1, 2, 3, 7, 8)) for k in (1, 2, 5)),
+    *(("double_tree", {"segments": k}, (1, 2, 3, 7, 8)) for k in (1, 2, 5)),
+    *(("pat", {"aggregate": k}, (1, 2, 3, 7, 8, 13, 16)) for k in (1, 2, 4, 64)),
+]
 
 
-@pytest.mark.parametrize("dims", [(2, 3, 4), (4, 3, 2), (24,), (1, 24, 1), (2, 2, 2, 3)])
-def test_any_number_of_levels(dims: tuple[int, ...]) -> None:
-    """A hierarchy may have any number of levels."""
-    for collective in ("allreduce", "alltoall"):
-        verify(build(collective, "hierarchical", 24, dims=dims), spec(collective))
-
-
-@pytest.mark.parametrize("segments", [1, 2, 5])
-def test_any_number_of_segments(segments: int) -> None:
-    """Pipelines serve any number of segments."""
-    for collective in ("broadcast", "reduce", "allreduce"):
-        for name in set(algorithms(collective)) & {"chain", "double_tree"}:
-            for n in (1, 2, 3, 7, 8):
-                verify(build(collective, name, n, segments=segments), spec(collective))
+@pytest.mark.parametrize(("name", "given", "ranks"), PARAMETERS, ids=str)
+def test_parameters(name: str, given: dict[str, object], ranks: tuple[int, ...]) -> None:
+    """An algorithm serves every value of its parameters that fits, and names one that does not."""
+    for collective in (c for c, a in PAIRS if a == name):
+        for n in ranks:
+            verify(build(collective, name, n, **given), spec(collective))  # type: ignore[arg-type]
+        if name in ("torus", "hierarchical"):
+            with pytest.raises(Unsupported, match="x".join(map(str, *given.values()))):
+                build(collective, name, 13, **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("aggregate", [1, 2, 4, 64])
-def test_pat_with_bounded_aggregation(aggregate: int) -> None:
-    """PAT is proven whatever a step may carry, and no step carries more."""
+def test_pat_carries_no_more_than_it_may(aggregate: int) -> None:
+    """No step of PAT carries more parts than ``aggregate``."""
     for n in (1, 2, 3, 7, 8, 13, 16):
-        for collective in ("allgather", "reduce_scatter"):
-            verify(build(collective, "pat", n, aggregate=aggregate), spec(collective))
         for step in draft("allgather", "pat", n, aggregate=aggregate).all_moves:
             assert np.bincount(step.src, minlength=n).max() <= aggregate
 
@@ -127,10 +124,6 @@ def test_a_collective_of_no_parts() -> None:
         verify(Schedule.of(3, 1, []), NOTHING)
 
 
-def _move(src: int, dst: int, from_slot: Slot, to_slot: Slot, reduce: bool = False) -> Move:
-    return Move(src, dst, from_slot, to_slot, reduce)
-
-
 IN0, OUT0, ROOM = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0), Slot(Buffer.SCRATCH, 0)
 
 
@@ -138,14 +131,14 @@ IN0, OUT0, ROOM = Slot(Buffer.IN, 0), Slot(Buffer.OUT, 0), Slot(Buffer.SCRATCH, 
     ("steps", "complaint"),
     [
         ([], "never written"),
-        ([[_move(0, 0, IN0, OUT0), _move(1, 1, IN0, OUT0)]], "0 times instead of 1"),
-        ([[_move(0, 2, IN0, OUT0)]], "no partner"),
-        ([[_move(0, 1, Slot(Buffer.IN, 1), OUT0)]], "out of range"),
-        ([[_move(0, 1, Slot(Buffer.IN, 0, 0), OUT0)]], "out of range"),
-        ([[_move(0, 1, IN0, OUT0), _move(1, 1, IN0, OUT0)]], "plainly while another"),
-        ([[_move(0, 1, OUT0, OUT0)]], "before anything was written"),
-        ([[_move(0, 1, IN0, OUT0, True)]], "which holds nothing"),
-        ([[_move(0, 1, IN0, IN0)]], "belongs to the caller"),
+        ([[Move(0, 0, IN0, OUT0), Move(1, 1, IN0, OUT0)]], "0 times instead of 1"),
+        ([[Move(0, 2, IN0, OUT0)]], "no partner"),
+        ([[Move(0, 1, Slot(Buffer.IN, 1), OUT0)]], "out of range"),
+        ([[Move(0, 1, Slot(Buffer.IN, 0, 0), OUT0)]], "out of range"),
+        ([[Move(0, 1, IN0, OUT0), Move(1, 1, IN0, OUT0)]], "plainly while another"),
+        ([[Move(0, 1, OUT0, OUT0)]], "before anything was written"),
+        ([[Move(0, 1, IN0, OUT0, True)]], "which holds nothing"),
+        ([[Move(0, 1, IN0, IN0)]], "belongs to the caller"),
     ],
 )
 def test_what_verify_refuses_and_says(steps: list[list[Move]], complaint: str) -> None:
@@ -156,8 +149,8 @@ def test_what_verify_refuses_and_says(steps: list[list[Move]], complaint: str) -
 
 def test_a_contribution_twice_is_refused() -> None:
     """Counts, not sets: what is added twice is refused, but where a collective is idempotent."""
-    local = [_move(r, r, IN0, OUT0) for r in range(2)]
-    swap = [_move(0, 1, IN0, OUT0, True), _move(1, 0, IN0, OUT0, True)]
+    local = [Move(r, r, IN0, OUT0) for r in range(2)]
+    swap = [Move(0, 1, IN0, OUT0, True), Move(1, 0, IN0, OUT0, True)]
     twice = Schedule.of(2, 1, [local, swap, swap])
     with pytest.raises(ScheduleError, match="2 times instead of 1"):
         verify(twice, spec("allreduce"))
@@ -167,8 +160,8 @@ def test_a_contribution_twice_is_refused() -> None:
 @pytest.mark.parametrize("doublings", [1, 15, 16, 17, 40])
 def test_a_contribution_however_often_is_refused(doublings: int) -> None:
     """Counts never come round to 1: 2**16 and one more contributions are not one."""
-    first = [_move(0, 0, IN0, OUT0), _move(0, 0, IN0, ROOM)]
-    double, last = [_move(0, 0, ROOM, ROOM, True)], [_move(0, 0, ROOM, OUT0, True)]
+    first = [Move(0, 0, IN0, OUT0), Move(0, 0, IN0, ROOM)]
+    double, last = [Move(0, 0, ROOM, ROOM, True)], [Move(0, 0, ROOM, OUT0, True)]
     steps = [first, *[double] * doublings, last]
     with pytest.raises(ScheduleError, match="at least 2 times instead of 1"):
         verify(Schedule.of(1, 1, steps, scratch=1), spec("allreduce"))
@@ -176,7 +169,7 @@ def test_a_contribution_however_often_is_refused(doublings: int) -> None:
 
 def test_chunks_of_different_size_never_share_a_slot() -> None:
     """A slot has the size of the chunk it stands for, so no other chunk may be put there."""
-    steps = [[_move(0, 0, Slot(Buffer.IN, 0), Slot(Buffer.OUT, 1))]]
+    steps = [[Move(0, 0, Slot(Buffer.IN, 0), Slot(Buffer.OUT, 1))]]
     with pytest.raises(ScheduleError, match="stands for chunk 1"):
         verify(Schedule.of(1, 2, steps), spec("allreduce"))
 

@@ -83,39 +83,6 @@ def test_without_contention_times_are_the_closed_forms(
     assert found.parts["sharing"] == pytest.approx(0.0, abs=1e-9 * found.seconds)
 
 
-@pytest.mark.parametrize("p", [3, 5, 6, 13])
-def test_a_ring_of_any_number_of_ranks_on_a_ring(p: int) -> None:
-    """2(P−1)(α + nβ/P) + (P−1)γn/P, also where nothing is a power of two."""
-    made = machine(f"ring:{p}:latency_us=2:gbs=10:add_gbs=40", p)
-    found = simulate(draft("allreduce", "ring", p), spec("allreduce"), made, 10**6)
-    each = 10**6 / p
-    wanted = 2 * (p - 1) * (2e-6 + each / 10e9) + (p - 1) * each / 40e9
-    assert found.seconds == pytest.approx(wanted, rel=1e-9)
-
-
-@pytest.mark.parametrize(("x", "y"), [(4, 4), (8, 2), (3, 5)])
-def test_a_torus_on_its_torus(x: int, y: int) -> None:
-    """2(X−1)(α + nβ/X) + 2(Y−1)(α + nβ/XY), and every byte added once."""
-    made = machine(f"torus:{x}x{y}:latency_us=1:gbs=10:add_gbs=100", x * y)
-    found = simulate(
-        draft("allreduce", "torus", x * y, grid=(x, y)), spec("allreduce"), made, 10**7
-    )
-    along = 2 * (x - 1) * (1e-6 + 10**7 / x / 10e9)
-    down = 2 * (y - 1) * (1e-6 + 10**7 / (x * y) / 10e9)
-    adding = (x * y - 1) / (x * y) * 10**7 / 100e9
-    assert found.seconds == pytest.approx(along + down + adding, rel=1e-9)
-
-
-@pytest.mark.parametrize("segments", [1, 4, 16])
-def test_a_chain_is_pipelined(segments: int) -> None:
-    """(P−2+s)(α + nβ/s): ranks work on different segments at one time, without a barrier."""
-    p, n = 9, 10**6
-    schedule = draft("broadcast", "chain", p, segments=segments)
-    found = simulate(schedule, spec("broadcast"), machine(f"ring:{p}:latency_us=1:gbs=10", p), n)
-    wanted = (p - 2 + segments) * (1e-6 + n / segments / 10e9)
-    assert found.seconds == pytest.approx(wanted, rel=1e-9)
-
-
 def test_a_parameter_server_shares_its_port() -> None:
     """Behind one port each way the server takes 2(P−1)nβ: workers get equal shares of it."""
     p, n = 8, 10**6
