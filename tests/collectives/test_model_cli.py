@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -124,30 +122,6 @@ def test_a_topology_says_the_classes(tmp_path: Path) -> None:
     assert "costs: network" in out
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        (*COST[:5], "-b", "2M", "-e", "1M"),
-        (*COST[:5], "-b", "x"),
-        (*COST[:5], "-b", "0"),
-        (*COST[:5], "-f", "1"),
-        (*COST[:5], "-f", "1.0001"),
-        (*COST[:5], "--fit", "gone.json"),
-        (*COST[:5], "--topology", "gone.json"),
-        (*COST[:5], "--topology", "pyproject.toml"),
-        (*COST[:3], "-n", "9000", "-b", "1M"),
-        (*COST[:3], "-n", "1-999999999"),
-        ("fit",),
-        ("fit", "gone.json"),
-        ("fit", "pyproject.toml"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...]) -> None:
-    """Rule: one line with the reason, exit 2, nothing on standard output."""
-    status, out, err = collectives_cli(*arguments)
-    assert (status, out, err.count("\n")) == (2, "", 1)
-
-
 def test_a_fit_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     """Rule: nothing is half-written."""
     matrix = tmp_path / "m.json"
@@ -157,13 +131,3 @@ def test_a_fit_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     status, out, err = collectives_cli("fit", str(matrix), "--out", str(target))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "m.json"]
-
-
-def test_predicting_loads_little() -> None:
-    """Rule: neither drawing nor statistics libraries are loaded for a prediction."""
-    code = (
-        f"import sys; from collectives.cli import main; main({list(COST)!r});"
-        "print(sorted({'matplotlib', 'mpi4py', 'pandas', 'scipy', 'networkx'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

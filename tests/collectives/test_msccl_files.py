@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,48 +149,30 @@ def _carry_out(text: str) -> list[int]:
     return sent
 
 
+def _varint(data: bytes) -> tuple[int, bytes]:
+    """The number at the beginning of protobuf's bytes, and what follows it."""
+    size = next(i for i, byte in enumerate(data) if byte < 128) + 1
+    return sum((byte & 127) << 7 * i for i, byte in enumerate(data[:size])), data[size:]
+
+
 def _fields(data: bytes) -> dict[int, list[Any]]:
     """A protobuf message's fields, without its schema."""
     found: dict[int, list[Any]] = defaultdict(list)
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        if key & 7 == 0:
-            found[key >> 3].append(varint())
-        else:
-            assert key & 7 == 2
-            size = varint()
-            found[key >> 3].append(data[at : at + size])
-            at += size
-    return found
-
-
-def _split(data: bytes) -> list[bytes]:
-    """The messages of a trace, each behind its length."""
-    found = []
     while data:
-        size = shift = 0
-        while True:
-            byte, data = data[0], data[1:]
-            size |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                break
-        found.append(data[:size])
-        data = data[size:]
+        key, data = _varint(data)
+        value, data = _varint(data)
+        assert key & 7 in (0, 2)
+        found[key >> 3].append(data[:value] if key & 7 else value)
+        data = data[value:] if key & 7 else data
     return found
+
+
+def _split(data: bytes) -> Iterator[bytes]:
+    """The messages of a trace, each behind its length."""
+    while data:
+        size, data = _varint(data)
+        yield data[:size]
+        data = data[size:]
 
 
 def test_chakra_traces_hold_every_message_once() -> None:
@@ -293,28 +276,6 @@ def test_nothing_half_written(
     assert main(command) == 2
     assert "is a folder" in capsys.readouterr().err
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "out.1.et"]
-
-
-def test_export_refusals(capsys: pytest.CaptureFixture[str]) -> None:
-    """What cannot be exported is refused in one line."""
-    for command, complaint in (
-        (["ring"], "give its --collective"),
-        (["dissemination", "-c", "barrier"], "MSCCL has no collective barrier"),
-        (["direct", "-c", "alltoall", "--placement", "in"], "no in-place form"),
-        (["ring", "-c", "allreduce", "--channels", "0"], "at least 1"),
-        (["ring", "-c", "allreduce", "-F", "chakra"], "give -o NAME"),
-        (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "0"], "at least 1"),
-        (["ring", "-c", "allgather", "-F", "goal", "--bytes", "3"], "leave no rank any"),
-        (["ring", "-c", "allreduce", "-F", "goal", "--bytes", "1" + 23 * "0"], "at most"),
-        (["ring", "-c", "allreduce", "-F", "goal", "--ns-per-byte", "nan"], "nan ns a byte"),
-        (["ring", "-c", "allreduce", "-n", "3000", "-F", "chakra"], "at most 4.0e+06 are written"),
-        (["ring", "-c", "allreduce", "-n", "1000"], "at most 5.0e+05 are written as msccl"),
-        (["ring", "-c", "allreduce", "-n", "x"], "is no rank count"),
-    ):
-        assert main(["export", *command]) == 2
-        told = capsys.readouterr()
-        assert complaint in told.err
-        assert told.out == ""
 
 
 def test_bench_runs_a_file(tmp_path: Path, run: Run) -> None:

@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 
 from collectives.formats.load import load
-from collectives.formats.memory import layout
-from collectives.formats.parse import read
 from collectives.formats.write import write
 from collectives.schedule.catalogue import draft, spec
 from collectives.simulate.machines.table import machine
-from collectives.simulate.outcome import Simulation, chunk_bytes, simulate
-from tests.collectives.msccl_files import EACH_FILE, exported
-from tests.collectives.simulate_reference import reference
+from collectives.simulate.outcome import simulate
+from tests.collectives.msccl_files import exported
 from tests.conftest import collectives_cli
 
 
@@ -98,35 +95,6 @@ def test_a_sweep_passes_over_rank_counts_that_do_not_go() -> None:
     assert (status, out, err.count("\n")) == (2, "", 1)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (("ring", "--machine", "mesh"), "no machine 'mesh'"),
-        (("rung", "--machine", "ring"), "no algorithm 'rung'"),
-        (("ring", "-n", "9", "--machine", "dgx1"), "dgx1 has places for 8 ranks, not for 9"),
-        (("ring", "--machine", "ring", "-b", "0"), "needs more than 0"),
-        (("ring", "--machine", "ring", "-b", "lots"), "'lots' is no size"),
-        (("ring", "--machine", "ring", "-n", "2-4"), "one rank count is needed without --sweep n"),
-        (("ring", "--machine", "ring", "-e", "1G"), "-e goes with --sweep b"),
-        (
-            ("ring,ps", "--machine", "ring", "--svg", "a.svg"),
-            "draws the link loads of one algorithm",
-        ),
-        (("ring", "--machine", "ring", "--svg", "no/such/a.svg"), "there is no folder no/such"),
-        (("ring", "--machine", "ring", "--svg", "a.gif"), "it should end in .svg, .png"),
-        (("no.xml", "--machine", "ring"), "no.xml"),
-        (("ring",), "--machine"),
-        (("ring", "--machine", "ring:8", "--sweep", "x"), "invalid choice"),
-    ],
-)
-def test_bad_input_is_one_line(arguments: tuple[str, ...], says: str) -> None:
-    """Status 2, one line on standard error, nothing on standard output."""
-    status, out, err = said(*arguments)
-    assert (status, out) == (2, "")
-    assert says in err
-    assert err.count("\n") == 1
-
-
 def test_a_file_that_is_no_map(tmp_path: Path) -> None:
     """A machine's file is named with what is wrong with it."""
     file = tmp_path / "map.json"
@@ -152,18 +120,3 @@ def test_an_imported_schedule_is_simulated_like_our_own(tmp_path: Path) -> None:
     assert said(str(file), "--machine torus:2x2")[0] == 2
     status, out, _ = collectives_cli("cost", str(file))
     assert status == 0 and "14" in out
-
-
-@EACH_FILE
-def test_schedules_of_files_are_simulated(path: Path) -> None:
-    """Each file's schedule takes what both engines say, and the slow reading where it is small."""
-    algorithm = read(path)
-    what, n = layout(algorithm).spec, algorithm.ngpus
-    schedule = load(path, what.name, n)
-    made = machine(f"nvswitch:gpus={n}:overhead_us=0.1:add_gbs=500", n)
-    simulation = Simulation(schedule, what, made)
-    fast, slow = (simulation.run(10**7, steps_at_once=both) for both in (True, False))
-    assert fast.ranks == pytest.approx(slow.ranks, rel=1e-9)
-    if sum(map(len, schedule.all_moves)) < 400:
-        chunk = chunk_bytes(what, n, schedule.nchunks, 10**7)
-        assert fast.ranks == pytest.approx(reference(schedule, made, chunk), rel=1e-9)
