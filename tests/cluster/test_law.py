@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from bench.cluster.commands import SOCKET
 from bench.cluster.law import measuring
-from bench.cluster.law.growth import LawPoint, Ports, exponent, fit, simulated, textbook
+from bench.cluster.law.growth import (
+    Compared,
+    LawPoint,
+    Ports,
+    compared,
+    exponent,
+    fit,
+    simulated,
+    textbook,
+)
 from bench.cluster.law.main import main
 from bench.cluster.law.measuring import saved, unsteady
 from bench.cluster.law.showing import draw, errors, lines
@@ -20,6 +29,7 @@ from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from topology.model.topology import Device, Fact, Kind, PairFact, Topology
 
+PORTS = Ports(1.2e7, 1e-5, 18e3)
 NAMES = ("ring", "ps", "sharded_ps", "tree", "recursive_doubling", "torus", "hierarchical")
 
 
@@ -70,34 +80,35 @@ def _map(rates: dict[tuple[int, int], float]) -> Topology:
 def test_ports_are_fitted_by_the_median_pair() -> None:
     """One busy moment of one pair does not change what a port is taken for."""
     pairs = {(a, b): 1.2e7 for a in range(4) for b in range(4) if a != b} | {(0, 1): 1e5}
-    assert fit(_map(pairs), 18e3) == Ports(1.2e7, 1e-5, 18e3)
+    assert fit(_map(pairs), 18e3) == PORTS
 
 
-def _points() -> list[LawPoint]:
-    return [
+def _compared() -> list[Compared]:
+    points = [
         LawPoint(name, hosts, 1 << 20, seconds, 0.9 * seconds, 1.2 * seconds, 0)
         for name in (*NAMES, "library")
         for hosts in (2, 4, 8)
         for seconds in [2.0 * (textbook(name, hosts) if name != "library" else 1.0)]
     ]
+    return compared(points, PORTS, 1.25e7)
 
 
 def test_the_table_says_measured_law_simulated_growth_and_ratio(tmp_path: Path) -> None:
     """Every algorithm has a line with its exponent, and ps over ring stands beside P."""
-    text = "\n".join(lines(_points(), Ports(1.2e7, 1e-5, 18e3), 1.25e7))
+    text = "\n".join(lines(_compared(), PORTS, 1.25e7))
     assert all(f"| `{name}` |" in text for name in (*NAMES, "library"))
     assert "P^0.45" not in text.partition("`ps`")[2].partition("\n")[0]
     assert "P = 8: 8" in text
-    draw(_points(), Ports(1.2e7, 1e-5, 18e3), 1.25e7, tmp_path / "law.svg")
+    draw(_compared(), 1.25e7, tmp_path / "law.svg")
     assert (tmp_path / "law.svg").read_bytes().startswith(b"<?xml")
 
 
 def test_errors_are_of_hosts_that_the_fit_has_not_seen() -> None:
-    """A prediction is of another host count than what it was fitted on."""
-    text = "\n".join(errors(_points(), Ports(1.2e7, 1e-5, 18e3), 4))
+    """A prediction is of another host count than what it was fitted on; the library has none."""
+    text = "\n".join(errors(_compared(), 4))
     assert "8x1M" in text
-    assert "4x1M" not in text
-    assert not list(errors(_points(), Ports(1.2e7, 1e-5, 18e3), 8))
+    assert "4x1M" not in text and "library" not in text
+    assert not list(errors(_compared(), 8))
 
 
 def test_what_cannot_be_a_law_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import log
+from math import log, nan
 from statistics import median
 from typing import NamedTuple
 
@@ -52,11 +52,33 @@ class Ports(NamedTuple):
 
 
 def binary(name: str, hosts: int) -> str:
-    """An algorithm's name with what it takes on so many hosts: hierarchical has levels of two."""
+    """An algorithm's name with its parameters on so many hosts: hierarchical has levels of two."""
     if name != "hierarchical":
         return name
     levels = max(1, hosts.bit_length() - 1)
     return f"{name}:dims={'x'.join('2' * levels)}" if levels > 1 else name
+
+
+class Compared(NamedTuple):
+    """A measured time beside the seconds of its law and of its simulation, nan for the library."""
+
+    point: LawPoint
+    law: float
+    model: float
+
+
+def compared(points: Sequence[LawPoint], ports: Ports, rate: float) -> list[Compared]:
+    """Every point beside what was expected. ``rate``: bytes/s of a port as it was set."""
+    return [
+        Compared(p, nan, nan)
+        if p.algorithm == LIBRARY
+        else Compared(
+            p,
+            textbook(p.algorithm, p.hosts) * p.size / rate,
+            simulated(p.algorithm, p.hosts, p.size, ports),
+        )
+        for p in points
+    ]
 
 
 def _schedule(name: str, hosts: int) -> Schedule:
@@ -71,26 +93,18 @@ def textbook(name: str, hosts: int) -> float:
     do not overlap: 2(P-1)/P for a ring, 2(P-1) for a parameter server, lg P for recursive doubling.
     """
     schedule = _schedule(name, hosts)
-    known: dict[Hashable, float] = {}
     total = 0.0
     for step in schedule.steps:
-        if step.signature is None or step.signature not in known:
-            m = step.moves().remote()
-            ends = (np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
-            found = float(max(ends))
-            if step.signature is not None:
-                known[step.signature] = found
-        else:
-            found = known[step.signature]
-        total += found
+        m = step.moves().remote()
+        total += max(np.bincount(end, m.count, hosts).max(initial=0.0) for end in (m.src, m.dst))
     return total / schedule.nchunks
 
 
 def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
     """Seconds in the simulator: one switch, a link a host, half of the latency on each link.
 
-    What a socket holds has been sent as far as MPI knows. One that was full takes more when it is
-    two thirds full (Linux, include/net/sock.h, sk_stream_is_writeable).
+    MPI counts as sent what a socket holds. A full socket takes more when it is two thirds full
+    (Linux, include/net/sock.h, sk_stream_is_writeable).
     """
     switch = fattree((hosts,), gbs=ports.rate / GB, latency_us=ports.latency / 2 * 1e6)
     machine = replace(switch, buffer=SOCKET * 2 / 3, burst=ports.burst)
@@ -98,7 +112,7 @@ def simulated(name: str, hosts: int, size: int, ports: Ports) -> float:
 
 
 def fit(measured: Topology, burst: float) -> Ports:
-    """The ports of hosts by `topology measure`: medians over pairs."""
+    """The ports of hosts: medians over the pairs of `topology measure`."""
     rates = [cell.value for cell in matrix(measured, "bandwidth").values()]
     delays = [cell.value for cell in matrix(measured, "latency").values()]
     return Ports(median(rates), median(delays), burst)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench.cluster.arguments import network_options, planned
 from bench.cluster.law import showing
-from bench.cluster.law.growth import fit
-from bench.cluster.law.measuring import Sweep, measure, ports, saved
+from bench.cluster.law.growth import compared, fit
+from bench.cluster.law.measuring import FIT_HOSTS, Sweep, measure, ports, saved
 from bench.cluster.network import MOST_HOSTS
 from bench.cluster.running import Cluster, checked
 from bench.options.argument_types import at_least
@@ -22,7 +22,6 @@ from busbar.figures import checked as drawable
 from busbar.sizes import ranks
 
 _ALGORITHMS = "ring,ps,sharded_ps,tree,recursive_doubling,torus,hierarchical,library"
-_FITTED = 4
 
 
 def main(argv: Sequence[str]) -> int:
@@ -49,10 +48,11 @@ def main(argv: Sequence[str]) -> int:
                     measure(cluster, hosts, sweep, folder, _note)
         points, measured = saved(folder)
         found = fit(measured, network.burst(network.rate))
-        print("\n".join(showing.lines(points, found, network.rate)))
-        print("\n".join(showing.errors(points, found, _FITTED)))
+        rows = compared(points, found, network.rate)
+        print("\n".join(showing.lines(rows, found, network.rate)))
+        print("\n".join(showing.errors(rows, FIT_HOSTS)))
         if args.svg is not None:
-            showing.draw(points, found, network.rate, args.svg)
+            showing.draw(rows, network.rate, args.svg)
     return 0
 
 

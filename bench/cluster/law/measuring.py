@@ -19,9 +19,9 @@ from reports.readers.reading import read
 from topology.model.topology import Topology
 from topology.sources.gather import gather
 
-# The file of what was measured between pairs, and how many hosts take part in that.
+#: The ports of so many hosts are measured.
+FIT_HOSTS = 4
 _MAP = "ports.json"
-_FIT_HOSTS = 4
 # A row that takes longer is stuck.
 _ROW_S = "600"
 #: A row is disturbed if its slowest iteration takes more times its fastest than this.
@@ -39,7 +39,7 @@ class Sweep(NamedTuple):
 
 def ports(cluster: Cluster, folder: Path) -> None:
     """Measure latency and rate between the first hosts, into ``folder``. Raises Unavailable."""
-    hosts = min(_FIT_HOSTS, cluster.network.hosts)
+    hosts = min(FIT_HOSTS, cluster.network.hosts)
     options = ["--repetitions", "5", "-o", str(folder / _MAP)]
     _ranks(cluster, hosts, ["topology", "measure", *options])
 

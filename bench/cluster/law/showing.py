@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isnan
 from pathlib import Path
 from statistics import median
 
-from bench.cluster.law.growth import (
-    LIBRARY,
-    LawPoint,
-    Ports,
-    exponent,
-    simulated,
-    textbook,
-)
+from bench.cluster.law.growth import LIBRARY, Compared, Ports, exponent
 from bench.cluster.law.measuring import STEADY
 from bench.cluster.text import rate_text
 from busbar.figures import checked, save
@@ -22,21 +16,20 @@ from busbar.sizes import short
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 
 
-def _order(points: Sequence[LawPoint]) -> tuple[list[str], list[int], list[int]]:
-    names = list(dict.fromkeys(point.algorithm for point in points))
-    names.sort(key=lambda name: name == LIBRARY)
-    hosts, sizes = ({getattr(p, key) for p in points} for key in ("hosts", "size"))
-    return names, sorted(hosts), sorted(sizes)
+def _order(rows: Sequence[Compared]) -> tuple[list[str], list[int], list[int]]:
+    """Algorithms, the library last, host counts and sizes."""
+    names = sorted(dict.fromkeys(r.point.algorithm for r in rows), key=lambda name: name == LIBRARY)
+    return names, sorted({r.point.hosts for r in rows}), sorted({r.point.size for r in rows})
 
 
 def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g}" if seconds >= 0.1 else f"{seconds * 1e3:.3g}"
 
 
-def lines(points: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str]:
+def lines(rows: Sequence[Compared], ports: Ports, rate: float) -> Iterator[str]:
     """The tables, as Markdown. ``rate``: bytes/s of a port as it was set, which laws are of."""
-    names, hosts, sizes = _order(points)
-    at = {(p.algorithm, p.hosts, p.size): p for p in points}
+    names, hosts, sizes = _order(rows)
+    at = {(r.point.algorithm, r.point.hosts, r.point.size): r for r in rows}
     yield (
         f"Ports of {rate_text(rate)}; measured between the first hosts:"
         f" {rate_text(ports.rate)}, {ports.latency * 1e6:.3g} µs."
@@ -48,25 +41,23 @@ def lines(points: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str
         yield "| algorithm | " + " | ".join(f"{n} hosts" for n in hosts) + " | grows as |"
         yield "|---|" + "--:|" * len(hosts) + "---|"
         for name in names:
-            cells, measured = [], {}
-            for n in hosts:
-                point = at.get((name, n, size))
-                cells.append(_cell(point, ports, rate) if point else "")
-                if point:
-                    measured[n] = point.seconds
-            power = exponent(measured)
+            mine = {n: at[name, n, size] for n in hosts if (name, n, size) in at}
+            cells = [_cell(mine[n]) if n in mine else "" for n in hosts]
+            power = exponent({n: row.point.seconds for n, row in mine.items()})
             cells.append(f"P^{power:.2f}" if power is not None else "")
             yield f"| `{name}` | " + " | ".join(cells) + " |"
         ratios = [
-            (n, at["ps", n, size].seconds / at["ring", n, size].seconds)
+            f"P = {n}: {at['ps', n, size].point.seconds / at['ring', n, size].point.seconds:.3g}"
             for n in hosts
             if ("ps", n, size) in at and ("ring", n, size) in at
         ]
         if ratios:
             yield ""
-            yield "ps / ring (law: P): " + ", ".join(f"P = {n}: {ratio:.3g}" for n, ratio in ratios)
+            yield "ps / ring (law: P): " + ", ".join(ratios)
     twice = [
-        f"`{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}" for p in points if p.slower
+        f"`{p.algorithm}` {p.hosts}x{short(p.size)} {_ms(p.slower)}"
+        for p in (row.point for row in rows)
+        if p.slower is not None
     ]
     if twice:
         yield ""
@@ -76,23 +67,18 @@ def lines(points: Sequence[LawPoint], ports: Ports, rate: float) -> Iterator[str
         )
 
 
-def _cell(point: LawPoint, ports: Ports, rate: float) -> str:
+def _cell(row: Compared) -> str:
+    point, law, model = row
     text = f"{_ms(point.seconds)} ({_ms(point.least)} to {_ms(point.most)})"
     if point.wrong:
         text += f" {point.wrong} wrong"
-    if point.algorithm == LIBRARY:
-        return text
-    law = textbook(point.algorithm, point.hosts) * point.size / rate
-    model = simulated(point.algorithm, point.hosts, point.size, ports)
-    return f"{text} | {_ms(law)} | {_ms(model)}".replace(" | ", " / ")
+    return text if isnan(law) else f"{text} / {_ms(law)} / {_ms(model)}"
 
 
-def errors(points: Sequence[LawPoint], ports: Ports, fitted: int) -> Iterator[str]:
+def errors(rows: Sequence[Compared], fitted: int) -> Iterator[str]:
     """How far the simulator is off on more hosts than the ports were measured on."""
     found = {
-        p: simulated(p.algorithm, p.hosts, p.size, ports) / p.seconds - 1
-        for p in points
-        if p.algorithm != LIBRARY and p.hosts > fitted
+        p: model / p.seconds - 1 for p, _, model in rows if p.hosts > fitted and not isnan(model)
     }
     if not found:
         return
@@ -110,31 +96,28 @@ def errors(points: Sequence[LawPoint], ports: Ports, fitted: int) -> Iterator[st
         yield f"- `{name}`, %: {each}"
 
 
-def draw(points: Sequence[LawPoint], ports: Ports, rate: float, path: Path) -> None:
+def draw(rows: Sequence[Compared], rate: float, path: Path) -> None:
     """Time over hosts at the largest size: measured, law, simulated. Raises what `checked` does."""
     checked(path)
     from matplotlib.figure import Figure
 
-    names, hosts, sizes = _order(points)
+    names, hosts, sizes = _order(rows)
     size = sizes[-1]
     figure = Figure(figsize=(8.5, 5), layout="constrained")
     axes = figure.subplots()
     for name, colour in zip(names, _COLOURS, strict=False):
-        mine = [p for p in points if p.algorithm == name and p.size == size]
-        mine.sort(key=lambda p: p.hosts)
-        at = [p.hosts for p in mine]
-        times = [p.seconds * 1e3 for p in mine]
+        mine = [row for row in rows if (row.point.algorithm, row.point.size) == (name, size)]
+        mine.sort(key=lambda row: row.point.hosts)
+        points = [row.point for row in mine]
+        at = [p.hosts for p in points]
         spread = [
-            [1e3 * (p.seconds - p.least) for p in mine],
-            [1e3 * (p.most - p.seconds) for p in mine],
+            [1e3 * (p.seconds - p.least) for p in points],
+            [1e3 * (p.most - p.seconds) for p in points],
         ]
+        times = [1e3 * p.seconds for p in points]
         axes.errorbar(at, times, spread, fmt="o", color=colour, label=name, capsize=2, ms=5)
-        if name == LIBRARY:
-            continue
-        law = [1e3 * textbook(name, n) * size / rate for n in at]
-        model = [1e3 * simulated(name, n, size, ports) for n in at]
-        axes.plot(at, law, "-", color=colour, lw=1.2)
-        axes.plot(at, model, ":", color=colour, lw=1.6)
+        axes.plot(at, [1e3 * row.law for row in mine], "-", color=colour, lw=1.2)
+        axes.plot(at, [1e3 * row.model for row in mine], ":", color=colour, lw=1.6)
     axes.plot([], [], "k-", lw=1.2, label="textbook's law")
     axes.plot([], [], "k:", lw=1.6, label="simulated")
     axes.set_xscale("log", base=2)
