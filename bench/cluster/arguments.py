@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.cluster import text
 from bench.cluster.network import MOST_HOSTS, Network
@@ -16,17 +15,17 @@ from busbar.sizes import MOST_RANKS
 _HOSTS = 4
 
 
-class Asked(NamedTuple):
+class Asked(argparse.Namespace):
     """The options of a command line."""
 
     network: Network
     ranks_per_host: int
     once: bool
     clocks: text.Skews | None
-    downs: tuple[text.Down, ...]
+    down: list[text.Down]
     dry_run: bool
     svg: Path | None
-    command: tuple[str, ...]
+    command: list[str]
 
 
 def asked(argv: Sequence[str]) -> Asked:
@@ -35,24 +34,15 @@ def asked(argv: Sequence[str]) -> Asked:
     if "--" in mine:
         at = mine.index("--")
         mine, command = mine[:at], mine[at + 1 :]
-    args = _parser().parse_args(mine)
-    network = planned(args)
+    args = _parser().parse_args(mine, Asked(command=command))
+    args.network = planned(args)
     for one in args.down:
-        network.known(one.host, "--down")
+        args.network.known(one.host, "--down")
     if not command and not args.dry_run and args.svg is None:
         raise Unsupported(
             f"no command; write it after --, as {program('bench.cluster')} --hosts 4 -- COMMAND"
         )
-    return Asked(
-        network,
-        args.ranks_per_host,
-        args.once,
-        args.clocks,
-        tuple(args.down),
-        args.dry_run,
-        args.svg,
-        tuple(command),
-    )
+    return args
 
 
 def planned(args: argparse.Namespace) -> Network:

@@ -22,6 +22,7 @@ HOSTFILE = "/run/hostfile"
 #: Bytes in a socket buffer; MPI counts them as sent.
 SOCKET = 1 << 18
 
+_KINDS = ("--net", "--mount", "--uts", "--ipc", "--pid")
 _SCRIPT = """#!/bin/sh
 # In ssh's place: options, a host's name, and what its shell is to run.
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -29,12 +30,11 @@ host=$1
 shift
 exec nsenter --uts=/run/uts/$host --ipc=/run/ipc/$host ip netns exec $host sh -c "$*"
 """
-# A fabric has no slow start after a pause and little data in flight. Bytes in a socket buffer count
-# as sent for MPI, so the next step's messages would share the port with them. The congestion
-# control is one that every kernel has, the same everywhere. Bytes of others that wait in a port
-# look like a loss to probes for a lost tail (RFC 8985) and to a timer of 200 ms, and what was sent
-# is sent again. So there are no probes, and the timer is longer than the queue of a port that drops
-# nothing (see `_timer`).
+# A fabric has no slow start after a pause and little data in flight. MPI counts bytes in a socket
+# buffer as sent, so the next step's messages would share the port with them. Every kernel has this
+# congestion control. Bytes of others that wait in a port look like a loss to probes for a lost tail
+# (RFC 8985) and to a timer of 200 ms, and what was sent is sent again. So there are no probes, and
+# the timer is longer than the queue of a port that drops nothing (see `_host`).
 _TCP = (
     "net.ipv4.tcp_congestion_control=reno",
     "net.ipv4.tcp_slow_start_after_idle=0",
@@ -59,19 +59,21 @@ def opening(user: bool) -> list[str]:
     as its process.
     """
     as_root = ["--user", "--map-root-user"] if user else []
-    kinds = ["--net", "--mount", "--uts", "--ipc", "--pid"]
-    return ["unshare", *as_root, *kinds, "--fork", "--kill-child", "--mount-proc", "cat"]
+    return ["unshare", *as_root, *_KINDS, "--fork", "--kill-child", "--mount-proc", "cat"]
 
 
 def inside(pid: int, user: bool) -> list[str]:
     """The prefix that runs a command in the namespaces of the process with this id."""
-    kinds = ["--net", "--mount", "--uts", "--ipc", "--pid"]
     as_root = ["--user", "--preserve-credentials"] if user else []
-    return ["nsenter", f"--target={pid}", *as_root, *kinds, "--"]
+    return ["nsenter", f"--target={pid}", *as_root, *_KINDS, "--"]
 
 
-def _words(line: str, *more: str, text: str = "") -> Command:
-    return Command((*line.split(), *more), text)
+def _words(line: str) -> Command:
+    return Command(tuple(line.split()))
+
+
+def _file(path: str, text: str, mode: str = "644") -> Command:
+    return Command(("install", "-m", mode, "/dev/stdin", path), text)
 
 
 def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
@@ -83,14 +85,12 @@ def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
     yield _words("mkdir /run/netns /run/uts /run/ipc /run/tmp")
     files = [f"/run/{kind}/{name}" for name in names for kind in ("netns", "uts", "ipc")]
     yield Command(("touch", *files))
-    slots = "".join(f"{name}:{ranks_per_host}\n" for name in names)
-    slotted = "".join(f"{name} slots={ranks_per_host}\n" for name in names)
-    yield Command(("install", "-m", "755", "/dev/stdin", ENTER), _SCRIPT)
-    yield Command(("install", "-m", "644", "/dev/stdin", HOSTFILE), slots)
-    yield Command(("install", "-m", "644", "/dev/stdin", f"{HOSTFILE}.slots"), slotted)
-    known = [f"{network.address(host)} {network.name(host)}" for host in hosts]
-    lines = ["127.0.0.1 localhost", f"{_HEAD_ADDRESS} {HEAD}", *known]
-    yield Command(("install", "-m", "644", "/dev/stdin", "/run/hosts"), "\n".join(lines) + "\n")
+    yield _file(ENTER, _SCRIPT, "755")
+    yield _file(HOSTFILE, "".join(f"{name}:{ranks_per_host}\n" for name in names))
+    slots = f" slots={ranks_per_host}\n"
+    yield _file(f"{HOSTFILE}.slots", "".join(name + slots for name in names))
+    known = [f"{network.address(host)} {network.name(host)}\n" for host in hosts]
+    yield _file("/run/hosts", f"127.0.0.1 localhost\n{_HEAD_ADDRESS} {HEAD}\n{''.join(known)}")
     yield _words("mount --bind /run/hosts /etc/hosts")
     yield _words(f"hostname {HEAD}")
     yield _words("ip link set lo up")
@@ -103,16 +103,16 @@ def making(network: Network, ranks_per_host: int) -> Iterator[Command]:
     yield _words("ip link set control gso_max_segs 1")
     yield _words(f"ip addr add {_HEAD_ADDRESS}/16 dev control")
     for cable in network.cables():
-        yield from _host(network, cable) if cable.host is not None else _uplink(network, cable)
+        yield from (
+            _uplink(network, cable) if cable.host is None else _host(network, cable, cable.host)
+        )
 
 
-def _host(network: Network, cable: Cable) -> Iterator[Command]:
+def _host(network: Network, cable: Cable, host: int) -> Iterator[Command]:
     """A host with its two links; the shaped one is its eth0."""
-    host, mtu = cable.host, network.mtu
-    assert host is not None
-    name = network.name(host)
-    yield _words(f"unshare --net=/run/netns/{name} --uts=/run/uts/{name} --ipc=/run/ipc/{name}",
-                 "hostname", name)  # fmt: skip
+    name, mtu = network.name(host), network.mtu
+    spaces = f"--net=/run/netns/{name} --uts=/run/uts/{name} --ipc=/run/ipc/{name}"
+    yield _words(f"unshare {spaces} hostname {name}")
     for near, far, switch, address in (
         (cable.device, "eth0", network.leaf(cable.rack), network.address(host)),
         (f"ctl{host}", "ctl0", "control", network.control(host)),
@@ -123,50 +123,39 @@ def _host(network: Network, cable: Cable) -> Iterator[Command]:
         yield _words(f"ip -n {name} addr add {address}/16 dev {far}")
     yield _words(f"ip -n {name} link set lo up")
     if network.lossless:
-        yield _timer(network, host)
-    yield _words(f"ip netns exec {name} sysctl -q -w", *_TCP)
+        # TCP's least retransmission time to other hosts; see `_TCP`.
+        yield _words(
+            f"ip -n {name} route change 10.1.0.0/16 dev eth0 proto kernel scope link"
+            f" src {network.address(host)} rto_min 2s"
+        )
+    yield Command((*f"ip netns exec {name} sysctl -q -w".split(), *_TCP))
     yield _shaped(network, "tc", cable.device, cable.rate)
     yield _shaped(network, f"tc -n {name}", "eth0", cable.rate)
     if network.latency or network.loss:
-        yield _netem(network, f"tc -n {name}", "eth0")
-
-
-def _timer(network: Network, host: int) -> Command:
-    """TCP's least retransmission time to other hosts; see `_TCP`."""
-    return _words(
-        f"ip -n {network.name(host)} route change 10.1.0.0/16 dev eth0 proto kernel scope link"
-        f" src {network.address(host)} rto_min 2s"
-    )
+        delay = f" delay {network.latency * 1e6:g}us" if network.latency else ""
+        loss = f" loss {network.loss * 100:g}%" if network.loss else ""
+        below = f"tc -n {name} qdisc add dev eth0 parent 1:1 handle 10:"
+        yield _words(f"{below} netem{delay}{loss} limit 100000")
 
 
 def _uplink(network: Network, cable: Cable) -> Iterator[Command]:
     """The link between a rack's switch and the spine."""
-    down = f"down{cable.rack}"
+    down, leaf = f"down{cable.rack}", network.leaf(cable.rack)
     yield _words(f"ip link add {cable.device} mtu {network.mtu} type veth peer name {down}")
-    yield _words(f"ip link set {cable.device} mtu {network.mtu} master "
-                 f"{network.leaf(cable.rack)} up")  # fmt: skip
+    yield _words(f"ip link set {cable.device} mtu {network.mtu} master {leaf} up")
     yield _words(f"ip link set {down} mtu {network.mtu} master spine up")
     yield _shaped(network, "tc", cable.device, cable.rate)
     yield _shaped(network, "tc", down, cable.rate)
 
 
 def _shaped(network: Network, tc: str, device: str, rate: float) -> Command:
-    """Commands that limit the rate of packets that leave a device, at either end of a veth pair."""
+    """The command that limits the rate of packets that leave a device, an end of a veth pair."""
     return _words(
         f"{tc} qdisc add dev {device} root handle 1: tbf rate {round(8 * rate)}bit"
         f" burst {network.burst(rate)} limit {network.buffer}"
     )
 
 
-def _netem(network: Network, tc: str, device: str) -> Command:
-    """Delay and loss below the shaper."""
-    delay = f" delay {network.latency * 1e6:g}us" if network.latency else ""
-    loss = f" loss {network.loss * 100:g}%" if network.loss else ""
-    return _words(
-        f"{tc} qdisc add dev {device} parent 1:1 handle 10: netem{delay}{loss} limit 100000"
-    )
-
-
 def raised(network: Network, host: int, up: bool) -> Command:
-    """Commands that take a host's link down, or up again."""
+    """The command that takes a host's link down, or up again."""
     return _words(f"ip link set {network.name(host)} {'up' if up else 'down'}")

@@ -3,9 +3,8 @@
 A rank that waits for a message spins, and keeps the core from the rank that would send it. With the
 time slices of `short_slices` that wait is short.
 
-Run as a program inside a cluster it sends through a control link, which has no rate, and prints the
-bytes that it moved a second of processor time. It counts its own time, so other work does not
-matter.
+As a program inside a cluster this module sends through a control link, which has no rate, and
+prints the bytes moved per second of its own CPU time, so other work does not matter.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from bench.cluster.network import Network
 from bench.cluster.text import rate_text
 
 MODULE = "bench.cluster.cpu"
-#: Above this share of the cores' time for moving bytes, ranks and links compete for them.
+# Above this share of the cores' time for moving bytes, ranks and links compete for them.
 _CROWDED = 0.5
 _SECONDS = 0.25
 _PIECE = 1 << 18
@@ -38,25 +37,18 @@ _SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274}
 _ATTRIBUTES = struct.Struct("IIQiIQQQ")
 
 
-def asked(network: Network) -> float:
-    """Bytes/s that hosts send when all of their links are full."""
-    return sum(network.rate_of(host) for host in range(network.hosts))
-
-
 def judged(network: Network, moved: float, cores: int) -> str:
-    """The line that says what is measured; ``moved``: bytes a second of one core's time."""
-    share = asked(network) / (moved * cores)
+    """The line that says what is measured; ``moved``: bytes per second of CPU time."""
+    asked = sum(network.rate_of(host) for host in range(network.hosts))
+    share, most = asked / (moved * cores), rate_text(_CROWDED * moved * cores)
     what = (
         "links are what is measured"
         if share <= _CROWDED
-        else (
-            f"the CPU is measured, no longer the links (above "
-            f"{rate_text(_CROWDED * moved * cores)})"
-        )
+        else f"the CPU is measured, no longer the links (above {most})"
     )
     return (
         f"CPU: a core moves {rate_text(moved)} between hosts; all links at once ask for"
-        f" {rate_text(asked(network))}, {100 * share:.3g} % of {cores} cores: {what}"
+        f" {rate_text(asked)}, {100 * share:.3g} % of {cores} cores: {what}"
     )
 
 
@@ -64,8 +56,8 @@ def judged(network: Network, moved: float, cores: int) -> str:
 def short_slices() -> Iterator[None]:
     """While this is open, processes that this thread starts get time slices of `SLICE_S`.
 
-    Kernels before Linux 6.12 ignore the setting. Nothing is set where the number of the system call
-    is not known, or where the thread has another policy than SCHED_OTHER.
+    Kernels before Linux 6.12 ignore the setting. Nothing is set on a machine whose number of the
+    system call is not known here, or for a thread of another policy than SCHED_OTHER.
     """
     if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
         yield
@@ -87,7 +79,7 @@ def _set_slice(ns: int) -> None:
 
 
 def measured(address: str, namespace: str) -> float:
-    """Bytes a second of processor time from here into a network namespace that has this address."""
+    """Bytes per second of CPU time from here into a network namespace that has this address."""
     with socket.socket() as sender:
         _enter(namespace)
         with socket.socket() as listener:
@@ -100,7 +92,7 @@ def measured(address: str, namespace: str) -> float:
 
 
 def _enter(namespace: str) -> None:
-    """Let sockets that are made from now on be in a namespace. Raises OSError."""
+    """Enter a network namespace with what this thread opens from now on. Raises OSError."""
     file = os.open(namespace, os.O_RDONLY)
     library = ctypes.CDLL(None, use_errno=True)
     if library.setns(file, 0) != 0:

@@ -54,12 +54,11 @@ def plan(wanted: Asked) -> Iterator[str]:
     network = wanted.network
     yield f"# {network.hosts} hosts, {wanted.ranks_per_host} ranks each"
     for cable in network.cables():
-        name = (
-            cable.device if cable.host is None else f"{cable.device} {network.address(cable.host)}"
-        )
-        ends = f"{network.leaf(cable.rack)}" if cable.host is not None else "spine"
-        yield f"#   {name} to {ends}: {rate_text(cable.rate)} each way"
-    for down in wanted.downs:
+        ends = f"{cable.device} to spine"
+        if cable.host is not None:
+            ends = f"{cable.device} {network.address(cable.host)} to {network.leaf(cable.rack)}"
+        yield f"#   {ends}: {rate_text(cable.rate)} each way"
+    for down in wanted.down:
         yield f"#   {network.name(down.host)} loses its link after {down.after:g} s"
     yield shlex.join(opening(privileges()[0])) + "   # and in it:"
     for command in making(network, wanted.ranks_per_host):
@@ -72,9 +71,8 @@ def plan(wanted: Asked) -> Iterator[str]:
 
 
 def _started(wanted: Asked) -> list[str]:
-    words = list(wanted.command)
     ranks = wanted.network.hosts * wanted.ranks_per_host
-    return words if wanted.once else launching(words, ranks)
+    return wanted.command if wanted.once else launching(wanted.command, ranks)
 
 
 def _run(wanted: Asked) -> int:
@@ -82,7 +80,7 @@ def _run(wanted: Asked) -> int:
     with Cluster(network, wanted.ranks_per_host) as cluster:
         _note(checked(cluster))
         before, start = _counted(cluster), time.monotonic()
-        with _falling(cluster, wanted.downs):
+        with _falling(cluster, wanted.down):
             try:
                 ended = cluster.run(words, _environment(wanted))
             except OSError as error:
@@ -98,12 +96,11 @@ def _run(wanted: Asked) -> int:
 
 
 def _environment(wanted: Asked) -> dict[str, str]:
-    """Ours, and what hosts' clocks are to show."""
-    network = wanted.network
-    names = [network.name(host) for host in range(network.hosts)]
-    return dict(os.environ) | (
-        {VARIABLE: wanted.clocks.of(names, time.perf_counter())} if wanted.clocks else {}
-    )
+    """Our environment, and what hosts' clocks are to show."""
+    if wanted.clocks is None:
+        return dict(os.environ)
+    names = [Network.name(host) for host in range(wanted.network.hosts)]
+    return {**os.environ, VARIABLE: wanted.clocks.of(names, time.perf_counter())}
 
 
 def _note(line: str) -> None:
@@ -116,12 +113,13 @@ def _counted(cluster: Cluster) -> dict[str, tuple[int, int]]:
 
 @contextmanager
 def _falling(cluster: Cluster, downs: Sequence[Down]) -> Iterator[None]:
-    """Meanwhile let links go away, and come back, at their times."""
-    timers = []
-    for down in downs:
-        timers.append(_later(down.after, cluster, down.host, False))
-        if down.lasting is not None:
-            timers.append(_later(down.after + down.lasting, cluster, down.host, True))
+    """Meanwhile take links down, and up again, at their times."""
+    timers = [_later(down.after, cluster, down.host, False) for down in downs]
+    timers += [
+        _later(down.after + down.lasting, cluster, down.host, True)
+        for down in downs
+        if down.lasting is not None
+    ]
     for timer in timers:
         timer.start()
     try:

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from bench.cluster import cpu
@@ -34,7 +33,7 @@ _TOOLS = {
     "coreutils": ("cat", "install", "touch", "mkdir", "env"),
 }
 _PATIENCE_S = 60.0
-# What runs in the cluster has so long to end once it was told.
+# A command has so long to end once it was told.
 _GRACE_S = 15.0
 
 
@@ -49,9 +48,8 @@ def privileges() -> tuple[bool, ...]:
 class Cluster:
     """A network that exists while the context is open.
 
-    ``ranks_per_host`` is what launchers put on one.
-
-    Raises Unavailable with what is missing where namespaces or shapers cannot be made.
+    ``ranks_per_host``: ranks that launchers put on a host. Raises Unavailable with what is missing
+    where namespaces or shapers cannot be made.
     """
 
     def __init__(self, network: Network, ranks_per_host: int = 1) -> None:
@@ -81,16 +79,11 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open(self, user: bool) -> str:
-        """Open the namespaces; gives why not, or nothing."""
+        """Open the namespaces; return why that failed, or an empty text."""
         self._user = user
         self._first = subprocess.Popen(
             opening(user),
@@ -125,7 +118,7 @@ class Cluster:
     def call(
         self, words: Iterable[str], *, text: str = "", keep: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Run a tool where the switches are, its output kept; ``keep`` our environment too."""
+        """Run a tool where the switches are, its output captured; ``keep``: in our environment."""
         tools = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
         return subprocess.run(
             [*inside(self._pid, self._user), *words],
@@ -143,8 +136,8 @@ class Cluster:
     ) -> child.Ended:
         """Run a command where launchers run, here as far as files go, and wait for it.
 
-        What tells us to end reaches it; a while later the cluster goes away, whatever it still
-        does. ``streams`` are `subprocess.Popen`'s. Raises OSError where it cannot be started.
+        A signal that tells us to end reaches the command; 15 s later the cluster goes away.
+        ``streams`` are `subprocess.Popen`'s. Raises OSError where it cannot be started.
         """
         here = ["env", f"--chdir={Path.cwd()}"]
         ending = threading.Timer(_GRACE_S, self._kill)
@@ -185,7 +178,7 @@ class Cluster:
 
 
 def checked(cluster: Cluster) -> str:
-    """Measure what a core moves between hosts of a cluster, and say what is measured then."""
+    """The line that says whether links or CPUs are measured. Raises Unavailable."""
     network = cluster.network
     words = [sys.executable, "-m", cpu.MODULE, network.control(0), network.name(0)]
     done = cluster.call(words, keep=True)
@@ -198,11 +191,7 @@ def checked(cluster: Cluster) -> str:
 
 def _softly(words: Sequence[str]) -> bool:
     """Whether the launcher is Open MPI's, which must not be interrupted itself."""
-    return bool(words) and Path(words[0]).name in ("mpirun", "prterun") and _prte(words[0])
-
-
-def _prte(mpirun: str) -> bool:
-    found = shutil.which(mpirun)
+    found = shutil.which(words[0]) if Path(words[0]).name in ("mpirun", "prterun") else None
     return found is not None and (Path(found).parent / "prterun").exists()
 
 
@@ -218,7 +207,10 @@ def _child_of(pid: int) -> int:
 
 def _tools() -> None:
     """Raise Unavailable with the packages whose tools are missing."""
-    missing = {p: [t for t in tools if shutil.which(t) is None] for p, tools in _TOOLS.items()}
-    lacking = [f"{', '.join(tools)} (package {p})" for p, tools in missing.items() if tools]
+    lacking = [
+        f"{', '.join(missing)} (package {package})"
+        for package, tools in _TOOLS.items()
+        if (missing := [tool for tool in tools if shutil.which(tool) is None])
+    ]
     if lacking:
         raise Unavailable(f"not found on PATH: {'; '.join(lacking)}")

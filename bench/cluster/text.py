@@ -22,7 +22,7 @@ class Racks(NamedTuple):
 
 
 class Skews(NamedTuple):
-    """By how many seconds and parts in a million hosts' clocks are off at most."""
+    """The greatest offset of a host's clock in seconds, and its drift in parts in a million."""
 
     seconds: float
     ppm: float
@@ -30,8 +30,8 @@ class Skews(NamedTuple):
     def of(self, names: Sequence[str], since: float) -> str:
         """The clock error of each host, for `bench.clock.reading`; the first host's clock is right.
 
-        The others alternate between ahead and behind, fast and slow, the last one by the most;
-        ``since``: the true time at which they are just so much ahead.
+        The others alternate between ahead and behind, fast and slow, the last one by the most.
+        ``since``: the true time at which the offsets hold.
         """
         shares = [(-1) ** n * n / max(1, len(names) - 1) for n in range(len(names))]
         return " ".join(
@@ -48,8 +48,8 @@ class Down(NamedTuple):
     lasting: float | None
 
 
-def _shown(text: str) -> str:
-    return repr(text[:40])
+def _refused(text: str, why: str) -> argparse.ArgumentTypeError:
+    return argparse.ArgumentTypeError(f"{text[:40]!r}{why}")
 
 
 def rate(text: str) -> float:
@@ -57,9 +57,7 @@ def rate(text: str) -> float:
     found = re.fullmatch(_NUMBER + r"([kKmMgG]?)bit", text)
     bits = float(found[1]) * _BITS[found[2].upper()] if found else 0.0
     if not 1e5 <= bits <= _MOST:
-        raise argparse.ArgumentTypeError(
-            f"{_shown(text)} is no rate from 100Kbit to 400Gbit, such as 200Mbit"
-        )
+        raise _refused(text, " is no rate from 100Kbit to 400Gbit, such as 200Mbit")
     return bits / 8
 
 
@@ -81,7 +79,7 @@ def latency(text: str) -> float:
     """Seconds from ``50us``."""
     seconds = _time(text)
     if seconds is None or not 0 < seconds <= 10:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is no delay up to 10s, such as 50us")
+        raise _refused(text, " is no delay up to 10s, such as 50us")
     return seconds
 
 
@@ -89,18 +87,17 @@ def loss(text: str) -> float:
     """A share from ``0.1%``."""
     found = re.fullmatch(_NUMBER + "%", text)
     if found is None or not 0 < float(found[1]) < 100:
-        raise argparse.ArgumentTypeError(f"{_shown(text)} is no share of packets, such as 0.1%")
+        raise _refused(text, " is no share of packets, such as 0.1%")
     return float(found[1]) / 100
 
 
 def clocks(text: str) -> Skews:
-    """How far hosts' clocks are off at most, from ``3s:100ppm``."""
+    """The greatest error of hosts' clocks from ``3s:100ppm``."""
     found = re.fullmatch(r"([^:]*):" + _NUMBER + "ppm", text)
     seconds = _time(found[1]) if found else None
     if found is None or seconds is None or seconds > 1e5 or float(found[2]) > 1e4:
-        raise argparse.ArgumentTypeError(
-            f"{_shown(text)}: write TIME:PPM, at most 100000s and 10000ppm, such as 3s:100ppm"
-        )
+        why = ": write TIME:PPM, at most 100000s and 10000ppm, such as 3s:100ppm"
+        raise _refused(text, why)
     return Skews(seconds, float(found[2]))
 
 
@@ -108,7 +105,7 @@ def slow(text: str) -> tuple[int, float]:
     """A host and its rate from ``3:20Mbit``."""
     host, colon, of = text.partition(":")
     if not colon or not re.fullmatch("[0-9]{1,4}", host):
-        raise argparse.ArgumentTypeError(f"{_shown(text)}: write HOST:RATE, such as 3:20Mbit")
+        raise _refused(text, ": write HOST:RATE, such as 3:20Mbit")
     return int(host), rate(of)
 
 
@@ -116,13 +113,11 @@ def racks(text: str) -> Racks:
     """Racks from ``4x4`` or ``4x4:taper=2``."""
     found = re.fullmatch(r"([0-9]{1,4})x([0-9]{1,4})(?::taper=" + _NUMBER + ")?", text)
     if found is None or not (int(found[1]) > 1 and int(found[2])):
-        raise argparse.ArgumentTypeError(
-            f"{_shown(text)}: write RACKSxHOSTS[:taper=T] with two racks or more, such as "
-            f"4x4:taper=2"
-        )
-    taper = float(found[3]) if found[3] else 1.0
+        why = ": write RACKSxHOSTS[:taper=T] with two racks or more, such as 4x4:taper=2"
+        raise _refused(text, why)
+    taper = float(found[3] or 1)
     if not 1 / 64 <= taper <= 64:
-        raise argparse.ArgumentTypeError(f"{_shown(text)}: a taper is from 1/64 to 64")
+        raise _refused(text, ": a taper is from 1/64 to 64")
     return Racks(int(found[1]), int(found[2]), taper)
 
 
@@ -132,7 +127,5 @@ def down(text: str) -> Down:
     after = _time(found[2]) if found else None
     lasting = _time(found[3]) if found and found[3] is not None else None
     if found is None or after is None or (found[3] is not None and lasting is None):
-        raise argparse.ArgumentTypeError(
-            f"{_shown(text)}: write HOST@TIME or HOST@TIME+TIME, such as 5@2s or 5@2s+500ms"
-        )
+        raise _refused(text, ": write HOST@TIME or HOST@TIME+TIME, such as 5@2s or 5@2s+500ms")
     return Down(int(found[1]), after, lasting)

@@ -54,12 +54,13 @@ def used(
 
 
 def said(uses: Sequence[Use], seconds: float) -> str:
-    """A line about the busiest link and the middle one, by the busier way of each."""
-    busiest = max(uses, key=lambda use: max(use.up, use.down))
-    middle = median(max(use.up, use.down) for use in uses)
+    """A line about the busiest and the median link, by the busier way of each."""
+    shares = [max(use.up, use.down) for use in uses]
+    most = max(shares)
+    busiest = uses[shares.index(most)]
     way = "out of" if busiest.up >= busiest.down else "into"
     return (
         f"links, in {seconds:.3g} s with start and end: busiest {way} {busiest.cable.device},"
-        f" {100 * max(busiest.up, busiest.down):.3g} % of {rate_text(busiest.cable.rate)};"
-        f" median {100 * middle:.3g} %"
+        f" {100 * most:.3g} % of {rate_text(busiest.cable.rate)};"
+        f" median {100 * median(shares):.3g} %"
     )

@@ -15,7 +15,7 @@ from bench.cluster import cpu, text
 from bench.cluster.arguments import asked
 from bench.cluster.commands import making
 from bench.cluster.launchers import launching
-from bench.cluster.network import Cable, Network
+from bench.cluster.network import Network
 from bench.cluster.picture import picture
 from bench.cluster.use import Use, counters, used
 from busbar.errors import Unavailable, Unsupported
@@ -178,7 +178,7 @@ def test_what_follows_the_dashes_is_the_commands_own() -> None:
     """Options of the command are not taken for the cluster's."""
     wanted = asked(["--hosts", "2", "--", "x", "--hosts", "3", "--", "y"])
     assert wanted.network.hosts == 2
-    assert wanted.command == ("x", "--hosts", "3", "--", "y")
+    assert wanted.command == ["x", "--hosts", "3", "--", "y"]
 
 
 def test_counters_of_something_else_are_refused() -> None:
@@ -200,11 +200,6 @@ def test_only_ports_that_drop_nothing_have_a_long_timer() -> None:
     lossless, small = Network(3, 1e7), Network(3, 1e7, buffer=1 << 16)
     for network, timers in ((lossless, 3), (small, 0)):
         assert sum("rto_min" in c.words for c in making(network, 1)) == timers
-
-
-def test_a_cable_to_a_host_names_it() -> None:
-    """Uplinks have no host."""
-    assert Cable("host1", 1.0, 0, 1) in Network(2, 1.0).cables()
 
 
 def test_what_has_several_launches_starts_its_ranks_itself() -> None:
