@@ -18,6 +18,7 @@ from bench.steps.record import record
 from bench.steps.rows import best_fusion, header, row
 from bench.steps.table import update
 from bench.steps.trace import MESSAGES, MOST, Trace, chrome, spans
+from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure
 from busbar.files import check, write
 from busbar.host import boot
@@ -28,7 +29,8 @@ from reports.records.record import Result
 
 def measure(options: StepOptions, opened: Opened) -> int:
     """Run every update that was asked for; gives the exit status. All ranks call this together."""
-    return _StepSession(options, opened).run()
+    with prompt_timers():
+        return _StepSession(options, opened).run()
 
 
 class _StepSession:

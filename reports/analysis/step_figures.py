@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, isnan, nan
 from statistics import median
+from typing import Any
 
 from busbar.statistics import interval
 from reports.records.record import Result
@@ -49,33 +50,34 @@ def figures(result: Result) -> StepFigures | None:
     whole = Uncertain(middle, *(between if len(between) == 2 else ()))
     gradients = _number(step.get("gradients"), 1.0)
     own, exchange = _numbers(step.get("compute_s")), _numbers(step.get("exchange_s"))
-    exposed = _exposed(sample.times, own)
+    exposed = _kept(step, "exposed") or _exposed(sample.times, own)
+    compute = median(own) if own else None if exposed is None else middle - exposed.value
     hidden = speedup = None
     if step.get("compute") != "none":  # nothing hides behind nothing, nor is one rank's any rate
-        alone = _alone(result)
+        alone = _kept(step, "one_rank")
         if exposed is not None and exchange and median(exchange) > 0:
             hidden = _hidden(exposed, median_of(exchange))
-        if alone is not None and own:
+        if alone is not None and alone.value > 0:
             speedup = alone.over(whole).times(gradients)
     predicted = _number(step.get("predicted_s"), 0.0)
     return StepFigures(
         whole,
         whole.under(gradients * _number(step.get("batch"), 1.0)),
-        median(own) if own else None,
+        compute,
         exposed,
         hidden,
         speedup,
-        None if speedup is None else speedup.times(1 / result.ranks),
+        None if speedup is None else speedup.times(1 / _number(step.get("learners"), result.ranks)),
         predicted if predicted > 0 else None,
         whole.times(1 / predicted) if predicted > 0 else None,
     )
 
 
-def _alone(result: Result) -> Uncertain | None:
-    """What one rank's compute alone takes, as a mean over the ranks."""
-    value = _number(result.step.get("one_rank_s"), 0.0)
-    ends = _numbers(result.step.get("one_rank_interval_s"))
-    return Uncertain(value, *(ends if len(ends) == 2 else ())) if value > 0 else None
+def _kept(step: Mapping[str, Any], name: str) -> Uncertain | None:
+    """A figure that the record itself has, with its interval; None where it has none."""
+    value = _number(step.get(f"{name}_s"), nan)
+    ends = _numbers(step.get(f"{name}_interval_s"))
+    return None if isnan(value) else Uncertain(value, *(ends if len(ends) == 2 else ()))
 
 
 def _hidden(exposed: Uncertain, exchange: Uncertain) -> Uncertain:

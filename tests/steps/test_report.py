@@ -54,6 +54,7 @@ def _said(costs: ServiceTimes, updates: int = 2000) -> Paced:
     played = play(protocol, compute.draw, updates, costs)
     one = {"pushed": updates, "answers": updates, "cancelled": 0}
     one |= dict.fromkeys(("late", "travel", "pushing"), 0)
+    one |= {"rounds": [0.16] * 20, "exposed": [0.016] * 20, "drawn": [0.019, 0.021] * 10}
     served = Served(
         updates=played.updates,
         staleness=played.staleness,
@@ -76,6 +77,11 @@ def test_a_formula_that_was_missed_has_its_reason() -> None:
     assert fast.model == "formula" and fast.predicted == 0.020 / 8
     assert fast.facts["mean_s"] == pytest.approx(fast.facts["drawn_s"])
     assert not any("not within" in line for line in fast.lines)
+    # A tenth of learners' rounds is exposed, so a tenth of an update; one learner has its interval.
+    assert fast.facts["exposed_s"] == pytest.approx(fast.facts["mean_s"] / 10)
+    assert fast.facts["exposed_interval_s"] == pytest.approx((fast.facts["exposed_s"],) * 2)
+    low, high = fast.facts["one_rank_interval_s"]
+    assert fast.facts["one_rank_s"] == pytest.approx(0.02) and low < 0.02 < high
     slow = _said(ServiceTimes(gradient=0.004))
     assert slow.facts["mean_s"] == pytest.approx(0.004, rel=0.05)
     assert slow.facts["mean_s"] == pytest.approx(slow.facts["with_server_s"], rel=0.01)

@@ -41,6 +41,9 @@ def _right(text: str, updates: Sequence[str], ranks: int, servers: int, transpor
         # None where other work made the server so slow that learners outrun it.
         assert (step["with_server_s"] or 1) > 0 and step["queue_wait_s"]["p95"] >= 0
         assert one["out"]["total"] > 0
+        # What learners wait for messages is a part of the time; the exchange was also run alone.
+        assert 0 <= step["exposed_s"] <= step["mean_s"] and step["one_rank_s"] > 0
+        assert (transport == "sockets") == ("exchange_s" not in step)
 
 
 @pytest.mark.parametrize("servers", [1, 2])

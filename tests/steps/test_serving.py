@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bench.steps.server import learning
+from bench.steps.server.ends import Answer, LearnerEnd
 from bench.steps.server.hooks import Learner, PlainTraining, Server, Vector, parts
 from bench.steps.server.learning import Learned, Rounds
 from bench.steps.server.protocol import Core, UpdateProtocol, update_protocol
@@ -141,6 +143,80 @@ def test_who_fails_does_not_stop_an_asynchronous_run() -> None:
     (failed,), _, _ = _play(update_protocol("sync", 4), 100, training)
     assert isinstance(failed, RankFailure)
     assert str(failed).startswith("learner 1 the fifth gradient; sync cannot go on without it")
+
+
+class _Clock:
+    now = 1.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class _Answering(LearnerEnd):
+    """Pushes take a second; answers come at the moments of a script, each after a push of another.
+
+    ``script``: of each answer when it comes, and the cause that it names (None: the push before).
+    """
+
+    def __init__(self, clock: _Clock, script: list[tuple[float, float | None]]) -> None:
+        super().__init__()
+        self._clock, self._script, self._version, self._pushed = clock, script, 0, 0.0
+
+    def push(self, server: int, version: int, gradient: Vector) -> None:
+        self._pushed = self._clock.now
+        self._clock.now += 1
+
+    def wait(self, seconds: float | None) -> Answer | None:
+        if not self._script:
+            return Answer(0, None, self._clock.now, 0.0)
+        if seconds is not None and self._script[0][0] > self._clock.now + seconds:
+            self._clock.now += seconds
+            return None
+        when, cause = self._script.pop(0)
+        self._clock.now, self._version = max(when, self._clock.now), self._version + 1
+        return Answer(0, self._version, when, self._pushed if cause is None else cause)
+
+    def say(self, kind: int, text: str = "") -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "script", "rounds", "exposed"),
+    [
+        # Ten seconds computing from 1 on, a push, and two seconds until the weights are there.
+        ("async", [(1, 0.0), (14, None), (28, None)], [13, 14], [3, 4]),
+        # Another's push, begun at 20, is waited for: only what comes after it is communication.
+        ("sync", [(1, 0.0), (23, 20.0), (40, 38.5)], [22, 17], [3, 1.5]),
+        # Cancelled at 7 by a push that began at 5, and at once by one that had come meanwhile.
+        ("k-sync:2", [(1, 0.0), (7, 5.0), (9, 8.0)], [6, 2], [2, 1]),
+        # Goes on by itself: its own push alone is waited for.
+        ("k-batch-sync:2", [(1, 0.0), (30, 29.0)], [11, 11, 7], [1, 1, 1]),
+    ],
+)
+def test_exposed_is_what_a_learner_waits_for_messages(
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    script: list[tuple[float, float | None]],
+    rounds: list[float],
+    exposed: list[float],
+) -> None:
+    """Rule: waiting for other learners is no communication; pushing and pulling is."""
+    clock = _Clock()
+    monkeypatch.setattr(learning, "time", clock)
+    training, places = PlainTraining(4, np.dtype("float32")), [slice(0, 4)]
+    weights = np.full(4, -9, np.float32)
+    learned = Rounds(
+        _Answering(clock, script),
+        update_protocol(name, 3),
+        training.learner(0),
+        training.coding(places),
+        places,
+        weights,
+        lambda n: 10.0,
+    ).run()
+    n = len(rounds)
+    assert (learned.rounds[:n], learned.exposed[:n]) == (rounds, exposed)
+    assert set(learned.drawn) == {10.0}
 
 
 def test_weights_of_another_version_are_noticed() -> None:

@@ -201,6 +201,26 @@ def test_figures_follow_from_the_record() -> None:
     assert none is not None and none.hidden is none.speedup is none.efficiency is None
 
 
+def test_figures_of_learners_are_those_that_they_measured() -> None:
+    """Rule: of a server's pace what is exposed is in the record; one learner is the measure."""
+    step = {
+        "gradients": 1, "batch": 8, "learners": 4, "interval_s": [0.029, 0.031],
+        "exposed_s": 0.005, "exposed_interval_s": [0.004, 0.006],
+        "one_rank_s": 0.1, "one_rank_interval_s": [0.09, 0.11], "exchange_s": [0.01] * 6,
+    }  # fmt: skip
+    sample = Sample(times=(0.03,) * 6, timing="loop")
+    head = ("step:m", "async", "mpi", 5, 8, 2, "float", "sum", -1, 0.0)
+    found = figures(Result(*head, sample, step=step))
+    assert found is not None and found.exposed == (0.005, 0.004, 0.006)
+    assert found.compute == pytest.approx(0.025) and found.hidden and found.speedup
+    assert found.hidden.value == pytest.approx(0.5) and found.hidden.ends
+    assert found.speedup.value == pytest.approx(0.1 / 0.03) and found.speedup.ends
+    assert found.efficiency and found.efficiency.value == pytest.approx(0.1 / 0.03 / 4)
+    # Of ranks of several hosts, whose clocks differ, it is not known what is exposed.
+    apart = figures(Result(*head, sample, step={k: v for k, v in step.items() if k[:3] != "exp"}))
+    assert apart is not None and apart.exposed is apart.hidden is apart.compute is None
+
+
 def test_every_figure_has_an_interval_and_its_prediction() -> None:
     """Rule: what is worked out of several medians has an interval of what they leave open."""
     step = {

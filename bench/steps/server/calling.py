@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import select
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -29,12 +28,12 @@ class SocketLearner(LearnerEnd):
         self._ends, self._weights, self._places = ends, weights, places
         self._over = set[int]()
         for end in ends:
-            end.sendall(header(MessageKind.JOIN, number, 0, time.perf_counter()))
+            end.sendall(header(MessageKind.JOIN, number, 0))
 
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """See `LearnerEnd.push`."""
         data = np.ascontiguousarray(gradient).view(np.uint8)
-        head = header(MessageKind.GRADIENT, version, data.nbytes, time.perf_counter())
+        head = header(MessageKind.GRADIENT, version, data.nbytes)
         self.bytes_out += data.nbytes
         with _lost(server):
             self._ends[server].sendall(head)
@@ -50,22 +49,22 @@ class SocketLearner(LearnerEnd):
         head = bytearray(HEADER.size)
         with _lost(server):
             fill(readable[0], memoryview(head))
-            kind, version, nbytes, sent = headed(head)
+            kind, version, nbytes, sent, cause = headed(head)
             if kind == MessageKind.STOP:
                 self._over.add(server)
-                return Answer(server, None, sent)
+                return Answer(server, None, sent, cause)
             part = self._weights[self._places[server]]
             if nbytes != part.nbytes:
                 raise RankFailure(f"server {server} sent {nbytes} bytes, not {part.nbytes}")
             fill(readable[0], memory(part))
-        return Answer(server, version, sent)
+        return Answer(server, version, sent, cause)
 
     def say(self, kind: int, text: str = "") -> None:
         """See `LearnerEnd.say`."""
         data = text.encode()[:LONGEST]
         for end in self._ends:
             with suppress(OSError):
-                end.sendall(header(kind, 0, len(data), time.perf_counter()) + data)
+                end.sendall(header(kind, 0, len(data)) + data)
 
     def close(self) -> None:
         """See `LearnerEnd.close`."""
@@ -92,9 +91,9 @@ def call(name: str, number: int = -1) -> tuple[dict[str, Any], list[socket.socke
     ends = [_connect(name, 0)]
     head = bytearray(HEADER.size)
     try:
-        ends[0].sendall(header(MessageKind.HELLO, number, 0, time.perf_counter()))
+        ends[0].sendall(header(MessageKind.HELLO, number, 0))
         fill(ends[0], memoryview(head))
-        nbytes = headed(head)[2]
+        nbytes = headed(head).nbytes
         if not 0 < nbytes <= LONGEST:
             raise EOFError
         text = bytearray(nbytes)

@@ -8,6 +8,7 @@ are those of ``time.perf_counter``, which processes of one host share.
 from __future__ import annotations
 
 import struct
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 
 from bench.steps.server.hooks import Vector
 
-#: A message's first bytes: its `MessageKind`, a version, the length of what follows, and when.
-HEADER = struct.Struct("=qqqd")
+#: A message's first bytes: its `MessageKind`, a version, the length of what follows, when it was
+#: sent, and when the push began that an answer follows.
+HEADER = struct.Struct("=qqqdd")
 
 
 class MessageKind:
@@ -34,15 +36,24 @@ class MessageKind:
     SPANS = 8
 
 
-def header(kind: int, version: int, nbytes: int, sent: float) -> bytes:
-    """A header's bytes."""
-    return HEADER.pack(kind, version, nbytes, sent)
+class MessageHeader(NamedTuple):
+    """What a header says; see `HEADER`."""
+
+    kind: int
+    version: int
+    nbytes: int
+    sent: float
+    cause: float
 
 
-def headed(data: bytes | bytearray) -> tuple[int, int, int, float]:
-    """The kind, version, length and moment in a header."""
-    kind, version, nbytes, sent = HEADER.unpack(data)
-    return int(kind), int(version), int(nbytes), float(sent)
+def header(kind: int, version: int, nbytes: int, cause: float = 0.0) -> bytes:
+    """The bytes of the header of a message that is sent now."""
+    return HEADER.pack(kind, version, nbytes, time.perf_counter(), cause)
+
+
+def headed(data: bytes | bytearray) -> MessageHeader:
+    """What `header` made."""
+    return MessageHeader(*HEADER.unpack(data))
 
 
 class Arrival(NamedTuple):
@@ -59,12 +70,14 @@ class Arrival(NamedTuple):
 class Answer(NamedTuple):
     """A server's answer: its number, the version of the weights in place, and the time of sending.
 
-    ``version`` is None where all is over.
+    ``version`` is None where all is over. ``cause``: when the push began that the answer follows,
+    which may be another learner's.
     """
 
     server: int
     version: int | None
     sent: float
+    cause: float
 
 
 class ServerEnd(ABC):
@@ -81,8 +94,11 @@ class ServerEnd(ABC):
         """The push that came first; None where none comes in so many seconds."""
 
     @abstractmethod
-    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
-        """Answer learners with the weights as they are now; does not wait for them."""
+    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
+        """Answer learners with the weights as they are now; does not wait for them.
+
+        ``cause``: see `Answer`.
+        """
 
     @abstractmethod
     def stop(self, learners: Sequence[int]) -> None:

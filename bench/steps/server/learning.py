@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from bench.steps.compute import spend_until
 from bench.steps.server.ends import Answer, LearnerEnd, MessageKind, untraced
@@ -16,6 +18,16 @@ from busbar.errors import BusbarError
 
 # Where a core is kept busy, a learner looks for answers so often.
 _BURN_S = 500e-6
+
+
+#: Parts into which a series is cut for the interval of its mean.
+BLOCKS = 20
+
+
+def in_blocks(values: Sequence[float]) -> list[float]:
+    """The means of `BLOCKS` equal parts of a series; of one part below two values for each."""
+    parts = np.array_split(values, BLOCKS if len(values) >= 2 * BLOCKS else 1)
+    return [float(part.mean()) for part in parts if len(part)]
 
 
 @dataclass
@@ -34,7 +46,18 @@ class Learned:
     late: float = 0.0
     travel: float = 0.0
     answers: int = 0
+    #: Of each round, from one beginning to the next: how long it took, how long the computation
+    #: was meant to take, and what of the round was exposed communication.
+    rounds: list[float] = field(default_factory=list)
+    drawn: list[float] = field(default_factory=list)
+    exposed: list[float] = field(default_factory=list)
     failed: str = ""
+
+    def said(self, warmup: int) -> str:
+        """The last word to the servers: rounds after the first ``warmup`` as means of blocks."""
+        series = {name: getattr(self, name) for name in ("rounds", "drawn", "exposed")}
+        blocks = {name: in_blocks(values[warmup:]) for name, values in series.items()}
+        return json.dumps({**vars(self), **blocks})
 
 
 class Rounds:
@@ -58,13 +81,15 @@ class Rounds:
         one_clock: bool = True,
         trace: Callable[..., None] = untraced,
         spans: Callable[[], Iterable[str]] = tuple,
+        warmup: int = 0,
     ) -> None:
         """``places``: of the servers' parts in ``weights``. ``burn``: computing takes a core.
 
         ``one_clock``: the servers are on this host, so that their moments mean something here.
         ``spans``: what the servers are told of the trace at the end, where they have none of it.
+        ``warmup``: the first rounds, of which no times are told.
         """
-        self._spans = spans
+        self._spans, self._warmup = spans, warmup
         self._end, self._protocol, self._learner, self._coding = end, protocol, learner, coding
         self._places, self._weights, self._seconds, self._trace = places, weights, seconds, trace
         self._versions = [-1] * len(places)
@@ -73,6 +98,9 @@ class Rounds:
         self._over = set[int]()
         self.learned = Learned(number)
         self._burn, self._one_clock, self._next = burn, one_clock, seconds(0)
+        # The round that goes on: its beginning (0: there is none), and its push's (an end of 0:
+        # there was none). When the push began that the last answer followed.
+        self._began, self._push_began, self._push_ended, self._cause = 0.0, 0.0, 0.0, 0.0
 
     def run(self) -> Learned:
         """Until the servers say that it is over. What fails here the servers are told."""
@@ -81,7 +109,7 @@ class Rounds:
                 self._round()
             for text in self._spans():
                 self._end.say(MessageKind.SPANS, text)
-            self._end.say(MessageKind.BYE, json.dumps(asdict(self.learned)))
+            self._end.say(MessageKind.BYE, self.learned.said(self._warmup))
         except BusbarError as error:
             self.learned.failed = str(error)
             self._end.say(MessageKind.FAILED, str(error))
@@ -113,7 +141,9 @@ class Rounds:
 
     def _round(self) -> None:
         began, learned = time.perf_counter(), self.learned
+        self._end_round(began)
         ends = began + self._next
+        learned.drawn.append(self._next)
         gradient = self._learner.gradient(self._weights, min(self._versions))
         # Drawn while this one is computed: nothing of it stands between weights and a computation.
         self._next = self._seconds(learned.pushed + learned.cancelled + 1)
@@ -124,6 +154,7 @@ class Rounds:
                 if self._over or self._protocol.cancels:
                     break
         now = time.perf_counter()
+        self._push_began, self._push_ended = now, 0.0
         learned.computing += now - began
         if rest > 0:
             learned.cancelled += not self._over  # else the end of the run came
@@ -136,9 +167,26 @@ class Rounds:
             data = self._coding.encode(gradient[place], server)
             self._push(server, data)
         learned.pushed += 1
-        learned.pushing += time.perf_counter() - now
+        self._push_ended = time.perf_counter()
+        learned.pushing += self._push_ended - now
         while self._protocol.goes_on and (answer := self._end.wait(0)) is not None:
             self._take(answer)
+
+    def _end_round(self, now: float) -> None:
+        """A round ends where the next begins; note how much of it was exposed communication.
+
+        That is from the learner's push on; where another learner's later push made the update, or
+        cancelled this computation, from the beginning of that one: until then learners, and not
+        messages, were waited for.
+        """
+        learned, one_clock = self.learned, self._one_clock
+        if self._began:
+            learned.rounds.append(now - self._began)
+            if one_clock or not self._protocol.waits:
+                others = one_clock and self._cause > self._push_ended
+                begun = self._cause if others else self._push_began
+                learned.exposed.append(max(0.0, now - begun))
+        self._began = now
 
     def _push(self, server: int, data: Vector) -> None:
         version = self._versions[server]
@@ -164,6 +212,7 @@ class Rounds:
             return
         self._due.discard(answer.server)
         self._versions[answer.server] = answer.version
+        self._cause = max(self._cause, answer.cause)
         if self._trace is not untraced and self._one_clock:
             named = {"bytes": self._weights[self._places[answer.server]].nbytes}
             now, name = time.perf_counter(), f"weights from {answer.server}"

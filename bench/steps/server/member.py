@@ -15,6 +15,7 @@ from bench.steps.server.learning import Rounds
 from bench.steps.server.protocol import update_protocol
 from bench.steps.server.trained import training
 from bench.steps.trace import Trace
+from bench.steps.waking import prompt_timers
 from busbar.errors import RankFailure, Unavailable, Unsupported
 from busbar.sizes import human
 from busbar.status import RANK_LOST
@@ -58,9 +59,11 @@ def join(name: str) -> int:
         burn=options.burn,
         trace=trace.add if trace.on else untraced,
         spans=trace.texts,
+        warmup=options.run.warmup,
     )
     try:
-        learned = rounds.run()
+        with prompt_timers():
+            learned = rounds.run()
     except RankFailure:  # the servers are gone
         if number < first:  # and with them whoever started this process, which says why
             return RANK_LOST

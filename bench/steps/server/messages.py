@@ -20,6 +20,7 @@ from bench.steps.server.ends import (
     Answer,
     Arrival,
     LearnerEnd,
+    MessageHeader,
     MessageKind,
     ServerEnd,
     headed,
@@ -30,10 +31,10 @@ from busbar.errors import RankFailure
 
 _HEAD, _DATA = 1, 2
 # How long a server sleeps between two looks, and a learner: the longer, the longer it waits.
-_SERVER_S = 50e-6
-_LEARNER_S, _LONGEST_S = 50e-6, 500e-6
+_SERVER_S = 100e-6
+_LEARNER_S, _LONGEST_S = 100e-6, 550e-6
 # A transfer that has begun is looked at so often.
-_TRANSFER_S = 20e-6
+_TRANSFER_S = 70e-6
 
 
 class _Ranks:
@@ -47,7 +48,7 @@ class _Ranks:
         self.lost = set[int]()
         self.fresh: deque[int] = deque()
 
-    def look(self) -> tuple[int, tuple[int, int, int, float]] | None:
+    def look(self) -> tuple[int, MessageHeader] | None:
         """The rank and the header of a message that has come from any source."""
         found = False
         with self.noticing():
@@ -119,7 +120,7 @@ class MpiServer(ServerEnd):
             time.sleep(_SERVER_S)
             self.idle += time.perf_counter() - now
         began = time.perf_counter()
-        rank, (kind, version, nbytes, sent) = found
+        rank, (kind, version, nbytes, sent, _) = found
         if len(self._buffer) < nbytes:
             self._buffer = np.empty(nbytes, np.uint8)
         data: NDArray[np.uint8] = self._buffer[:nbytes]
@@ -138,9 +139,9 @@ class MpiServer(ServerEnd):
         why = np.frombuffer(f"(rank {rank}) was lost".encode(), np.uint8)
         return Arrival(MessageKind.FAILED, rank - self._servers, 0, now, now, why)
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
         """See `ServerEnd.send`."""
-        self._send(learners, MessageKind.WEIGHTS, version, weights.copy())
+        self._send(learners, MessageKind.WEIGHTS, version, weights.copy(), cause)
 
     def stop(self, learners: Sequence[int]) -> None:
         """See `ServerEnd.stop`."""
@@ -152,8 +153,10 @@ class MpiServer(ServerEnd):
             self._flush()
             time.sleep(_TRANSFER_S)
 
-    def _send(self, learners: Sequence[int], kind: int, version: int, data: Vector) -> None:
-        head = header(kind, version, data.nbytes, time.perf_counter())
+    def _send(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float = 0.0
+    ) -> None:
+        head = header(kind, version, data.nbytes, cause)
         for learner in learners:
             if self._servers + learner in self._ranks.lost:
                 continue
@@ -185,7 +188,7 @@ class MpiLearner(LearnerEnd):
     def push(self, server: int, version: int, gradient: Vector) -> None:
         """See `LearnerEnd.push`."""
         data = np.ascontiguousarray(gradient)
-        head = header(MessageKind.GRADIENT, version, data.nbytes, time.perf_counter())
+        head = header(MessageKind.GRADIENT, version, data.nbytes)
         wait(self._ranks.give(server, head, data))
         self.bytes_out += data.nbytes
 
@@ -200,13 +203,13 @@ class MpiLearner(LearnerEnd):
                 return None
             time.sleep(min(nap, rest))
             nap = min(1.2 * nap, _LONGEST_S)
-        server, (kind, version, nbytes, sent) = found
+        server, (kind, version, nbytes, sent, cause) = found
         if kind == MessageKind.STOP:
-            return Answer(server, None, sent)
+            return Answer(server, None, sent, cause)
         part = self._weights[self._places[server]]
         if nbytes:
             self._ranks.take(server, part)
-        return Answer(server, version, sent)
+        return Answer(server, version, sent, cause)
 
     def _mourn(self) -> None:
         """Go on without other learners; without a server it is over."""
@@ -218,6 +221,6 @@ class MpiLearner(LearnerEnd):
     def say(self, kind: int, text: str = "") -> None:
         """See `LearnerEnd.say`."""
         data = np.frombuffer(text.encode(), np.uint8)
-        head = header(kind, 0, data.nbytes, time.perf_counter())
+        head = header(kind, 0, data.nbytes)
         for server in range(len(self._places)):
             wait(self._ranks.give(server, head, data))

@@ -34,6 +34,11 @@ class UpdateProtocol(NamedTuple):
         return self.cancels and not self.repeats and self.needed == self.learners
 
     @property
+    def waits(self) -> bool:
+        """Whether a learner's next round waits for other learners' gradients."""
+        return self.cancels or (self.needed > 1 and not self.repeats)
+
+    @property
     def goes_on(self) -> bool:
         """Whether a learner begins anew with the weights that it has, once it has pushed."""
         return self.cancels and self.repeats

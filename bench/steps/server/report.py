@@ -13,6 +13,7 @@ from bench.steps.compute import Compute, Exponential, Fixed, Replay
 from bench.steps.server.costs import costs, split
 from bench.steps.server.formulas import ExpectedPace, mean_staleness, per_update, sync_over_async
 from bench.steps.server.law import EmpiricalLaw, ExponentialLaw, Law
+from bench.steps.server.learning import BLOCKS, in_blocks
 from bench.steps.server.protocol import UpdateProtocol
 from bench.steps.server.serving import Served
 from bench.steps.server.simulating import play
@@ -24,8 +25,8 @@ _EQUAL = 0.05
 _WIDTH = 74
 _OVERLOADED = "a server that takes so long could not keep up with such learners"
 _GLUE = "\N{NO-BREAK SPACE}"
-# Blocks that a mean's interval is worked out from, and Student's t for so many.
-_BLOCKS, _T = 20, 2.093
+# Student's t for so many blocks, for the interval of their mean.
+_T = 2.093
 # A simulation of more gradients takes longer than a reader waits.
 _MOST_GRADIENTS = 50_000
 # The same of one of the several by which it is split what took how long.
@@ -45,13 +46,49 @@ def law(compute: Compute) -> Law | None:
 
 def mean_interval(times: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of a mean by blocks, for times that hang together; None below 40."""
-    n = len(times) // _BLOCKS
-    if n < 2:
+    return _between(float(np.mean(times)), in_blocks(times))
+
+
+def _between(mean: float, blocks: Sequence[float]) -> tuple[float, float] | None:
+    """The interval of a mean from its blocks; None of fewer than `BLOCKS`."""
+    if len(blocks) < BLOCKS:
         return None
-    blocks = np.reshape(times[: n * _BLOCKS], (_BLOCKS, n)).mean(axis=1)
-    half = _T * float(blocks.std(ddof=1)) / sqrt(_BLOCKS)
-    middle = float(np.mean(times))
-    return middle - half, middle + half
+    half = _T * float(np.std(blocks, ddof=1)) / sqrt(BLOCKS)
+    return mean - half, mean + half
+
+
+def _over_learners(series: Sequence[Sequence[float]]) -> list[float]:
+    """The mean over learners, block by block; one mean where a learner has fewer blocks."""
+    if not series or not all(map(len, series)):
+        return []
+    if min(map(len, series)) < BLOCKS:
+        return [float(np.mean([np.mean(one) for one in series]))]
+    return [float(block) for block in np.mean(series, axis=0)]
+
+
+def learners_figures(learned: Sequence[Mapping[str, Any]], mean: float) -> dict[str, Any]:
+    """Exposed communication in an update, and how long one learner alone takes for a gradient.
+
+    ``mean``: seconds of an update. A learner's share of exposed communication in its rounds
+    (`bench.steps.server.learning`) is its share of an update; the mean over learners stands for
+    all. One learner alone would take the times that were drawn, also for what was cancelled, and
+    be as late as these were measured to be. Empty where learners do not know.
+    """
+    shares = _over_learners(
+        [np.divide(one["exposed"], one["rounds"]).tolist() for one in learned if one["exposed"]]
+    )
+    drawn = _over_learners([one["drawn"] for one in learned])
+    found: dict[str, Any] = {}
+    if shares:
+        exposed = [mean * share for share in shares]
+        found["exposed_s"] = float(np.mean(exposed))
+        found["exposed_interval_s"] = _between(found["exposed_s"], exposed)
+    if drawn:
+        pushed = max(1, sum(one["pushed"] for one in learned))
+        late = sum(one["late"] for one in learned) / pushed
+        found["one_rank_s"] = late + float(np.mean(drawn))
+        found["one_rank_interval_s"] = _between(found["one_rank_s"], [late + x for x in drawn])
+    return found
 
 
 class Paced(NamedTuple):
@@ -118,6 +155,7 @@ def paced(
             "p95": float(np.quantile(waits, 0.95)),
         },
         "costs_s": spent._asdict(),
+        **learners_figures(first.learned, mean),
         "lost": [[when, learner, why] for when, learner, why in first.lost],
         "joined": [list(one) for one in first.joined],
     }
@@ -130,7 +168,7 @@ def paced(
         )  # fmt: skip
     lines = _lines(protocol, facts, formula)
     lines += tuple(f"    {why}" for why in _why(facts, formula, predicted))
-    blocks = np.array_split(times, min(_BLOCKS, len(times)))
+    blocks = np.array_split(times, min(BLOCKS, len(times)))
     means = tuple(float(block.mean()) for block in blocks)
     return Paced(means, len(blocks[-1]), predicted, model if predicted else "", facts, lines)
 
@@ -226,7 +264,7 @@ def _why(
     if facts["lost"] or facts["joined"]:
         reasons.append(f"{len(facts['lost'])} learners were lost and {len(facts['joined'])} came")
     if found is None:
-        reasons.append(f"{2 * _BLOCKS} updates are needed for an interval, so measure longer")
+        reasons.append(f"{2 * BLOCKS} updates are needed for an interval, so measure longer")
     elif found[0] <= predicted <= found[1]:
         reasons.append("the mean's interval holds it, so measure longer")
     busy = max(facts["utilisation"])

@@ -124,7 +124,7 @@ class Serving:
         self._end, self._core, self._server, self._coding = end, core, server, coding
         self._number, self._enough, self._trace = number, enough, trace
         self._note, self._check, self._one_clock = note, check, one_clock
-        self._zero = 0.0
+        self._zero, self._cause = 0.0, 0.0
         self._left = set[int]()
         self.served = Served()
 
@@ -225,6 +225,7 @@ class Serving:
     def _gradient(self, arrival: Arrival) -> None:
         served, began = self.served, arrival.began
         self._heard[arrival.learner] = arrival.version, began
+        self._cause = arrival.sent
         if self._one_clock:
             served.waits.append(max(0.0, began - arrival.sent))
             self._trace("queue", "queue", arrival.sent, began, learner=arrival.learner)
@@ -250,7 +251,7 @@ class Serving:
             self._trace("update", "server", began, now, version=self._core.version)
             began = now
         if actions.send:
-            self._end.send(actions.send, self._core.version, self._server.weights)
+            self._end.send(actions.send, self._core.version, self._server.weights, self._cause)
             now = time.perf_counter()
             served.answer_s += now - began
             served.answers += len(actions.send)

@@ -112,9 +112,9 @@ class SocketServer(ServerEnd):
         self.bytes_in += nbytes
         return Arrival(kind, line.learner, version, sent, began, data)
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
         """See `ServerEnd.send`."""
-        self._send(learners, MessageKind.WEIGHTS, version, weights.copy())
+        self._send(learners, MessageKind.WEIGHTS, version, weights.copy(), cause)
 
     def stop(self, learners: Sequence[int]) -> None:
         """See `ServerEnd.stop`."""
@@ -165,7 +165,7 @@ class SocketServer(ServerEnd):
         except (EOFError, OSError):
             self._lose(line)
             return
-        kind, version, nbytes, sent = headed(data)
+        kind, version, nbytes, sent, _ = headed(data)
         if kind == MessageKind.HELLO:
             self._describe(line, version)
         elif not 0 <= nbytes <= _most(kind, self._about):
@@ -178,7 +178,7 @@ class SocketServer(ServerEnd):
         if number < 0:
             number, self._next = self._next, self._next + 1
         text = json.dumps({**self._about, "number": number}).encode()
-        head = header(MessageKind.HELLO, 0, len(text), time.perf_counter())
+        head = header(MessageKind.HELLO, 0, len(text))
         line.out += [memoryview(head), memoryview(text)]
         with suppress(OSError):
             line.flush()
@@ -192,8 +192,10 @@ class SocketServer(ServerEnd):
 
     # -- what goes
 
-    def _send(self, learners: Sequence[int], kind: int, version: int, data: Vector) -> None:
-        head = header(kind, version, data.nbytes, time.perf_counter())
+    def _send(
+        self, learners: Sequence[int], kind: int, version: int, data: Vector, cause: float = 0.0
+    ) -> None:
+        head = header(kind, version, data.nbytes, cause)
         for learner in learners:
             line = self._learners.get(learner)
             if line is None:

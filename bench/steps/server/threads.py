@@ -30,8 +30,8 @@ class Post:
 
     def __init__(self, servers: int, learners: int) -> None:
         self.pushes: list[SimpleQueue[_Message]] = [SimpleQueue() for _ in range(servers)]
-        #: A server, the version of the weights (None: it is over), when, and the weights.
-        self.answers: list[SimpleQueue[tuple[int, int | None, float, Vector]]] = [
+        #: Answers, and the weights of each.
+        self.answers: list[SimpleQueue[tuple[Answer, Vector]]] = [
             SimpleQueue() for _ in range(learners)
         ]
 
@@ -66,20 +66,20 @@ class ThreadServer(ServerEnd):
             message.kind, message.learner, message.version, message.sent, began, message.data
         )
 
-    def send(self, learners: Sequence[int], version: int, weights: Vector) -> None:
+    def send(self, learners: Sequence[int], version: int, weights: Vector, cause: float) -> None:
         """See `ServerEnd.send`."""
         sent, copy = time.perf_counter(), weights.copy()
-        self._put(learners, version, sent, copy)
+        self._put(learners, Answer(self._number, version, sent, cause), copy)
         self.bytes_out += copy.nbytes * len(learners)
 
     def stop(self, learners: Sequence[int]) -> None:
         """See `ServerEnd.stop`."""
-        self._put(learners, None, time.perf_counter(), _NOTHING)
+        self._put(learners, Answer(self._number, None, time.perf_counter(), 0.0), _NOTHING)
 
-    def _put(self, learners: Sequence[int], version: int | None, sent: float, data: Vector) -> None:
+    def _put(self, learners: Sequence[int], answer: Answer, data: Vector) -> None:
         self.messages_out += len(learners)
         for learner in learners:
-            self._post.answers[learner].put((self._number, version, sent, data))
+            self._post.answers[learner].put((answer, data))
 
 
 class ThreadLearner(LearnerEnd):
@@ -107,13 +107,12 @@ class ThreadLearner(LearnerEnd):
     def wait(self, seconds: float | None) -> Answer | None:
         """See `LearnerEnd.wait`."""
         try:
-            found = self._post.answers[self._number].get(timeout=seconds)
+            answer, data = self._post.answers[self._number].get(timeout=seconds)
         except Empty:
             return None
-        server, version, sent, data = found
-        if version is not None:
-            np.copyto(self._weights[self._places[server]], data)
-        return Answer(server, version, sent)
+        if answer.version is not None:
+            np.copyto(self._weights[self._places[answer.server]], data)
+        return answer
 
     def say(self, kind: int, text: str = "") -> None:
         """See `LearnerEnd.say`."""

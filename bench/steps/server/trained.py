@@ -12,8 +12,12 @@ def training(options: StepOptions, learners: int) -> Training:
     """The same on every rank, and in every process that joins. Raises Unsupported."""
     asked = options.training
     shared = asked.shared(learners, options.seed)
-    if shared is not None:
-        return ProblemTraining(shared, asked.codec)
+    return exchanged(options) if shared is None else ProblemTraining(shared, asked.codec)
+
+
+def exchanged(options: StepOptions) -> Training:
+    """Arrays of the same size that are only exchanged, in the same code."""
+    asked = options.training
     if asked.compress != "none":
         return NoiseTraining(options.workload.elements, asked.codec, options.seed)
     return PlainTraining(options.workload.elements, dtype(options.dtype))

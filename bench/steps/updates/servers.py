@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from secrets import token_hex
 from typing import Any
 
@@ -14,15 +14,16 @@ from bench.steps.job import StepJob, StepOutcome
 from bench.steps.learner_processes import LearnerProcesses
 from bench.steps.options import StepOptions, UpdateChoice
 from bench.steps.server.ends import LearnerEnd, ServerEnd, untraced
-from bench.steps.server.hooks import parts
-from bench.steps.server.learning import Rounds
+from bench.steps.server.hooks import Training, parts
+from bench.steps.server.learning import Rounds, in_blocks
 from bench.steps.server.messages import MpiLearner, MpiServer
 from bench.steps.server.protocol import Core, update_protocol
 from bench.steps.server.report import paced
 from bench.steps.server.serving import Served, Serving
 from bench.steps.server.sockets import SocketServer
 from bench.steps.server.threads import Post, ThreadLearner, ThreadServer
-from bench.steps.server.trained import training
+from bench.steps.server.trained import exchanged, training
+from bench.steps.waking import one_core
 from busbar.errors import RankFailure, Unsupported
 from busbar.host import boot
 from busbar.launchers import launched
@@ -34,6 +35,10 @@ from reports.records.record import Sample
 
 #: Updates that are measured at least, where a budget ends them.
 _FEWEST = 6
+# Rounds of all learners that are exchanged with nothing to compute.
+_ALONE = 20
+# Weights up to here are copied sooner than a second core wakes up.
+_SMALL = 1 << 20
 # Vectors that a learner holds at once, and a server of its part: weights, gradient; and the sum, a
 # copy that is on its way, what comes.
 _LEARNER_VECTORS, _SERVER_VECTORS = 3, 5
@@ -82,20 +87,53 @@ class _ServerRun:
         self.places = parts(self.training.elements, self.servers)
         each = max(1, self.learners // self.protocol.needed)
         self.warmup = self.options.run.warmup * each  # rounds of all learners
+        self.computes = bool(self.job.compute.mean or self.options.training.problem)
         self.one_clock = len(set(self.world.gather(boot()))) == 1
 
     def run(self) -> StepOutcome:
         """See `run`."""
-        rank, served = self.world.rank, None
-        kept: Any = None
-        with self._ends() as end:
-            if isinstance(end, ServerEnd):
-                served, kept = self._serve(end)
-            else:
-                self._learn(end, rank - self.servers)
+        served, kept = self._phase(self.training, self._enough, alone=False)
         if isinstance(self.world, MpiWorld):
             self.world = self.world.survivors()
-        return self._outcome(served, kept)
+        return self._outcome(served, kept, self._alone(served))
+
+    def _phase(
+        self, what: Training, enough: Callable[[int, float], bool], alone: bool
+    ) -> tuple[Served | None, Any]:
+        """All updates on this rank, and what a server keeps of them.
+
+        ``alone``: there is nothing to compute, and nothing to be seen in a trace.
+        """
+        with self._ends() as end, self._cores():
+            if isinstance(end, ServerEnd):
+                return self._serve(end, what, enough, alone)
+            self._learn(end, what, alone)
+        return None, None
+
+    def _cores(self) -> AbstractContextManager[None]:
+        """Threads that sleep for each other share a core, unless it is memory that takes time."""
+        vector = self.training.elements * self.training.dtype.itemsize
+        threads = not isinstance(self.world, MpiWorld) and not self.options.learners
+        works = self.options.burn or self.options.training.problem is not None
+        return one_core() if threads and not works and vector <= _SMALL else nullcontext()
+
+    def _alone(self, served: Served | None) -> list[float]:
+        """Seconds per update of the exchange with nothing to compute, as means of blocks.
+
+        None of it where all learners call by themselves, where some were lost, and where nothing
+        was computed anyway.
+        """
+        whole = self.options.learners == 0 and not (served and served.lost)
+        if not all(self.world.gather(whole)) or not self.computes:
+            return []
+        each = max(1, self.learners // self.protocol.needed)
+
+        def enough(updates: int, spent: float) -> bool:
+            over = updates >= _ALONE * each or spent >= self.options.run.budget
+            return updates >= max(_FEWEST, 2 * each) and over
+
+        served, _ = self._phase(exchanged(self.options), enough, alone=True)
+        return [] if served is None else in_blocks(np.diff(served.updates[each - 1 :]).tolist())
 
     def check(self) -> None:
         """Raise Unsupported where the memory is not there, or a message would be too long."""
@@ -119,18 +157,20 @@ class _ServerRun:
 
     # -- roles
 
-    def _serve(self, end: ServerEnd) -> tuple[Served, Any]:
+    def _serve(
+        self, end: ServerEnd, what: Training, enough: Callable[[int, float], bool], alone: bool
+    ) -> tuple[Served, Any]:
         number = self.world.rank
-        server = self.training.server(self.places[number])
+        server = what.server(self.places[number])
         trace = self.job.trace
         serving = Serving(
             end,
             Core(self.protocol, range(self.learners)),
             server,
-            self.training.coding(self.places),
+            what.coding(self.places),
             number,
-            self._enough,
-            trace=trace.add if trace.on else untraced,
+            enough,
+            trace=trace.add if trace.on and not alone else untraced,
             note=self.job.note,
             check=self._few,
             one_clock=self.one_clock,
@@ -149,20 +189,22 @@ class _ServerRun:
         ]
         return "; ".join([told, *others])
 
-    def _learn(self, end: LearnerEnd, number: int) -> None:
-        learner, rank = self.training.learner(number), self.world.rank
+    def _learn(self, end: LearnerEnd, what: Training, alone: bool) -> None:
+        rank = self.world.rank
+        number = rank - self.servers
         Rounds(
             end,
             self.protocol,
-            learner,
-            self.training.coding(self.places),
+            what.learner(number),
+            what.coding(self.places),
             self.places,
             self._weights,
-            lambda n: self.job.compute.seconds(rank, n),
+            lambda n: 0.0 if alone else self.job.compute.seconds(rank, n),
             number=number,
             burn=self.options.burn,
             one_clock=self.one_clock,
-            trace=self.job.trace.add if self.job.trace.on else untraced,
+            trace=self.job.trace.add if self.job.trace.on and not alone else untraced,
+            warmup=self.options.run.warmup,
         ).run()
 
     def _enough(self, updates: int, spent: float) -> bool:
@@ -236,8 +278,8 @@ class _ServerRun:
 
     # -- what came of it
 
-    def _outcome(self, served: Served | None, kept: Any) -> StepOutcome:
-        """The same on every rank. ``kept``: by this rank's server."""
+    def _outcome(self, served: Served | None, kept: Any, alone: list[float]) -> StepOutcome:
+        """The same on every rank. ``kept``: by this rank's server; ``alone``: see `_alone`."""
         everyone = self.world.gather(None if served is None else served.as_json())
         servers = [Served.from_json(one) for one in everyone if one is not None]
         trained = self.world.gather(kept)[: self.servers]
@@ -254,7 +296,7 @@ class _ServerRun:
             more, lines = self.training.told(trained, servers[0].updates, self.protocol.alike)
             made = {
                 **found._asdict(),
-                "facts": {**found.facts, **more},
+                "facts": {**found.facts, "exchange_s": alone, **more},
                 "lines": [*found.lines, *lines],
                 "bytes": [servers[0].bytes_in, servers[0].bytes_out],
             }
