@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.cluster import text
 from bench.cluster.network import MOST_HOSTS, Network
-from busbar.arguments import Parser, program, whole
+from busbar.arguments import Add, Parser, program, whole
 from busbar.errors import Unsupported
 from busbar.sizes import MOST_RANKS
 
@@ -59,37 +59,29 @@ def planned(args: argparse.Namespace) -> Network:
         per_rack=racks.hosts if racks else 0,
         taper=racks.taper if racks else 1.0,
         slow=dict(args.slow),
-        latency=args.latency or 0.0,
-        loss=args.loss or 0.0,
+        latency=args.latency,
+        loss=args.loss,
         mtu=args.mtu,
         buffer=args.buffer << 10,
     )
 
 
-def network_options(parser: argparse.ArgumentParser) -> None:
+def network_options(add: Add) -> None:
     """Add what describes the network."""
-    add = parser.add_argument
-    add("--rate", type=text.rate, default=12.5e6, metavar="RATE",
-        help="rate of a host's link, each way (default 100Mbit)")  # fmt: skip
-    add("--racks", type=text.racks, metavar="RxH[:taper=T]",
-        help="R racks of H hosts each under a spine; a rack's uplink has 1/T of its hosts'"
-        " rates")  # fmt: skip
-    add("--slow", type=text.slow, action="append", default=[], metavar="HOST:RATE",
-        help="give a host's link another rate; repeatable")  # fmt: skip
-    add("--latency", type=text.latency, metavar="TIME",
-        help="delay of everything that a host sends, such as 50us; needs the kernel's"
-        " netem")  # fmt: skip
-    add("--loss", type=text.loss, metavar="P%",
-        help="share of packets that are lost, such as 0.1%%; needs the kernel's netem")  # fmt: skip
-    add("--mtu", type=whole(1280, "bytes a packet", 65535), default=9000, metavar="BYTES",
-        help="largest packet (default 9000)")  # fmt: skip
-    add(
-        "--buffer",
-        type=whole(16, "KiB", 1 << 20),
-        default=1 << 16,
-        metavar="KIB",
-        help="queue of a port before it drops packets (default 65536 KiB: nothing is lost)",
-    )
+    said = "rate of a host's link, each way (default 100Mbit)"
+    add("--rate RATE", said, type=text.rate, default=12.5e6)
+    said = "R racks of H hosts each under a spine; a rack's uplink has 1/T of its hosts' rates"
+    add("--racks RxH[:taper=T]", said, type=text.racks)
+    said = "give a host's link another rate; repeatable"
+    add("--slow HOST:RATE", said, type=text.slow, action="append", default=[])
+    said = "delay of everything that a host sends, such as 50us; needs the kernel's netem"
+    add("--latency TIME", said, type=text.latency, default=0.0)
+    said = "share of packets that are lost, such as 0.1%%; needs the kernel's netem"
+    add("--loss P%", said, type=text.loss, default=0.0)
+    frame = whole(1280, "bytes a packet", 65535)
+    add("--mtu BYTES", "largest packet (default 9000)", type=frame, default=9000)
+    said = "queue of a port before it drops packets (default 65536 KiB: nothing is lost)"
+    add("--buffer KIB", said, type=whole(16, "KiB", 1 << 20), default=1 << 16)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -102,31 +94,21 @@ def _parser() -> argparse.ArgumentParser:
         epilog="COMMAND runs on every rank, unless it starts ranks itself (mpirun, srun, --once)."
         " See docs/cluster.md.",
     )
-    add = parser.add_argument
-    add("--hosts", type=whole(1, "hosts", MOST_HOSTS), metavar="H",
-        help=f"how many (default {_HOSTS}, or as many as --racks say)")  # fmt: skip
-    add("--ranks-per-host", type=whole(1, "ranks", MOST_RANKS), default=1, metavar="R",
-        help="ranks that launchers put on a host (default 1)")  # fmt: skip
-    network_options(parser)
-    add(
-        "--down",
-        type=text.down,
-        action="append",
-        default=[],
-        metavar="HOST@TIME[+TIME]",
-        help="take a host's link down at this time after the start, and up again after +TIME;"
-        " repeatable",
+    add = parser.group()
+    said = f"how many (default {_HOSTS}, or as many as --racks say)"
+    add("--hosts H", said, type=whole(1, "hosts", MOST_HOSTS))
+    said = "ranks that launchers put on a host (default 1)"
+    add("--ranks-per-host R", said, type=whole(1, "ranks", MOST_RANKS), default=1)
+    network_options(add)
+    said = (
+        "take a host's link down at this time after the start, and up again after +TIME; repeatable"
     )
-    add(
-        "--clocks",
-        type=text.clocks,
-        metavar="TIME:PPM",
-        help="let the hosts' clocks be wrong by up to this offset and drift, such as 3s:100ppm",
-    )
-    add("--once", action="store_true",
-        help="start COMMAND once, outside the hosts; it starts its ranks itself")  # fmt: skip
-    add("--dry-run", action="store_true",
-        help="print the plan and the commands that would make it, and exit")  # fmt: skip
-    add("--svg", type=Path, metavar="FILE",
-        help="draw the network, links coloured by how busy they were")  # fmt: skip
+    add("--down HOST@TIME[+TIME]", said, type=text.down, action="append", default=[])
+    said = "let the hosts' clocks be wrong by up to this offset and drift, such as 3s:100ppm"
+    add("--clocks TIME:PPM", said, type=text.clocks)
+    said = "start COMMAND once, outside the hosts; it starts its ranks itself"
+    add("--once", said, action="store_true")
+    said = "print the plan and the commands that would make it, and exit"
+    add("--dry-run", said, action="store_true")
+    add("--svg FILE", "draw the network, links coloured by how busy they were", type=Path)
     return parser

@@ -14,7 +14,7 @@ from busbar.installation import extra
 from busbar.launchers import mpirun_beside
 from busbar.mpi import library_version, load_mpi
 
-#: What starts ranks by itself; any other command is started on every rank.
+#: Commands that start ranks; any other command is started on every rank.
 STARTERS = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun")
 
 # The shaped network for data, the other for what launchers say to each other.
@@ -49,22 +49,21 @@ _OPEN_MPI = {
     "OMPI_MCA_btl_tcp_if_include": _DATA,
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-# Another launcher's marks would be inherited by all ranks, and MPIs believe them.
+# Ranks would inherit another launcher's marks, and MPIs believe them.
 _MARKS = ("OMPI_COMM_WORLD", "PMI_", "PMIX_", "SLURM_", "MV2_COMM_WORLD", "PALS_")
 
 
 def variables(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a command in the cluster: what ``env`` says itself goes before ours."""
+    """The environment of a command in the cluster. What ``env`` has overrides ours."""
     kept = {name: value for name, value in env.items() if not name.startswith(_MARKS)}
     return {**_HYDRA, **_OPEN_MPI, **kept, **_SHARED}
 
 
 def launching(command: list[str], ranks: int) -> list[str]:
-    """A command as it is started: on so many ranks, unless it is itself what starts ranks.
+    """The words that start a command on so many ranks. Raises Unavailable without an MPI.
 
-    What is to have several launches (``--launches``) starts each of them, and is told the ranks.
-
-    Raises Unavailable without an MPI.
+    A command that starts ranks itself stays as it is. One with ``--launches`` starts every launch
+    itself, and is told the ranks.
     """
     if Path(command[0]).name in STARTERS:
         return command

@@ -9,8 +9,8 @@ from busbar.errors import Unsupported
 
 #: Addresses are 10.1.0.1 to 10.1.0.250.
 MOST_HOSTS = 250
-# A link may send this much at once after it was idle: a millisecond's worth, two frames at least.
-# A token bucket of more lets whole messages pass at the speed of memory.
+# The depth of a link's token bucket: a millisecond of its rate, two frames at least. A deeper one
+# lets whole messages pass at the speed of memory.
 _BURST_S = 1e-3
 # What a port holds before it drops. So deep that TCP's windows fit: a fabric without loss.
 _BUFFER = 1 << 26
@@ -34,7 +34,7 @@ class Network:
     """Hosts on one switch, or in racks whose switches share a spine.
 
     ``rate``: bytes/s of a host's link, each way. ``per_rack``: hosts on a switch, 0 for all.
-    ``taper``: what the links of a rack's hosts have together over its uplink. ``slow``: bytes/s of
+    ``taper``: the sum of a rack's host rates over its uplink's. ``slow``: bytes/s of
     single hosts' links. ``latency``: seconds added to what a host sends; ``loss``: the share of
     packets that are lost. ``buffer``: bytes that a port holds before it drops.
     """
@@ -58,7 +58,7 @@ class Network:
             self.known(host, "--slow")
 
     def known(self, host: int, option: str) -> int:
-        """The number of a host that there is. Raises Unsupported for another."""
+        """Return the number of a host. Raises Unsupported where there is no such host."""
         if not 0 <= host < self.hosts:
             raise Unsupported(f"{option} {host}: hosts are 0 to {self.hosts - 1}")
         return host
@@ -82,7 +82,7 @@ class Network:
         return self.per_rack * self.rate / self.taper
 
     def burst(self, rate: float) -> int:
-        """Bytes that a link of this rate may send at once."""
+        """Bytes that a link of this rate sends at once after a pause."""
         return max(2 * self.mtu, round(rate * _BURST_S))
 
     @staticmethod
@@ -110,7 +110,7 @@ class Network:
         return f"leaf{rack}" if self.racks > 1 else "switch"
 
     def cables(self) -> list[Cable]:
-        """Every link that has a rate: the hosts', then the racks'."""
+        """All links that have a rate: the hosts', then the racks'."""
         found = [
             Cable(self.name(host), self.rate_of(host), self.rack(host), host)
             for host in range(self.hosts)

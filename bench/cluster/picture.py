@@ -1,12 +1,12 @@
-"""The picture of a cluster as SVG: switches, hosts, and links coloured by how busy they were.
-
-Pure.
-"""
+"""The picture of a cluster as SVG: switches, hosts, and links coloured by use. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
 
 from bench.cluster.network import Cable, Network
 from bench.cluster.text import rate_text
@@ -15,7 +15,7 @@ from bench.cluster.use import Use
 _WIDE, _HIGH, _MARGIN = 78, 34, 24
 _ROWS = {"spine": 40, "leaf": 130, "host": 240}
 _UNUSED = "#b5b5b5"
-# From idle to full, as the simulator's pictures go (viridis, reversed).
+# From idle to full: viridis reversed, as in the simulator's pictures.
 _SCALE = ((253, 231, 37), (94, 201, 98), (33, 145, 140), (59, 82, 139), (68, 1, 84))
 
 
@@ -24,11 +24,10 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
     busy = {use.cable.device: use for use in uses}
     place = [_MARGIN + (host + 0.5) * _WIDE for host in range(network.hosts)]
     leaves = [
-        sum(mine) / len(mine)
+        fmean(x for host, x in enumerate(place) if network.rack(host) == rack)
         for rack in range(network.racks)
-        if (mine := [x for host, x in enumerate(place) if network.rack(host) == rack])
     ]
-    middle = sum(leaves) / len(leaves)
+    middle = fmean(leaves)
     lines, boxes = [], []
     for cable in network.cables():
         if cable.host is not None:
@@ -62,7 +61,7 @@ def picture(network: Network, uses: Sequence[Use] = ()) -> str:
 def _cable(
     cable: Cable, low: tuple[float, float], high: tuple[float, float], busy: Mapping[str, Use]
 ) -> list[str]:
-    """Two lines side by side: left what goes up, right what goes down."""
+    """Two lines side by side: up on the left, down on the right."""
     use = busy.get(cable.device)
     found = []
     for shift, way, share in (
@@ -82,12 +81,8 @@ def _cable(
 def _colour(share: float | None) -> str:
     if share is None:
         return _UNUSED
-    at = min(max(share, 0.0), 1.0) * (len(_SCALE) - 1)
-    first = min(int(at), len(_SCALE) - 2)
-    mixed = (
-        round(a + (b - a) * (at - first))
-        for a, b in zip(_SCALE[first], _SCALE[first + 1], strict=True)
-    )
+    at = np.linspace(0, 1, len(_SCALE))
+    mixed = (round(np.interp(share, at, part)) for part in np.transpose(_SCALE))
     return "#" + "".join(f"{part:02x}" for part in mixed)
 
 

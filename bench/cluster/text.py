@@ -14,7 +14,7 @@ _NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
 
 
 class Racks(NamedTuple):
-    """Racks of so many hosts, and what their links have together over the rack's uplink."""
+    """Racks of so many hosts. ``taper``: the sum of a rack's host rates over its uplink's."""
 
     racks: int
     hosts: int
@@ -41,7 +41,7 @@ class Skews(NamedTuple):
 
 
 class Down(NamedTuple):
-    """A host's link that goes away after so many seconds, and comes back after so many more."""
+    """A host's link that goes down after so many seconds, and up after so many more."""
 
     host: int
     after: float

@@ -40,7 +40,7 @@ def used(
     after: Mapping[str, tuple[int, int]],
     seconds: float,
 ) -> list[Use]:
-    """What every cable carried in that time. What a port of a host's receives went up."""
+    """The use of every cable in so many seconds. A switch's port receives what its host sends."""
     found = []
     for cable in network.cables():
         rx, tx = (

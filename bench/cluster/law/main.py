@@ -66,17 +66,16 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure all-reduces on more and more hosts with a rank each, and show them"
         " beside the textbook's law and the simulator, which knows the ports of the first four"
         " hosts only.",
-        allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("--hosts", default="2,4,8,16", metavar="P,P…", help="default 2,4,8,16")
-    network_options(parser)
-    add("-A", "--algorithm", default=_ALGORITHMS, metavar="NAMES", help=f"default {_ALGORITHMS}")
-    add("-b", "--minbytes", default="1M", metavar="SIZE", help="smallest size (default 1M)")
-    add("-e", "--maxbytes", metavar="SIZE", help="largest size, by factors of 4 (default: one)")
-    add("-n", "--iters", type=at_least(1, "iterations"), default=6, metavar="N",
-        help="iterations of a row (default 6)")  # fmt: skip
-    add("--out", type=Path, metavar="DIR", help="keep the records and the measured map in DIR")
-    add("--show", action="store_true", help="measure nothing; show the records in --out DIR")
-    add("--svg", type=Path, metavar="FILE", help="draw times over hosts at the largest size")
+    add = parser.group()
+    add("--hosts P,P…", "default 2,4,8,16", default="2,4,8,16")
+    network_options(add)
+    add("-A --algorithm NAMES", f"default {_ALGORITHMS}", default=_ALGORITHMS)
+    add("-b --minbytes SIZE", "smallest size (default 1M)", default="1M")
+    add("-e --maxbytes SIZE", "largest size, by factors of 4 (default: one)")
+    said = "iterations of a row (default 6)"
+    add("-n --iters N", said, type=at_least(1, "iterations"), default=6)
+    add("--out DIR", "keep the records and the measured map in DIR", type=Path)
+    add("--show", "measure nothing; show the records in --out DIR", action="store_true")
+    add("--svg FILE", "draw times over hosts at the largest size", type=Path)
     return parser
