@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.options.options import Options
 from bench.run.arena import beside, buffers
-from bench.run.catalogue import Auto, Chosen, Job
+from bench.run.catalogue import BySize, Chosen, Job
 from bench.run.memory import SHARE, free_memory, pools
 from bench.run.pace import duration, limits
 from bench.run.work import SizeRow, rows
@@ -45,7 +45,7 @@ def dry_run(job: Job, nranks: int) -> Iterator[str]:
 
 
 def _algorithm(
-    spec: Collective, options: Options, wanted: Auto | Chosen, nranks: int, free: int
+    spec: Collective, options: Options, wanted: BySize | Chosen, nranks: int, free: int
 ) -> Iterator[str]:
     idle: Idle = set()
     counts: dict[int, str] = {}

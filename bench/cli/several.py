@@ -6,12 +6,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
-from secrets import randbelow
 from tempfile import TemporaryDirectory
 
 from bench.launch.launch import run_of_its_own
-from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.options.launching import LaunchTurn, turns
 from bench.options.options import Options
 from bench.run.layout import report_width
 from bench.run.screen import Screen
@@ -54,7 +52,7 @@ def several(
     worst = 0
     with TemporaryDirectory(prefix="busbar-") as folder:
         rows = Path(folder) / "rows.jsonl"
-        planned = turns(counts, options)
+        planned = turns(counts, options.launches, options.seed)
         for at, (ranks, one) in enumerate(planned, 1):
             _say(ranks, at, len(planned), one)
             more = ["--out", str(rows), "--after", str(rows), *(one.words if one else ())]
@@ -66,21 +64,6 @@ def several(
                 break
         Screen(0).lines((closing or _closing)(rows))
     return worst
-
-
-def turns(counts: Sequence[int], options: Options) -> list[tuple[int, LaunchTurn | None]]:
-    """Ranks and launch of every run, in order; no launch where each count has one.
-
-    With every launch all counts have their turn, in an order that the seed draws.
-    """
-    if options.launches == 1:
-        return [(ranks, None) for ranks in counts]
-    seed = randbelow(MOST_SEED) if options.seed is None else options.seed
-    random, found = Random(seed), list[tuple[int, LaunchTurn | None]]()
-    for number in range(1, options.launches + 1):
-        one = LaunchTurn(number, options.launches, seed)
-        found += [(ranks, one) for ranks in random.sample(counts, len(counts))]
-    return found
 
 
 def _say(ranks: int, at: int, of: int, one: LaunchTurn | None) -> None:

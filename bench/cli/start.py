@@ -7,8 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from bench.cli.wishes import wishes
 from bench.launch import launch
@@ -18,6 +17,7 @@ from bench.options.options import NONBLOCKING, Options, on_gpus
 from bench.run.catalogue import prove
 from bench.run.environment import load
 from bench.run.groups import Group, Recorder, of_group, split
+from bench.run.opened import Opened
 from bench.run.paired import todo
 from bench.run.screen import Screen
 from bench.run.session import Session
@@ -27,7 +27,8 @@ from busbar.launchers import launched
 from busbar.mpi import library_version, load_mpi
 from busbar.status import INTERRUPTED, RANK_LOST
 from collectives.execution.gpu import take
-from collectives.execution.registry import opened, transports
+from collectives.execution.registry import opened as open_transports
+from collectives.execution.registry import transports
 
 if TYPE_CHECKING:
     from collectives.execution.mpi.world import MpiWorld
@@ -35,41 +36,16 @@ if TYPE_CHECKING:
     from collectives.execution.world import World
     from reports.records.cores import Load
 
-    Remake = Callable[[World], tuple[Transport, Transport]]
-
-
-class Opened(NamedTuple):
-    """The world and transports of a run on one rank.
-
-    ``transport`` as asked for; ``baseline``: the one whose library it is compared with, perhaps the
-    same; ``library``: that one's name and version. ``line``: to whoever started this rank.
-    ``again`` makes both transports for the ranks of a group.
-    """
-
-    world: World
-    transport: Transport
-    baseline: Transport
-    library: str
-    line: Hotline
-    again: Remake
-
-
 Body = Callable[[Opened], int]
 """What all ranks run alike once everything is open; gives the exit status."""
 
 
-def _of_group(whole: Transport, options: Options, inner: World) -> tuple[Transport, Transport]:
-    """The transports of a group: split from the whole's where it can be, else opened again."""
-    one = whole.split(inner)
-    return opened(inner, wishes(options)) if one is None else (one, one)
-
-
 def _opened(world: World, options: Options, runs_in: str, line: Hotline) -> Opened:
     """What ``--transport`` says, open on all ranks. ``runs_in``: what the ranks are parts of."""
-    both = opened(world, wishes(options))
+    both = open_transports(world, wishes(options))
     library = both.baseline.library_version
     named = f"{library}, {runs_in}" if library else runs_in
-    return Opened(world, *both, named, line, partial(_of_group, both.transport, options))
+    return Opened(world, *both, named, line)
 
 
 def threads(first: Options, run_it: Body) -> int:
@@ -168,11 +144,10 @@ def _run(opened: Opened, run_it: Body) -> int:
 
 def sweep(wanted: Sequence[Options], opened: Opened) -> int:
     """The sweep on all ranks, or with ``--split`` in every group at once; gives the exit status."""
-    world, both = opened.world, (opened.transport, opened.baseline)
     rule = wanted[0].split
     if rule is None:
-        return _session(world, both, opened.library, wanted, opened.line, load(world, both[0]))
-    return _groups(world, opened.library, wanted, opened.line, split(world, rule), opened.again)
+        return _session(wanted, opened, load(opened.world, opened.transport))
+    return _groups(wanted, opened, split(opened.world, rule))
 
 
 @contextmanager
@@ -188,20 +163,16 @@ def _let_go(world: World, transport: Transport) -> Iterator[None]:
     world.barrier()  # in closing, ranks may write into each other's memory
 
 
-def _groups(
-    world: World,
-    library: str,
-    wanted: Sequence[Options],
-    line: Hotline,
-    group: Group,
-    again: Remake,
-) -> int:
+def _groups(wanted: Sequence[Options], opened: Opened, group: Group) -> int:
     """The sweep in every group at once; rank 0 prints the other groups' tables at the end."""
-    mine = of_group(wanted, group.number)
-    both = again(group.world)
-    with _let_go(group.world, both[0]):
-        crowd = load(world, both[0])  # of all groups: they run at once, on the same cores
-        status = _session(group.world, both, library, mine, line, crowd, group)
+    world, inner = opened.world, group.world
+    # Split from the whole's where it can be, else opened again.
+    one = opened.transport.split(inner)
+    both = open_transports(inner, wishes(wanted[0])) if one is None else (one, one)
+    mine = opened._replace(world=inner, transport=both[0], baseline=both[1])
+    with _let_go(inner, mine.transport):
+        crowd = load(world, mine.transport)  # of all groups: they share the cores
+        status = _session(of_group(wanted, group.number), mine, crowd, group)
     kept = group.screen.kept if isinstance(group.screen, Recorder) else []
     everyone = world.gather([group.number, status, kept])
     for _, _, lines in sorted(everyone, key=lambda one: one[0]) if world.rank == 0 else ():
@@ -210,15 +181,9 @@ def _groups(
 
 
 def _session(
-    world: World,
-    both: tuple[Transport, Transport],
-    library: str,
-    wanted: Sequence[Options],
-    line: Hotline,
-    crowd: Load | None,
-    group: Group | None = None,
+    wanted: Sequence[Options], opened: Opened, crowd: Load | None, group: Group | None = None
 ) -> int:
-    transport, baseline = both
+    world, transport, baseline = opened.world, opened.transport, opened.baseline
     if transport.on_gpu:
         wanted = [on_gpus(options) for options in wanted]
     missing = {} if baseline.has_library else {"library": "since threads of one process have none"}
@@ -231,7 +196,7 @@ def _session(
         lambda: todo(wanted, world.size, transport.name, missing, oversubscribed=crowded)
     )
     prove(jobs, world)
-    session = Session(world, transport, baseline, library, jobs, line, crowd, group)
+    session = Session(opened, jobs, crowd, group)
     if world.rank == 0:
         notes = [note for job in jobs for note in job.notes]
         if world.size == 1:

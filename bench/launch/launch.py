@@ -15,9 +15,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.launch import child
-from busbar.errors import Unavailable, Unsupported
+from bench.launch.progress import last_words
+from busbar.errors import BusbarError, Unavailable, Unsupported
 from busbar.launchers import wrong_library, wrong_size
 from busbar.rooms import safely
+from busbar.status import FOUND
+
+
+class LaunchFailed(BusbarError):
+    """A run that we started ended with an error; the message has its last words."""
+
+    exit_status = FOUND
+
+
+class Interrupted(BusbarError):
+    """We were told to end by a signal while a run was under way."""
+
+    def __init__(self, number: int, kept: str = "") -> None:
+        """``kept``: what remains of what was measured."""
+        super().__init__(f"interrupted{kept}")
+        self.exit_status = 128 + number
+
 
 # Files that a rank opens, and that its launcher opens for each rank (observed with MPICH 5).
 RANK_FILES, _LAUNCHER_FILES = 48, 4
@@ -87,6 +105,15 @@ def run_of_its_own(
         return child.run(words, env, told, heard=heard, within=within, **streams)
     except OSError as error:
         raise Unsupported(f"{words[0]}: cannot be started: {error.strerror}") from None
+
+
+def succeeded(name: str, ended: child.Ended, kept: str = "") -> None:
+    """Raise Interrupted or LaunchFailed where a run did not end well; ``kept``: see there."""
+    if ended.interrupted:
+        raise Interrupted(ended.interrupted, kept)
+    if ended.status:
+        said = last_words(ended.err) or ended.err.strip().splitlines() or ["nothing said"]
+        raise LaunchFailed(f"{name}: exit status {ended.status}: {said[-1]}")
 
 
 def _words(command: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from bench.links import racks
-from busbar.arguments import whole
+from busbar.arguments import Parser, whole
 from busbar.cpulist import members
 from busbar.errors import BusbarError, ProbeError
 from busbar.files import check
@@ -35,49 +35,33 @@ T = TypeVar("T")
 _MOST = 1 << 28
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def options(parser: Parser) -> None:
     """Add the options of ``measure``."""
-    parser.add_argument(
+    add = parser.group()
+    add(
         "--isolated",
+        "one pair at a time instead of as many disjoint pairs as there are CPUs for",
         action="store_true",
-        help="one pair at a time instead of as many disjoint pairs as there are CPUs for",
     )
-    parser.add_argument(
-        "--bytes",
-        type=_size,
-        default=1 << 20,
-        metavar="N",
-        help="a bandwidth message (default: 1M)",
-    )
-    parser.add_argument(
-        "--repetitions",
-        type=whole(1, "windows", 100_000),
-        default=30,
-        metavar="N",
-        help="windows timed (default: 30)",
-    )
-    parser.add_argument(
-        "--transport",
-        default="mpi",
-        metavar="NAME",
-        help="what moves the bytes: mpi (default) or shm",
-    )
-    parser.add_argument(
-        "--sweep",
+    add("--bytes N", "a bandwidth message (default: 1M)", type=_size, default=1 << 20)
+    windows = whole(1, "windows", 100_000)
+    add("--repetitions N", "windows timed (default: 30)", type=windows, default=30)
+    add("--transport NAME", "what moves the bytes: mpi (default) or shm", default="mpi")
+    add(
+        "--sweep N",
+        "also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models are"
+        " fitted on (python -m collectives fit)",
         type=_size,
         default=0,
-        metavar="N",
-        help="also time messages of 8 bytes, 16, 32 … up to this size, which is what cost models "
-        "are fitted on (python -m collectives fit)",
     )
-    parser.add_argument(
+    add(
         "--racks",
+        "also find which hosts share an uplink that is narrower than their links, by all of them"
+        " talking at once",
         action="store_true",
-        help="also find which hosts share an uplink that is narrower than their links, by all of"
-        " them talking at once",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="save as JSON that --from reads")
-    parser.add_argument("--json", action="store_true", help="print that JSON instead of matrices")
+    add("-o --output FILE", "save as JSON that --from reads")
+    add("--json", "print that JSON instead of matrices", action="store_true")
 
 
 def _size(word: str) -> int:
@@ -147,10 +131,9 @@ def run(
             whole = merge([measured, machine])
         for host, ranks, cpus in crowded(found.places):
             sys.stderr.write(
-                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took "
-                f"turns"
+                f"note: {ranks} ranks share {cpus} CPUs of {printable_lines(host)}: pairs took"
+                " turns on them, and what was measured is the scheduler as well\n"
             )
-            sys.stderr.write(" on them, and what was measured is the scheduler as well\n")
         _report(args, whole, write)
     return 0
 

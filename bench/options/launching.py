@@ -1,15 +1,18 @@
-"""``--launches``: the number of this launch, and the order of its rows."""
+"""``--launches``: the turns of launches, and the order of rows in each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from secrets import randbelow
+from typing import TypeVar
 
 from busbar.errors import Unsupported
 
 #: Whatever is drawn by a seed can be had again: one that fits into any language's whole numbers.
 MOST_SEED = 2**31 - 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,24 @@ class LaunchTurn:
         found = list(range(n))
         Random(f"{self.seed}/{self.number}/{cycle}").shuffle(found)
         return found
+
+
+def turns(
+    things: Sequence[T], launches: int, seed: int | None
+) -> list[tuple[T, LaunchTurn | None]]:
+    """Every thing as often as there are launches; no launch is named where there is one of each.
+
+    With every launch all things have their turn, in an order that the seed draws. Without a
+    ``seed`` one is drawn.
+    """
+    if launches == 1:
+        return [(one, None) for one in things]
+    seed = randbelow(MOST_SEED) if seed is None else seed
+    random, found = Random(seed), list[tuple[T, LaunchTurn | None]]()
+    for number in range(1, launches + 1):
+        turn = LaunchTurn(number, launches, seed)
+        found += [(one, turn) for one in random.sample(things, len(things))]
+    return found
 
 
 def parse_turn(text: str) -> LaunchTurn:

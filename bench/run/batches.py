@@ -27,12 +27,8 @@ _SOON_S = 1e-3
 _TURN_S = 20e-3
 
 
-class Watcher(Protocol):
-    """Is told how far this rank has come, so that a stuck row can be explained."""
-
-    def arrived(self, iteration: int) -> None:
-        """This rank stands at the start of an iteration."""
-        ...
+Arrived = Callable[[int], object]
+"""Called with the number of an iteration that a rank begins, so that a stuck row is explained."""
 
 
 class Batch(NamedTuple):
@@ -56,7 +52,7 @@ class Begin(Protocol):
         """How ranks' times become one, as a record says it."""
         ...
 
-    def batch(self, plan: Action, n: int, before: int, watcher: Watcher, once: float) -> Batch:
+    def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """Run n times, after ``before`` iterations. All ranks call this together.
 
         ``once``: what an iteration took this rank when it warmed up.
@@ -69,13 +65,13 @@ class Begin(Protocol):
 
 
 def _runs(
-    plan: Action, n: int, before: int, watcher: Watcher, read: Callable[[], float],
+    plan: Action, n: int, before: int, arrived: Arrived, read: Callable[[], float],
     ready: Callable[[int], object],
 ) -> tuple[Floats, Floats]:  # fmt: skip
     """When each of n iterations began and ended, begun when ``ready`` of its number returns."""
     begins, ends = np.empty(n), np.empty(n)
     for i in range(n):
-        watcher.arrived(before + i)
+        arrived(before + i)
         ready(i)
         begins[i] = read()
         plan()
@@ -95,16 +91,16 @@ class Barriers:
         self.across: How = across
         self._world, self._clock, self._shared = world, clock, shared
 
-    def batch(self, plan: Action, n: int, before: int, watcher: Watcher, once: float) -> Batch:
+    def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """See `Begin.batch`."""
-        watcher.arrived(before)
+        arrived(before)
         spans = plan.spans(n) if self._shared else None
         own = plan.times(n, loop=False) if spans is None else None
         if own is not None:
             return self._combined(np.asarray(own), None)
         if spans is None:
             world = self._world
-            begins, ends = _runs(plan, n, before, watcher, self._clock, lambda i: world.barrier())
+            begins, ends = _runs(plan, n, before, arrived, self._clock, lambda i: world.barrier())
         else:
             begins, ends = (np.asarray(one) for one in spans)
         return self._combined(ends - begins, (begins, ends) if self._shared else None)
@@ -145,7 +141,7 @@ class TimeWindows:
         self._grown, self._usual = 1, 0.0
         self._widest, self._lost, self._begun = 0.0, 0, 0
 
-    def batch(self, plan: Action, n: int, before: int, watcher: Watcher, once: float) -> Batch:
+    def batch(self, plan: Action, n: int, before: int, arrived: Arrived, once: float) -> Batch:
         """See `Begin.batch`."""
         world, clock = self._world, self._clock
         if not self._usual:
@@ -154,12 +150,12 @@ class TimeWindows:
         window = float(delays.max(initial=0)) + self._room()
         starts = self._agreed() + window * np.arange(n) + delays[:, world.rank]
         local = clock.local(starts).tolist()
-        watcher.arrived(before)
+        arrived(before)
         spans: Sequence[Sequence[float] | Floats] | None = None
         if self._real:
             spans = plan.spans(n, local)
         if spans is None:
-            spans = _runs(plan, n, before, watcher, clock.read, lambda i: self._until(local[i]))
+            spans = _runs(plan, n, before, arrived, clock.read, lambda i: self._until(local[i]))
         begins, ends = (clock.common(np.asarray(one)) for one in spans)
         late = begins - starts > max(_LATE_S, _LATE * self._usual)
         return self._judged(begins, ends, late, window)

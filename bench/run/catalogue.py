@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.options.options import BESIDE, NONBLOCKING, Choice, Options, parse_choice
-from bench.run.rules import doubts, load, lookup
+from bench.run.rules import load, lookup
 from bench.run.work import check, roots
 from busbar.errors import ScheduleError, Unsupported
 from collectives.execution.transport import Reach
@@ -110,48 +111,49 @@ class Chosen:
         return self._traffic[key]
 
 
-class Auto:
-    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+class BySize:
+    """One contender that is another algorithm from some sizes on; see `Chosen` for its methods.
 
-    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
-    ``notes``: what is to be known of the rules that were found.
-    Raises Unsupported where the file cannot be read, or has no rules for them.
+    ``ranges``: the least size of each in rising order. Sizes below all belong to the first.
     """
 
-    label = "auto"
     library = False
 
-    def __init__(
-        self,
-        spec: Collective,
-        options: Options,
-        nranks: int,
-        transport: str,
-        oversubscribed: bool | None = None,
-    ) -> None:
-        path = options.tuning
-        # A dry run does not know yet which of these ``auto`` will take.
-        transports = ("shm", "mpi") if transport == "auto" else (transport,)
-        self._rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
-        self.notes = doubts(self._rules, path, oversubscribed)
-        self._made = {
-            choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
-            for choice in {one.choice for one in self._rules.ranges}
-        }
+    def __init__(self, label: str, ranges: Sequence[tuple[int, Chosen]]) -> None:
+        self.label, self._lows = label, [low for low, _ in ranges]
+        self._made = [chosen for _, chosen in ranges]
 
     def at(self, nbytes: int) -> Chosen:
-        """What runs at a size."""
-        return self._made[self._rules.at(nbytes).choice]
+        """The algorithm for a size."""
+        return self._made[max(0, bisect_right(self._lows, nbytes) - 1)]
 
     def prove(self) -> None:
-        """See `Chosen.prove`."""
-        for one in self._made.values():
+        """Prove every schedule of every size."""
+        for one in dict.fromkeys(self._made):
             one.prove()
 
     def digests(self) -> list[str]:
-        """See `Chosen.digests`."""
-        ordered = sorted(self._made.items(), key=lambda pair: repr(pair[0]))
-        return [text for _, one in ordered for text in one.digests()]
+        """The hashes of all schedules, size by size."""
+        return [text for one in self._made for text in one.digests()]
+
+
+def auto(
+    spec: Collective, options: Options, nranks: int, transport: str, oversubscribed: bool | None
+) -> BySize:
+    """``-A auto``: at each size what a tuning file says for these ranks and this transport.
+
+    ``oversubscribed``: whether the ranks share cores, None where that is not known or of no matter.
+    Raises Unsupported where the file cannot be read, or has no rules for them.
+    """
+    path = options.tuning
+    # A dry run does not know yet which of these ``auto`` will take.
+    transports = ("shm", "mpi") if transport == "auto" else (transport,)
+    rules = lookup(load(path), path, spec.name, nranks, transports, oversubscribed)
+    made = {
+        choice: Chosen(spec, options, parse_choice(choice.algorithm), nranks)
+        for choice in {one.choice for one in rules.ranges}
+    }
+    return BySize("auto", [(one.low, made[one.choice]) for one in rules.ranges])
 
 
 class Job(NamedTuple):
@@ -159,7 +161,7 @@ class Job(NamedTuple):
 
     spec: Collective
     options: Options
-    chosen: list[Chosen | Auto]
+    chosen: Sequence[Chosen | BySize]
     notes: list[str]
 
 
@@ -175,21 +177,21 @@ def jobs(
 
     An algorithm asked for by name that cannot serve ``nranks`` raises Unsupported; with ``-A all``,
     or one of several collectives, it is left out with a note. ``missing``: which of `BESIDE` there
-    is not here, and why. ``oversubscribed``: see `Auto`.
+    is not here, and why. ``oversubscribed``: see `auto`.
     """
     found: list[Job] = []
     refused: list[str] = []
     for options in wanted:
-        job = Job(spec(options.collective), options, [], [])
+        one = spec(options.collective)
         try:
-            job.notes.extend(check(job.spec, options, nranks))
-            _choose(job, nranks, transport, missing, oversubscribed)
+            notes = check(one, options, nranks)
+            chosen, left_out = _choose(one, options, nranks, transport, missing, oversubscribed)
         except Unsupported as error:
             if len(wanted) == 1:
                 raise
             refused.append(f"left out: {options.collective}: {error}")
             continue
-        found.append(job)
+        found.append(Job(one, options, chosen, [*notes, *left_out]))
     if not found:
         raise Unsupported(refused[0])
     found[0].notes.extend(refused)
@@ -223,45 +225,46 @@ def prove(todo: Sequence[Job], world: World) -> None:
 
 
 def _choose(
-    job: Job,
+    spec: Collective,
+    options: Options,
     nranks: int,
     transport: str,
     missing: Mapping[str, str],
     oversubscribed: bool | None,
-) -> None:
+) -> tuple[list[Chosen | BySize], list[str]]:
+    """What runs, and a note for each that cannot."""
+    found: list[Chosen | BySize] = []
     reasons: list[str] = []
-    for choice in job.options.algorithms:
+    for choice in options.algorithms:
         if choice.name in missing:
             reasons.append(f"{choice.name}, {missing[choice.name]}")
             continue
         if choice.name == "auto":
-            auto = Auto(job.spec, job.options, nranks, transport, oversubscribed)
-            job.chosen.append(auto)
-            job.notes.extend(auto.notes)
+            found.append(auto(spec, options, nranks, transport, oversubscribed))
             continue
         try:
-            job.chosen.append(Chosen(job.spec, job.options, choice, nranks))
+            found.append(Chosen(spec, options, choice, nranks))
         except Unsupported as error:
-            if not job.options.every_algorithm:
+            if not options.every_algorithm:
                 raise
             reasons.append(str(error))
-    if not job.chosen:
+    if not found:
         raise Unsupported(reasons[0])
-    job.notes.extend(f"left out: {reason}" for reason in reasons)
+    return found, [f"left out: {reason}" for reason in reasons]
 
 
 def told_parameters(
-    wanted: Auto | Chosen,
+    wanted: BySize | Chosen,
     chosen: Chosen,
     said: Mapping[str, Mapping[str, object]],
     overlaps: Mapping[str, Mapping[str, float]],
 ) -> dict[str, object]:
     """An algorithm's parameters; where a tuning file chose it, its name is one of them.
 
-    What a transport said of a placement is in ``said``, under ``out`` and ``in``; so is in
-    ``overlap`` what `bench.run.overlap` found.
+    ``said`` and ``overlaps``: by placement, what a transport said and what `bench.run.overlap`
+    found.
     """
-    named: dict[str, object] = {} if wanted is chosen else {"algorithm": chosen.label}
+    named = {} if wanted.label == chosen.label else {"algorithm": chosen.label}
     heard = {placement: dict(one) for placement, one in said.items() if one}
     more = {"said": heard, "overlap": dict(overlaps)}
     return {**chosen.parameters, **named, **{name: one for name, one in more.items() if one}}

@@ -15,30 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.errors import Unsupported
+from collectives.schedule.dtypes import limits
 from collectives.schedule.layout import Elements, Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import Op, scale
 
 _M = 65521  # prime, so that shifts by any rank and block visit every value
 _RANK_STRIDE, _BLOCK_STRIDE = 7919, 104729
-_FRACTION = {
-    "float16": 10,
-    "bfloat16": 7,
-    "float32": 23,
-    "float64": 52,
-    "float8_e4m3fn": 3,
-    "float8_e5m2": 2,
-}
 Array = NDArray[Any]
-# Integers up to here are exact in the type.
-_EXACT = {
-    "float16": 2048,
-    "bfloat16": 256,
-    "float32": 2**24,
-    "float64": 2**53,
-    "float8_e4m3fn": 16,
-    "float8_e5m2": 8,
-}
+
+
+def exact(kind: np.dtype[Any]) -> int:
+    """Integers up to this one are themselves in a type."""
+    return int(np.iinfo(kind).max) if kind.kind in "iu" else 2 ** (limits(kind).nmant + 1)
 
 
 class Wrong(NamedTuple):
@@ -117,10 +106,8 @@ class Inputs:
             of = tuple(holders[part])
             for start, length, source in _blocks(int(self._starts[part]), int(self._sizes[part])):
                 begin = at + start
-                got, wanted = (
-                    host(result[begin : begin + length]),
-                    self._expected(of, source, length),
-                )
+                got = host(result[begin : begin + length])
+                wanted = self._expected(of, source, length)
                 bad = _differ(got, wanted, ulps)
                 wrong = int(np.count_nonzero(bad))
                 if wrong and not count:
@@ -143,10 +130,8 @@ def _differ(got: Array, wanted: Array, ulps: int) -> NDArray[np.bool_]:
         bits = f"u{got.itemsize}"
         return np.asarray(got.view(bits) != wanted.view(bits))
     values, targets = got.astype(np.float64), wanted.astype(np.float64)
-    fraction = _FRACTION[got.dtype.name]
-    unit = np.exp2(
-        np.floor(np.log2(np.maximum(np.abs(targets), np.finfo(np.float64).tiny))) - fraction
-    )
+    binade = np.floor(np.log2(np.maximum(np.abs(targets), np.finfo(np.float64).tiny)))
+    unit = np.exp2(binade - limits(got.dtype).nmant)
     return np.asarray(~(np.abs(values - targets) <= ulps * unit))
 
 
@@ -172,7 +157,7 @@ def _table(dtype: np.dtype[Any], op: Op | None, nranks: int) -> Array:
     random = np.random.default_rng(20090101)
     if op is not None and op.name == "prod":
         return _factors(random, dtype, nranks)
-    top = _EXACT.get(dtype.name) or min(int(np.iinfo(dtype).max), 2**31 - 1)
+    top = exact(dtype) if dtype.kind not in "iu" else min(exact(dtype), 2**31 - 1)
     share = top // nranks
     if op is None or op.name in ("min", "max"):
         return _extremes(random, min(top, 2**24), op, nranks).astype(dtype)
@@ -226,15 +211,7 @@ def _factors(random: np.random.Generator, dtype: np.dtype[Any], nranks: int) -> 
     """Factors whose products are exact: wrapping integers, or ± powers of two for floats."""
     if dtype.kind in "iu":
         return (2 * random.integers(0, 2**6, _M) + 1).astype(dtype)
-    # A product of n factors 2^e, |e| ≤ 1, alternating so that no run of ranks strays far.
-    limit = {
-        "float16": 12,
-        "bfloat16": 100,
-        "float32": 100,
-        "float64": 900,
-        "float8_e4m3fn": 5,
-        "float8_e5m2": 12,
-    }[dtype.name]
-    exponents = random.integers(-1, 2, _M) * int(nranks <= limit)
+    # A product of n factors 2^e, |e| ≤ 1, lies between 2^-n and 2^n.
+    exponents = random.integers(-1, 2, _M) * int(nranks < -limits(dtype).minexp)
     signs = random.choice([-1.0, 1.0], _M)
     return (signs * np.exp2(exponents)).astype(dtype)

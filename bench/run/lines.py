@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.options.options import Options
-from bench.run.corewait import noted
 from bench.run.groups import Group
 from bench.run.layout import TableLayout
-from bench.run.noise import cause
+from bench.run.noise import cause, noted
 from busbar.installation import busbar_version
 from collectives.execution.transport import Transport
 from reports.exports.nccl_table import Banner

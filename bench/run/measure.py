@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bench.run.batches import Barriers, Begin, Watcher
+from bench.run.batches import Arrived, Barriers, Begin
 from collectives.execution.transport import Action
 from collectives.execution.world import How, Json, World
 from reports.statistics.order import relative_width
@@ -63,6 +63,10 @@ class Timed:
     warm_up: tuple[float, ...] = ()
 
 
+def unwatched(iteration: int) -> None:
+    """Nobody watches."""
+
+
 def _endless() -> float:
     return float("inf")
 
@@ -72,32 +76,32 @@ def measure(
     world: World,
     clock: Callable[[], float],
     rules: Timing,
-    watcher: Watcher,
+    arrived: Arrived = unwatched,
     left: Callable[[], float] = _endless,
     begin: Begin | None = None,
 ) -> Timed:
     """Time a plan on all ranks together. All ranks must call this alike; all get the same result.
 
     ``begin``: how an iteration begins; behind a barrier where it is left out. Without a fixed
-    number, iterations go on in batches
-    until the 95 % interval of the median is within 2 % or the budget is spent, never fewer than 6
-    unless the row would take longer than ``left()`` then, by rank 0's clock; at least one.
+    number, iterations go on in batches until the 95 % interval of the median is within 2 % or the
+    budget is spent. There are 6 at least, unless the row would then take longer than ``left()`` by
+    rank 0's clock, and always one.
     """
     how: Begin = begin or Barriers(world, clock, rules.across)
     once = 0.0
     for _ in range(rules.warmup):
-        watcher.arrived(-1)
+        arrived(-1)
         start = clock()
         plan()
         once = clock() - start
     if rules.timing == "loop":
-        return _loop(plan, world, clock, rules, watcher, left)
+        return _loop(plan, world, clock, rules, arrived, left)
     times, own = list[float](), list[float]()
     also: dict[str, list[float]] = {}
     runs, batch = 0, rules.iterations or int(world.broadcast(min(FEWEST, _room(left(), once))))
     start = clock()
     while True:
-        fresh = how.batch(plan, batch, runs, watcher, once)
+        fresh = how.batch(plan, batch, runs, arrived, once)
         runs += batch
         times += fresh.times.tolist()
         own += fresh.own.tolist()
@@ -178,7 +182,7 @@ def _loop(
     world: World,
     clock: Callable[[], float],
     rules: Timing,
-    watcher: Watcher,
+    arrived: Arrived,
     left: Callable[[], float],
 ) -> Timed:
     """``iterations`` back to back between two readings of the clock, as nccl-tests and OSU do."""
@@ -189,7 +193,7 @@ def _loop(
         once = float(world.combine(np.array([clock() - start]), "max")[0])
         wanted = max(FEWEST, min(10000, int(rules.budget / max(once, 1e-7))))
         n = int(world.broadcast(min(wanted, _room(left(), once))))
-    watcher.arrived(0)
+    arrived(0)
     world.barrier()
     own = plan.times(n, loop=True)
     start = clock()

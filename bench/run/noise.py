@@ -1,7 +1,8 @@
 """Noise from the rest of the machine during a row: counters read before and after it.
 
-For the rank's thread: context switches and migrations. For its host: CPU time of other programs,
-steal time of the hypervisor, and core frequencies. Counters that a kernel lacks are left out.
+For the rank's thread: context switches, migrations, and the time in which it was runnable but had
+no core. For its host: CPU time of other programs, steal time of the hypervisor, and core
+frequencies. Counters that a kernel lacks are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 from collectives.execution.world import World
 
-# From these shares of all cores on, steal and others' load are named as causes.
+# From these shares of all cores on, steal and others' load are named as causes; from this share of
+# a row's time on, a rank that waited for a core.
 _STEAL, _OTHERS, _WAITED = 0.02, 0.05, 0.1
 # A clock that fell so far within a row, or by so much from rank to rank, is named.
 _SLOWER = 0.1
@@ -27,8 +29,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 class Look(NamedTuple):
     """The kernel's counters at one time, in seconds.
 
-    ``machine``: which kernel, for hosts that are emulated share one. ``mine``: CPU time of this
-    process.
+    ``machine``: which kernel, for hosts that are emulated share one. ``waited``: the thread was
+    runnable without a core. ``mine``: CPU time of this process.
     """
 
     machine: str
@@ -36,6 +38,7 @@ class Look(NamedTuple):
     switches: int
     forced: int
     migrations: int | None
+    waited: float | None
     mine: float
     busy: float | None
     steal: float
@@ -56,6 +59,7 @@ def look(proc: Path = Path("/proc"), devices: Path = Path("/sys/devices/system/c
         usage.ru_nvcsw,
         usage.ru_nivcsw,
         _migrations(proc / "thread-self/sched"),
+        _waited(proc / "thread-self/schedstat"),
         time.process_time(),
         busy,
         steal,
@@ -92,6 +96,17 @@ def _migrations(path: Path) -> int | None:
     return None
 
 
+def _waited(path: Path) -> float | None:
+    """Seconds that the thread was ready without a core; None where the kernel does not tell.
+
+    The file has nanoseconds on a core, nanoseconds ready without one, and time slices (Linux,
+    Documentation/scheduler/sched-stats.rst).
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(path.read_text().split()[1]) / 1e9
+    return None
+
+
 def _hz(proc: Path, devices: Path) -> float | None:
     """How fast the core that this thread is on goes; None where nobody says."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -103,21 +118,15 @@ def _hz(proc: Path, devices: Path) -> float | None:
 
 def between(before: Look, after: Look) -> dict[str, Any]:
     """The noise that one rank saw between two readings."""
-    known = None not in (before.busy, after.busy)
+    names = ("switches", "forced", "migrations", "waited", "mine", "busy", "steal")
+    pairs = {name: (getattr(before, name), getattr(after, name)) for name in names}
     return {
         "machine": after.machine,
         "seconds": after.at - before.at,
-        "switches": after.switches - before.switches,
-        "forced": after.forced - before.forced,
-        "migrations": None
-        if None in (before.migrations, after.migrations)
-        else (after.migrations or 0) - (before.migrations or 0),
-        "mine": after.mine - before.mine,
-        "busy": (after.busy or 0) - (before.busy or 0) if known else None,
-        "steal": after.steal - before.steal,
         "cpus": after.cpus,
         "hz": [one for one in (before.hz, after.hz) if one is not None],
-    }  # fmt: skip
+        **{name: None if None in both else both[1] - both[0] for name, both in pairs.items()},
+    }
 
 
 def gathered(everyone: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -163,20 +172,35 @@ class Noise:
         """It is over."""
         self._after = look()
 
-    def gather(self) -> dict[str, Any]:
-        """The record's entry. All ranks call this together and get the same."""
+    def gather(self) -> tuple[dict[str, Any], list[float]]:
+        """The record's entry, and each rank's share of time ready without a core.
+
+        All ranks call this together and get the same.
+        """
         everyone = self._world.gather(between(self._before, self._after))
+        waits = [waiting(one) for one in everyone]
         # Threads of one process have their CPU time together.
         if self._world.name == "inproc":
             everyone = [one | {"mine": one["mine"] / len(everyone)} for one in everyone]
-        return gathered(everyone)
+        return gathered(everyone), waits
 
 
-def cause(found: Mapping[str, Any], waits: Sequence[float] = ()) -> str:
+def waiting(found: Mapping[str, Any]) -> float:
+    """The share of time in which a rank was ready without a core; 0 where that is not told."""
+    if not found["waited"] or found["seconds"] <= 0:
+        return 0.0
+    return float(min(1.0, max(0.0, found["waited"] / found["seconds"])))
+
+
+def noted(shares: Sequence[float]) -> str:
+    """The note on a row that names the ranks with a large share of `waiting`; empty without any."""
+    return ", ".join(f"rank {r} {share:.0%}" for r, share in enumerate(shares) if share >= _WAITED)
+
+
+def cause(found: Mapping[str, Any]) -> str:
     """The note on a row's noise: likely causes of unsteady times, the greatest first.
 
-    ``waits``: each rank's share of being ready without a core, where that is news. Empty where
-    nothing was above its threshold: steal 2 % of all cores, others 5 %, waiting 10 %, a core 10 %
+    Empty where nothing was above its threshold: steal 2 % of all cores, others 5 %, a core 10 %
     slower than another.
     """
     said: list[tuple[float, str]] = []
@@ -192,11 +216,6 @@ def cause(found: Mapping[str, Any], waits: Sequence[float] = ()) -> str:
         slow = 1 - min(hz) / max(hz)
         rank = hz.index(min(hz))
         said.append((slow, f"rank {rank}'s core at {min(hz) / 1e9:.2f} of {max(hz) / 1e9:.2f} GHz"))
-    worst = max(waits, default=0.0)
-    if worst >= _WAITED:
-        moves = sum(found.get("migrations", []))
-        text = f"rank {list(waits).index(worst)} was ready without a core {worst:.0%} of the time"
-        said.append((worst / 10, text.replace("%", " %") + f", {moves} migrations" * bool(moves)))
     return "; ".join(text for _, text in sorted(said, key=lambda one: -one[0]))
 
 

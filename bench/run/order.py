@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from bench.options.arrival import ArrivalPattern
 from bench.options.options import Options
-from bench.run.catalogue import Auto, Chosen, Job
+from bench.run.catalogue import BySize, Chosen, Job
 from bench.run.memory import Room
 from bench.run.pace import Pace, limits
 from bench.run.work import SizeRow, rows
@@ -18,7 +18,7 @@ class PlannedRow(NamedTuple):
     """A row to measure, and the table that it is of."""
 
     job: Job
-    chosen: Auto | Chosen
+    chosen: BySize | Chosen
     line: SizeRow
     arrival: ArrivalPattern
 

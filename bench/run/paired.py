@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from bench.links.exchange import ExchangePattern, exchange
 from bench.options.options import Choice, Options
 from bench.options.pairs import TWO_SIDED, Pairing
-from bench.run.catalogue import NOTHING_MISSING, Chosen, Job, jobs
+from bench.run.catalogue import NOTHING_MISSING, BySize, Chosen, Job, jobs
 from bench.run.work import check
 from busbar.errors import Unsupported
 from collectives.execution.transport import Reach
 from collectives.schedule.layout import Elements
 from collectives.schedule.schedule import Schedule
-from collectives.schedule.spec import Collective
 from reports.records.record import Sample
 
 # OSU goes 10,000 times there and back up to so many bytes and 1,000 times above; here these are the
@@ -62,84 +60,61 @@ def pair_jobs(options: Options, pairing: Pairing, nranks: int) -> list[Job]:
     found = []
     for test in pairing.tests:
         for way in options.algorithms:
+            told = {} if pairing.pairs is None else {"pairs": pairing.pairs}
+            if test != "latency" and pairing.window != Pairing.window:
+                told["window"] = pairing.window
+            named = replace(way, parameters=tuple(told.items()))
             small, large = (
-                _what(test, way.name, pairing, pairs, nranks, trips)
+                _Exchange(options, pairing, pairs, test, named, nranks, trips)
                 for trips in (_TRIPS, _LARGE_TRIPS)
             )
-            chosen = _Exchange(small, options, _named(test, way, pairing), nranks)
-            if test == "latency":
-                chosen.large = _Exchange(large, options, way, nranks)
+            chosen = BySize(small.label, [(0, small), (_SMALL_BYTES + 1, large)])
             notes = check(small.spec, options, nranks)
-            found.append(Job(small.spec, replace(options, collective=test), [chosen], notes))
+            one = chosen if test == "latency" else small
+            found.append(Job(small.spec, replace(options, collective=test), [one], notes))
     return found
 
 
-def _named(test: str, way: Choice, pairing: Pairing) -> Choice:
-    """A way with what is not as usual."""
-    told = {} if pairing.pairs is None else {"pairs": pairing.pairs}
-    if test != "latency" and pairing.window != Pairing.window:
-        told["window"] = pairing.window
-    return replace(way, parameters=tuple(told.items()))
-
-
-class _What(NamedTuple):
-    """A test between pairs; see `Chosen` for ``holds`` and ``reach``."""
-
-    schedule: Schedule
-    spec: Collective
-    holds: int
-    reach: Reach | None
-
-
-def _what(
-    test: str, way: str, pairing: Pairing, pairs: list[tuple[int, int]], nranks: int, trips: int
-) -> _What:
-    both, alone = test == "bidirectional_bandwidth", test == "latency"
-    reach = None if way == TWO_SIDED else Reach(way, trips if alone else 1)
-    if alone and reach is None:
-        schedule, spec = exchange(ExchangePattern(chained=True), pairs, nranks, trips)
-        holds = 2 * trips
-    else:
-        n = 1 if alone else pairing.window
-        # Whoever puts knows from its flush that all has arrived, and needs no answer.
-        how = ExchangePattern(both=both, messages=n, answered=reach is None and not both)
-        # One that gets is the first of its pair, as one that puts or sends is.
-        ends = [(b, a) for a, b in pairs] if way == "get" else pairs
-        schedule, spec = exchange(how, ends, nranks)
-        holds = trips if alone else n
-    ways = 1 if alone else len(pairs) * (1 + both)
-    named = replace(spec, name=test, title=_TITLES[test], bus_factor=lambda n: float(ways))
-    return _What(schedule, named, holds, reach)
-
-
 class _Exchange(Chosen):
-    """A way of moving bytes in a test. ``large``: with fewer trips, for large messages."""
+    """A way of moving bytes in a test, so many ``trips`` an iteration where one waits for another.
 
-    large: _Exchange | None = None
+    ``spec``: the test as a collective.
+    """
 
-    def __init__(self, what: _What, options: Options, choice: Choice, nranks: int) -> None:
-        self._made, self.holds, self.reach = what.schedule, what.holds, what.reach
-        super().__init__(what.spec, options, choice, nranks)
-        self.parameters["per_iteration"] = what.holds
-
-    def at(self, nbytes: int) -> Chosen:
-        """What runs at a size."""
-        return self if self.large is None or nbytes <= _SMALL_BYTES else self.large
+    def __init__(
+        self,
+        options: Options,
+        pairing: Pairing,
+        pairs: list[tuple[int, int]],
+        test: str,
+        way: Choice,
+        nranks: int,
+        trips: int,
+    ) -> None:
+        both, alone = test == "bidirectional_bandwidth", test == "latency"
+        if way.name != TWO_SIDED:
+            self.reach = Reach(way.name, trips if alone else 1)
+        if alone and self.reach is None:
+            self._made, spec = exchange(ExchangePattern(chained=True), pairs, nranks, trips)
+            self.holds = 2 * trips
+        else:
+            n = 1 if alone else pairing.window
+            # Whoever puts knows from its flush that all has arrived, and needs no answer.
+            answered = self.reach is None and not both
+            # One that gets is the first of its pair, as one that puts or sends is.
+            ends = [(b, a) for a, b in pairs] if way.name == "get" else pairs
+            how = ExchangePattern(both=both, messages=n, answered=answered)
+            self._made, spec = exchange(how, ends, nranks)
+            self.holds = trips if alone else n
+        ways = 1 if alone else len(pairs) * (1 + both)
+        self.spec = replace(spec, name=test, title=_TITLES[test], bus_factor=lambda n: float(ways))
+        super().__init__(self.spec, options, way, nranks)
+        self.parameters["per_iteration"] = self.holds
 
     def schedule(self, root: int) -> Schedule:
         """The exchange, which has no root."""
         self._schedules[root] = self._made
         return self._made
-
-    def prove(self) -> None:
-        """See `Chosen.prove`."""
-        super().prove()
-        if self.large is not None:
-            self.large.prove()
-
-    def digests(self) -> list[str]:
-        """See `Chosen.digests`."""
-        return super().digests() + ([] if self.large is None else self.large.digests())
 
     def traffic(self, elements: Elements, itemsize: int, root: int) -> tuple[int, int]:
         """See `Chosen.traffic`."""

@@ -7,17 +7,16 @@ from typing import Any
 
 from bench.options.arrival import ArrivalPattern
 from bench.run.case import Case
-from bench.run.catalogue import Auto, Chosen, told_parameters
-from bench.run.corewait import noted
+from bench.run.catalogue import BySize, Chosen, told_parameters
 from bench.run.entering import Entering
+from bench.run.noise import noted
+from bench.run.opened import Opened
 from bench.run.order import PlannedRow
 from bench.run.paired import each
-from bench.run.rows import Bench
+from bench.run.rows import Bench, Half
 from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from busbar.errors import Unsupported
-from collectives.execution.transport import Transport
-from collectives.execution.world import World
 from collectives.schedule.dtypes import dtype
 from collectives.schedule.ops import op
 from reports.records.cores import Load
@@ -33,9 +32,7 @@ class RowResults:
 
     def __init__(
         self,
-        world: World,
-        transport: Transport,
-        baseline: Transport,
+        opened: Opened,
         bench: Bench,
         entering: Entering,
         gauges: Gauges,
@@ -43,14 +40,14 @@ class RowResults:
         environment: Mapping[str, Any],
         crowd: Load | None,
     ) -> None:
-        self._world, self._transport, self._baseline = world, transport, baseline
+        self._opened, self._nranks = opened, opened.world.size
         self._bench, self._entering, self._gauges = bench, entering, gauges
         self._screen, self._environment, self._crowd = screen, environment, crowd
         self.failed = False
 
-    def through(self, chosen: Auto | Chosen) -> str:
+    def through(self, chosen: BySize | Chosen) -> str:
         """The name of the transport that carries an algorithm."""
-        return self._baseline.name if chosen.library else self._transport.name
+        return (self._opened.baseline if chosen.library else self._opened.transport).name
 
     def result(self, work: PlannedRow, earlier: Sequence[Result]) -> Result:
         """Measure a row. ``earlier``: the results so far, for arrivals that go by them."""
@@ -73,68 +70,60 @@ class RowResults:
         # A row that was slowed as was asked for is no time of ours.
         slower = self._bench.slower
         injected = {} if slower is None else {"injected": slower}
-        halves: dict[str, Sample] = {}
+        carrier = self._opened.baseline if chosen.library else self._opened.transport
+        halves: dict[str, Half] = {}
         said: dict[str, dict[str, object]] = {}
-        waits: dict[str, list[float]] = {}
-        noise: dict[str, dict[str, object]] = {}
-        overlaps: dict[str, dict[str, float]] = {}
         for placement in options.placements:
             self._bench.pace.begin()
             self._screen.advance(f"{wanted.label} {line.size} B {line.dtype} {line.op} {placement}")
             arrival = self._entering.at(work.arrival, line.size, earlier)
             halves[placement] = self._half(case, placement, chosen, arrival)
-            said[placement] = dict((self._baseline if chosen.library else self._transport).said)
-            if halves[placement].times and self._bench.noise:
-                noise[placement] = self._bench.noise
-            if halves[placement].times and (shares := self._waits()):
-                waits[placement] = shares
-            if halves[placement].times and case.nonblocking and self._bench.overlap:
-                overlaps[placement] = self._bench.overlap.as_dict()
+            said[placement] = dict(carrier.said)
+        measured = {name: half for name, half in halves.items() if half.sample.times}
+        waits = {name: self._waits(half) for name, half in measured.items()}
+        overlaps = {name: one.as_dict() for name, h in measured.items() if (one := h.overlap)}
         return Result(
             collective=spec.name,
             algorithm=wanted.label,
-            transport=self.through(chosen),
-            ranks=self._world.size,
+            transport=carrier.name,
+            ranks=self._nranks,
             size=line.size,
             count=line.count,
             dtype=line.dtype,
             op=line.op,
             root=line.shown_root,
-            bus_factor=spec.bus_factor(self._world.size),
-            alg_factor=spec.alg_factor(self._world.size),
-            out=halves.get("out"),
-            in_place=halves.get("in"),
+            bus_factor=spec.bus_factor(self._nranks),
+            alg_factor=spec.alg_factor(self._nranks),
+            out=halves["out"].sample if "out" in halves else None,
+            in_place=halves["in"].sample if "in" in halves else None,
             parameters=told_parameters(wanted, chosen, said, overlaps) | injected,
             environment=self._environment,
             schedule=chosen.digest(line.root),
             gpus=self._gauges.taken(),
-            core_wait=waits,
-            noise=noise,
+            core_wait={name: shares for name, shares in waits.items() if shares},
+            noise={name: dict(half.noise) for name, half in measured.items() if half.noise},
             ranks_per_core=0.0 if self._crowd is None else self._crowd.per_core,
             worksharing=chosen.label == WORKSHARING,
         )
 
-    def _waits(self) -> list[float]:
-        """Each rank's share of waiting for a core in the last placement.
-
-        Empty where it is no news.
-        """
+    def _waits(self, half: Half) -> list[float]:
+        """Each rank's share of waiting for a core; empty where it is no news."""
         crowded = self._crowd is not None and self._crowd.per_core > 1
-        shares = [round(share, 3) for share in self._bench.core_waits]
+        shares = [round(share, 3) for share in half.waits]
         return shares if noted(shares) and not crowded else []
 
-    def _half(self, case: Case, placement: str, chosen: Chosen, arrival: ArrivalPattern) -> Sample:
+    def _half(self, case: Case, placement: str, chosen: Chosen, arrival: ArrivalPattern) -> Half:
         try:
             begin = self._entering.begin(arrival)
-            sample, wrong = self._bench.sample(case, placement == "in", begin)
+            half = self._bench.sample(case, placement == "in", begin)
         except Unsupported as error:  # this type on this library, say: the same on every rank
-            return Sample(skipped=str(error))
-        if wrong:
+            return Half(Sample(skipped=str(error)))
+        if half.complaint:
             self.failed = True
-            self._screen.note(f"{chosen.label}: wrong result: {wrong}")
-        if case.schedule is not None and sample.times:
-            self._compare(chosen, case, sample)
-        return each(sample, chosen.holds)
+            self._screen.note(f"{chosen.label}: wrong result: {half.complaint}")
+        if case.schedule is not None and half.sample.times:
+            self._compare(chosen, case, half.sample)
+        return half._replace(sample=each(half.sample, chosen.holds))
 
     def _compare(self, chosen: Chosen, case: Case, sample: Sample) -> None:
         """What was counted while running must be what the schedule says."""

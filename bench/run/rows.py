@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bench.run.arena import Arena, Sizes, beside, buffers, in_place_starts, taken
-from bench.run.batches import Begin, Watcher
+from bench.run.batches import Arrived, Begin
 from bench.run.case import Case
-from bench.run.corewait import CoreWait
 from bench.run.data import Inputs, Wrong
 from bench.run.measure import Timed, Timing, measure
 from bench.run.memory import MemoryGrowth, Need, Room
 from bench.run.noise import Noise
+from bench.run.opened import Opened
 from bench.run.overlap import Overlap, measure_overlap
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
@@ -27,12 +28,26 @@ from busbar.sizes import human
 from collectives.execution.lower import lower
 from collectives.execution.plan import Plan, memory
 from collectives.execution.program import Program
-from collectives.execution.transport import Action, Array, LibraryCall, Transport
-from collectives.execution.world import World
+from collectives.execution.transport import Action, Array, LibraryCall
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.spec import Unit
 from reports.records.record import Sample
+
+
+class Half(NamedTuple):
+    """One placement of a row, measured.
+
+    ``complaint`` names the first wrong element, if any. ``noise``: see `bench.run.noise.gathered`;
+    ``waits``: each rank's share of the time in which it was ready but had no core. ``overlap``:
+    what computing hid of a non-blocking collective.
+    """
+
+    sample: Sample
+    complaint: str = ""
+    noise: Mapping[str, Any] = {}
+    waits: Sequence[float] = ()
+    overlap: Overlap | None = None
 
 
 class Bench:
@@ -40,11 +55,9 @@ class Bench:
 
     def __init__(
         self,
-        world: World,
-        transport: Transport,
-        baseline: Transport,
+        opened: Opened,
         rules: Timing,
-        watcher: Watcher,
+        arrived: Arrived,
         *,
         check: bool,
         room: Room,
@@ -52,41 +65,31 @@ class Bench:
         gauges: Gauges,
         pace: Pace,
     ) -> None:
-        """``baseline``: whose library is compared with.
-
-        ``room``: what there is to take memory from.
+        """``room``: what there is to take memory from.
 
         ``pace``: what a row may take of the sweep's time; rank 0's decides.
         """
         self._rooflines, self._gauges = rooflines, gauges
-        self._world, self._transport, self._baseline = world, transport, baseline
-        self._rules, self._watcher, self._check = rules, watcher, check
+        self._world, self._transport = opened.world, opened.transport
+        self._baseline = opened.baseline
+        self._rules, self._arrived, self._check = rules, arrived, check
         self._room, self.pace = room, pace
-        self._arena = Arena(transport, world.rank)
+        self._arena = Arena(opened.transport, opened.world.rank)
         # Vectors that the library has taken for itself, by collective: the most so far.
         self._vectors: dict[str, float] = {}
-        #: Of the last sample, each rank's share of the time in which it was ready but had no core.
-        self.core_waits: list[float] = []
-        #: What else the machine did meanwhile, as `bench.run.noise.gathered` has it.
-        self.noise: dict[str, Any] = {}
-        #: Of the last sample, what computing hid of a collective that was begun before.
-        self.overlap: Overlap | None = None
         #: By what share of itself an iteration is made longer; None times actions as they are.
         self.slower: float | None = None
 
-    def sample(self, case: Case, in_place: bool, begin: Begin | None = None) -> tuple[Sample, str]:
-        """Measure one placement. The second value names the first wrong element, if any.
-
-        ``begin``: see `bench.run.measure.measure`.
-        """
+    def sample(self, case: Case, in_place: bool, begin: Begin | None = None) -> Half:
+        """Measure one placement; ``begin``: see `bench.run.measure.measure`."""
         if in_place and not case.spec.in_place:
-            return Sample(skipped=f"{case.spec.name} has no in-place form"), ""
+            return Half(Sample(skipped=f"{case.spec.name} has no in-place form"))
         layout = case.layout(self._world.size)
         sizes = self._sizes(case, in_place)
         program = self._program(case, layout, in_place)
         refusal = self._refusal(case, program, sizes, in_place) or self._taken(sizes)
         if refusal:
-            return Sample(skipped=refusal), ""
+            return Half(Sample(skipped=refusal))
         source, target = self._buffers(case, layout, in_place)
         limit = self._rooflines.limit(layout, case.elements, in_place, source, target)
         inputs = Inputs(layout, case.dtype, case.op, case.elements)
@@ -99,21 +102,20 @@ class Bench:
             action = Slowed(action, self.slower, self._transport.clock())
         try:
             self._gauges.begin()
-            noise, core = Noise(self._world), CoreWait()
+            noise, overlap = Noise(self._world), None
             timed = measure(
                 action,
                 self._world,
                 self._transport.clock(),
                 self._rules,
-                self._watcher,
+                self._arrived,
                 lambda: self.pace.left() - proof,
                 begin,
             )
-            waits = core.share()
             noise.stop()
             if case.nonblocking:
                 alone, clock = median(timed.times), self._transport.clock()
-                self.overlap = measure_overlap(action, self._world, clock, alone, timed.iterations)
+                overlap = measure_overlap(action, self._world, clock, alone, timed.iterations)
             more = self._gauges.more(timed)
             for _ in range(more):
                 action()
@@ -127,9 +129,7 @@ class Bench:
         finally:
             action.close()
         sample, complaint = self._record(case, timed, wrong, moved)
-        self.noise = noise.gather()
-        self.core_waits = list(map(float, self._world.gather(waits)))
-        return replace(sample, limit=limit), complaint
+        return Half(replace(sample, limit=limit), complaint, *noise.gather(), overlap)
 
     # -- memory
 

@@ -12,8 +12,6 @@ from typing import Any
 from busbar.errors import Unsupported
 
 FORMAT = "busbar-tuning 2"
-# Did not say whether ranks shared cores, and was decided on times of shared work over shm.
-_FIRST = "busbar-tuning 1"
 _LARGEST = 1 << 24  # bytes of a file that is read
 ANY = "any"
 LIBRARY = "library"
@@ -72,14 +70,6 @@ class Rules:
     ranges: tuple[Range, ...]
     oversubscribed: bool | None = None
 
-    def at(self, nbytes: int) -> Range:
-        """The range that a size falls into; sizes below all belong to the first."""
-        found = self.ranges[0]
-        for one in self.ranges:
-            if one.low <= nbytes:
-                found = one
-        return found
-
 
 def dump(rules: Iterable[Rules], environment: Mapping[str, Any]) -> bytes:
     """Our JSON, which ``-A auto`` reads."""
@@ -111,8 +101,10 @@ def parse(data: bytes, path: Path) -> list[Rules]:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"{path}: no JSON: {error}") from None
-    if not isinstance(document, dict) or document.get("format") not in (_FIRST, FORMAT):
-        raise Unsupported(f"{path}: not a tuning file of format {FORMAT!r}")
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise Unsupported(
+            f"{path}: not a tuning file of format {FORMAT!r}; python -m bench.tune writes one"
+        )
     found = document.get("rules")
     if not isinstance(found, list):
         raise Unsupported(f"{path}: rules: a list is missing")
@@ -213,13 +205,3 @@ def lookup(
         f"{path} has no rules for {collective} on {ranks} ranks over {' or '.join(transports)};"
         f" it has {listed}{more}; python -m bench.tune makes them"
     )
-
-
-def doubts(rules: Rules, path: Path, oversubscribed: bool | None) -> list[str]:
-    """What is to be known before believing rules in a run that does (not) share cores: lines."""
-    if oversubscribed is None or rules.oversubscribed is not None or rules.source != "measured":
-        return []
-    return [
-        f"{path} does not say whether ranks shared cores when it was measured, nor whether a rank's"
-        " work was its own; python -m bench.tune measures anew"
-    ]

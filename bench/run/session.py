@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count as forever
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
-from bench.launch.line import Hotline
 from bench.run.catalogue import Job
 from bench.run.entering import Entering
 from bench.run.environment import describe, place
@@ -19,6 +19,7 @@ from bench.run.lines import People, banner, remarks, shown
 from bench.run.measure import Timing
 from bench.run.memory import Room
 from bench.run.noise import not_quiet
+from bench.run.opened import Opened
 from bench.run.order import PlannedRow, all_work, order, planned
 from bench.run.roofline import Rooflines
 from bench.run.row_results import RowResults
@@ -27,8 +28,6 @@ from bench.run.sampler import Gauges
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog
 from busbar.errors import RankFailure
-from collectives.execution.transport import Transport
-from collectives.execution.world import World
 from reports.exports.nccl_table import footer
 from reports.records.cores import Load
 from reports.records.record import Result
@@ -39,44 +38,29 @@ class Session:
 
     def __init__(
         self,
-        world: World,
-        transport: Transport,
-        baseline: Transport,
-        library: str,
+        opened: Opened,
         jobs: Sequence[Job],
-        line: Hotline,
         crowd: Load | None = None,
         group: Group | None = None,
     ) -> None:
-        """``baseline``: the transport whose library is compared with.
+        """``jobs``: one or more; files, time-out and timing are those of the first one's options.
 
-        ``jobs``: one or more; files, time-out and timing are those of the first one's options.
-        ``line``: to whoever started the run. ``crowd``: the ranks that have the fewest cores, of
-        all groups. ``group``: which of several this is.
+        ``crowd``: the ranks that have the fewest cores, of all groups. ``group``: which of several
+        this is.
         """
+        world, transport = opened.world, opened.transport
+        self._opened, self._world, self._jobs = opened, world, jobs
         self._group, self._crowd = group, crowd
-        self._world, self._jobs = world, jobs
-        self._transport, self._baseline = transport, baseline
-        self._spec, self._options = jobs[0].spec, jobs[0].options
-        options = self._options
+        self._options = options = jobs[0].options
         self._screen = Screen(world.rank) if group is None else group.screen
         self._layout = layout(options)
         self._listed = False  # whether a table has the list of ranks
-        self._keeper = Keeper(world, self._screen, options, line)
+        self._keeper = Keeper(world, self._screen, options, opened.line)
         places = world.gather(place(world, transport))
         self._people = People.of(places)
-        self._library = library
-        # Only rank 0 writes records.
-        self._environment = describe(library, world, transport, places) if world.rank == 0 else {}
-        if group is not None:
-            self._environment["group"] = group.facts
-        if (calls := baseline.library_executor) is not None and world.rank == 0:
-            self._environment["library_executor"] = calls
-        if options.launch is not None:
-            self._environment["launch"] = options.launch.facts
         self._entering = Entering(world, transport, options)
-        self._environment |= {"clock": facts} if (facts := self._entering.facts()) else {}
-        self._watch = Watchdog(world, options.timeout, self.stop, line, self._screen.tick)
+        environment = self._environment(places) if world.rank == 0 else {}
+        self._watch = Watchdog(world, options.timeout, self.stop, opened.line, self._screen.tick)
         rules = Timing(
             options.warmup,
             options.iterations,
@@ -87,20 +71,14 @@ class Session:
             settle=options.settle,
         )
         self._rooflines = Rooflines(world, transport, options.limit != "none")
-        self._gauges = Gauges(
-            world,
-            transport,
-            energy=options.energy,
-            rest=options.energy or options.iterations is None,
-        )
+        rest = options.energy or options.iterations is None
+        self._gauges = Gauges(world, transport, energy=options.energy, rest=rest)
         room = Room(world, transport, 1.0 if group is None else group.part)
         self._pace = planned(jobs, world, room)
         self._bench = Bench(
-            world,
-            transport,
-            baseline,
+            opened,
             rules,
-            self._watch,
+            self._watch.arrived,
             check=options.check,
             room=room,
             rooflines=self._rooflines,
@@ -108,16 +86,20 @@ class Session:
             pace=self._pace,
         )
         self._rows = RowResults(
-            world,
-            transport,
-            baseline,
-            self._bench,
-            self._entering,
-            self._gauges,
-            self._screen,
-            self._environment,
-            crowd,
+            opened, self._bench, self._entering, self._gauges, self._screen, environment, crowd
         )
+
+    def _environment(self, places: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The environment of the records, which only rank 0 writes."""
+        opened, launch, group = self._opened, self._options.launch, self._group
+        known = {
+            "group": None if group is None else group.facts,
+            "library_executor": opened.baseline.library_executor,
+            "launch": None if launch is None else launch.facts,
+            "clock": self._entering.facts() or None,
+        }
+        found = describe(opened.library, opened.world, opened.transport, places)
+        return found | {name: value for name, value in known.items() if value is not None}
 
     # -- the sweep
 
@@ -155,45 +137,39 @@ class Session:
 
     def _cycle(self, work: Sequence[PlannedRow], cycle: int) -> None:
         """All tables: row by row; of a launch, whose order is drawn, when all rows are on disk."""
+        options = self._options
         done: dict[int, Result] = {}
-        if self._options.inject:
-            self._bench.slower = self._options.inject[cycle % len(self._options.inject)]
-        if self._options.launch is not None:
-            for at in order(self._options, len(work), cycle):
+        if options.inject:
+            self._bench.slower = options.inject[cycle % len(options.inject)]
+        if options.launch is not None:
+            for at in order(options, len(work), cycle):
                 done[at] = self._measured(work[at])
                 self._keeper.row(done[at], ())
         for _, numbered in groupby(enumerate(work), lambda one: one[1].table):
             table = list(numbered)
-            first = table[0][1]
-            self._spec, self._options = first.job.spec, first.job.options
-            if done:
-                self._table(first, [done[at] for at, _ in table], self._again)
-            else:
-                self._table(first, (self._measured(w) for _, w in table), self._keeper.row)
+            results = (done.get(at) or self._measured(row) for at, row in table)
+            self._table(table[0][1], results, kept=bool(done))
 
-    def _again(self, _: Result, lines: Sequence[str]) -> None:
-        """Print a row that is on disk already."""
-        self._keeper.say(lines)
-
-    def _table(
-        self,
-        first: PlannedRow,
-        results: Iterable[Result],
-        kept: Callable[[Result, Sequence[str]], None],
-    ) -> None:
-        options, chosen = self._options, first.chosen
-        program = f"{self._spec.name} {chosen.label} ({self._rows.through(chosen)})"
-        top = banner(program, options, self._library, self._people, self._group, self._listed)
-        said = remarks(self._group, self._crowd, self._world.size, self._transport)
+    def _table(self, first: PlannedRow, results: Iterable[Result], *, kept: bool) -> None:
+        """A table; ``kept``: its rows are on disk already."""
+        options, chosen = first.job.options, first.chosen
+        program = f"{first.job.spec.name} {chosen.label} ({self._rows.through(chosen)})"
+        library = self._opened.library
+        top = banner(program, options, library, self._people, self._group, self._listed)
+        said = remarks(self._group, self._crowd, self._world.size, self._opened.transport)
         said += self._entering.remarks(first.arrival)
         self._keeper.say([f"# {remark}" for remark in said])
         self._listed = True
         self._keeper.say(self._layout.header(top))
-        lines = []
+        measured = []
         for result in results:
-            kept(result, shown(result, self._layout))
-            lines.append(result)
-        self._keeper.say(footer(lines, program, options.statistic))
+            lines = shown(result, self._layout)
+            if kept:
+                self._keeper.say(lines)
+            else:
+                self._keeper.row(result, lines)
+            measured.append(result)
+        self._keeper.say(footer(measured, program, options.statistic))
 
     def _measured(self, work: PlannedRow) -> Result:
         self._watch.row()
@@ -213,7 +189,7 @@ class Session:
         return [f"# ended early: {reason}", *self._closing()]
 
     def stop(self, reason: str, aloud: bool) -> None:
-        """The report so far, when the run is ended from outside. Called by the watching thread.
+        """Report what there is when the run is ended from outside. The watchdog's thread calls it.
 
         ``aloud``: the reason is also said on standard error, and by nobody else.
         """

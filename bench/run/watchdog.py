@@ -132,7 +132,7 @@ class Watchdog:
         self._explain = how
 
     def arrived(self, iteration: int) -> None:
-        """See `bench.run.measure.Watcher`."""
+        """See `bench.run.batches.Arrived`."""
         self._iteration = iteration
         self._world.states[self._world.rank] = self._row, iteration
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.options.options import parse_choice
-from bench.run.catalogue import Auto, Chosen
+from bench.run.catalogue import BySize, Chosen, auto
 from bench.steps.compressed import CastFirst, CompressedMean, Encoded, Leg, Spent, legs
 from bench.steps.fusion import TensorRange
 from bench.steps.gradients import GradientLayout, Gradients
@@ -61,12 +61,12 @@ class Exchange:
         self._job, self._spec = job, catalogue.spec(collective)
         self.collective, self.name = collective, f"{collective} {name}"
         run, nranks = job.options.run, job.world.size
-        self._chosen: Auto | Chosen | None = None
+        self._chosen: BySize | Chosen | None = None
         if name == "library":
             if not job.baseline.has_library:
                 raise Unsupported("threads of one process have no library; leave out library")
         elif name == "auto":
-            self._chosen = Auto(self._spec, run, nranks, job.transport.name)
+            self._chosen = auto(self._spec, run, nranks, job.transport.name, None)
         else:
             self._chosen = Chosen(self._spec, run, parse_choice(name), nranks)
             self._chosen.prove()

@@ -20,7 +20,7 @@ from busbar.process import load, serve
 from busbar.sizes import human
 
 if TYPE_CHECKING:
-    from bench.cli.start import Opened
+    from bench.run.opened import Opened
 
 _MODULE = ("bench.step",)
 _LOST = (

@@ -6,9 +6,9 @@ import json
 import time
 from dataclasses import replace
 
-from bench.cli.start import Opened
 from bench.run.environment import describe, load, place
 from bench.run.keeping import Keeper
+from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.screen import Screen
 from bench.run.watchdog import Watchdog

@@ -12,11 +12,12 @@ from random import Random
 from secrets import randbelow
 from tempfile import TemporaryDirectory
 
+from bench.launch.launch import Interrupted
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
 from bench.trials.pairs import UNDECIDED, PairedRows
-from bench.trials.sides import Side, SideInterrupted, launch, side
+from bench.trials.sides import Side, launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import ReportError, Unsupported
 from busbar.launchers import launched
@@ -93,7 +94,7 @@ def _run(argv: Sequence[str]) -> int:
             raise Unsupported(f"{folder}: {error.strerror}") from None
         try:
             _rounds(sides, pairs, folder, seed, given)
-        except SideInterrupted as end:
+        except Interrupted as end:
             status = end.exit_status
     if pairs.found:
         Screen(0).lines([f"A: {sides[0]}", f"B: {sides[1]}", *pairs.lines()])

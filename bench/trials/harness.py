@@ -28,11 +28,6 @@ class _Nothing(Counted):
         """Nothing is held."""
 
 
-class _Quiet:
-    def arrived(self, iteration: int) -> None:
-        """Nobody watches."""
-
-
 def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
     """Seconds of a reading of the clock, of a barrier (median, slowest rank) and of an empty plan.
 
@@ -47,7 +42,7 @@ def costs(world: World, clock: Callable[[], float]) -> dict[str, float]:
         start = clock()
         world.barrier()
         barriers.append(clock() - start)
-    timed = measure(_Nothing(), world, clock, Timing(100, _FIRINGS), _Quiet())
+    timed = measure(_Nothing(), world, clock, Timing(100, _FIRINGS))
     slowest = max(world.gather(median(barriers)))
     return {"clock": reading, "barrier": slowest, "empty": median(timed.times)}
 

@@ -21,12 +21,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.launch import child
-from bench.launch.launch import launcher
+from bench.launch.launch import Interrupted, launcher
 from bench.options.argument_types import at_least, seconds
 from bench.options.launching import MOST_SEED, LaunchTurn
 from bench.run.screen import Screen
 from bench.trials.checks import CheckLine, SlowedSides, coverage, covered, equal_sides, words
-from bench.trials.sides import SideInterrupted, launch, side
+from bench.trials.sides import launch, side
 from busbar.arguments import Parser, program
 from busbar.errors import Unavailable, Unsupported
 from busbar.host import cores
@@ -102,7 +102,7 @@ def _run(argv: Sequence[str]) -> int:
                 for line in part():
                     check.screen.lines([str(line)])
                     kept = kept and line.kept is not False
-        except SideInterrupted as end:
+        except Interrupted as end:
             return end.exit_status
     return 0 if kept else 1
 
@@ -247,7 +247,7 @@ class _Check:
         with file.open("w") as out:
             ended = child.run([*words_, *command], env, stdout=out, stderr=subprocess.PIPE)
         if ended.interrupted:
-            raise SideInterrupted(ended.interrupted)
+            raise Interrupted(ended.interrupted)
         if ended.status:
             last = (ended.err.strip().splitlines() or ["nothing said"])[-1]
             raise Unavailable(f"{command[-1]}: exit status {ended.status}: {last}")

@@ -11,28 +11,14 @@ from typing import NamedTuple
 
 from bench.cli.main import ALL, names
 from bench.launch import child
+from bench.launch.launch import LaunchFailed, succeeded
 from bench.options.launching import LaunchTurn
 from bench.options.options import parse
-from busbar.errors import BusbarError, ReportError, Unsupported
-from busbar.status import FOUND
+from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
 from reports.records.rows import Row
 
 _BENCH = "bench."
-
-
-class SideFailed(BusbarError):
-    """A launch of a command failed or gave nothing to compare; the message has its last words."""
-
-    exit_status = FOUND
-
-
-class SideInterrupted(BusbarError):
-    """We were told to end by a signal."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__("interrupted")
-        self.exit_status = 128 + number
 
 
 class Side(NamedTuple):
@@ -87,8 +73,8 @@ def launch(
 ) -> Sequence[Row]:
     """Launch a command once; gives its rows, which are in ``file`` (``.jsonl``) or beside it.
 
-    What is none of ours is read from what it prints. Raises SideFailed, or SideInterrupted where we
-    were told to end.
+    What is none of ours is read from what it prints. Raises LaunchFailed, also where there is
+    nothing to compare, and Interrupted where we were told to end.
     """
     words = [*one.words, *more]
     if one.shuffles and turn is not None:
@@ -102,13 +88,9 @@ def launch(
         with Path(target).open("w") as out:
             ended = child.run(words, env, stdout=out, stderr=subprocess.PIPE)
     except OSError as error:
-        raise SideFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
-    if ended.interrupted:
-        raise SideInterrupted(ended.interrupted)
-    if ended.status:
-        last = (ended.err.strip().splitlines() or ["nothing said"])[-1]
-        raise SideFailed(f"{one.name}: exit status {ended.status}: {last}")
+        raise LaunchFailed(f"{one.name}: {words[0]}: cannot be started: {error.strerror}") from None
+    succeeded(one.name, ended)
     try:
         return read(file).rows
     except ReportError as error:
-        raise SideFailed(f"{one.name} gave nothing to compare: {error}") from None
+        raise LaunchFailed(f"{one.name} gave nothing to compare: {error}") from None

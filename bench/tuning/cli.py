@@ -7,20 +7,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from random import Random
-from secrets import randbelow
 from typing import NamedTuple
 
 from bench.cli.main import names
+from bench.launch.launch import Interrupted, LaunchFailed
 from bench.options import options
 from bench.options.argument_types import at_least, ranks, seconds
 from bench.options.arguments import TUNING
-from bench.options.launching import MOST_SEED, LaunchTurn
+from bench.options.launching import MOST_SEED, LaunchTurn, turns
 from bench.run.rules import LIBRARY, Rules, dump
 from bench.run.screen import Screen
 from bench.tuning import nccl, openmpi
 from bench.tuning.course import Course, effort, rounds_within
-from bench.tuning.launches import Interrupted, Launch, LaunchFailed, plan, run
+from bench.tuning.launches import Launch, plan, run
 from bench.tuning.predicted import predicted
 from bench.tuning.series import has_rows, of_files, tune
 from bench.tuning.table import table
@@ -120,7 +119,7 @@ def _tune(given: argparse.Namespace, rest: list[str]) -> int:
         series, notes = of_files(measured.records, given.placement)
         for note in notes[:20]:
             _say(note)
-        rules = tune(series, given.default, given.noise, said=Course((), None, _say).deciding)
+        rules = tune(series, given.default, given.noise)
     files = _files(given, rules)
     for path, data in files:
         write(path, data)
@@ -234,33 +233,21 @@ def _measure(given: argparse.Namespace, rest: Sequence[str]) -> Measuring:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Unsupported(f"{folder}: {error.strerror}") from None
-    turns = _turns(todo, given.launches, given.seed)
-    course = Course([effort(one) for one, _ in turns], given.budget, _say)
+    runs = turns(todo, given.launches, given.seed)
+    course = Course([effort(one) for one, _ in runs], given.budget, _say)
     course.announce()
-    return _all(turns, folder, given.launcher, course)
+    return _all(runs, folder, given.launcher, course)
 
 
 _Run = tuple[Launch, LaunchTurn | None]
 
 
-def _turns(todo: Sequence[Launch], launches: int, seed: int | None) -> list[_Run]:
-    """Every run as often as asked for, in turns whose order is drawn."""
-    if launches == 1:
-        return [(one, None) for one in todo]
-    seed = randbelow(MOST_SEED) if seed is None else seed
-    random, found = Random(seed), list[_Run]()
-    for turn in range(1, launches + 1):
-        which = LaunchTurn(turn, launches, seed)
-        found += [(one, which) for one in random.sample(todo, len(todo))]
-    return found
-
-
-def _all(turns: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
+def _all(runs: Sequence[_Run], folder: Path, launcher: str | None, course: Course) -> Measuring:
     found: dict[Path, None] = {}
     failed = interrupted = 0
-    for place, (one, which) in enumerate(turns):
+    for place, (one, which) in enumerate(runs):
         if course.over:
-            _say(f"the time is over; {len(turns) - place} of {len(turns)} runs are left out")
+            _say(f"the time is over; {len(runs) - place} of {len(runs)} runs are left out")
             break
         each, within = course.row_seconds(), course.within()
         told = () if each is None else (f"--budget={each:.3g}",)
@@ -281,8 +268,8 @@ def _all(turns: Sequence[_Run], folder: Path, launcher: str | None, course: Cour
             interrupted = end.exit_status - 128
             break
     if not found:
-        raise LaunchFailed(f"none of {len(turns)} runs succeeded")
-    return Measuring(list(found), failed, interrupted, len(turns))
+        raise LaunchFailed(f"none of {len(runs)} runs succeeded")
+    return Measuring(list(found), failed, interrupted, len(runs))
 
 
 def _say(text: str) -> None:

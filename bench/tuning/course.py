@@ -147,14 +147,6 @@ class Course:
         guess = self._taken / done * ahead
         return guess if self._whole is None else max(0.0, min(guess, self._left()))
 
-    def deciding(self, done: int, of: int) -> None:
-        """Say that so many sizes are decided on, where that was last said some time ago."""
-        if done == 0:
-            self._say(f"deciding on {of} sizes")
-            self._told = self._clock()
-        elif done < of:
-            self._now_and_then(f"decided on {done} of {of} sizes")
-
     def _now_and_then(self, text: str) -> None:
         """Say it, where something was said some time ago."""
         if self._clock() - self._told >= _EVERY_S:

@@ -8,29 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.launch.launch import run_of_its_own
-from bench.launch.progress import last_words
+from bench.launch.launch import run_of_its_own, succeeded
 from bench.options.launching import LaunchTurn
 from bench.tuning import nccl, openmpi
-from busbar.errors import BusbarError, Unsupported
-from busbar.status import FOUND
+from busbar.errors import Unsupported
 from collectives.schedule import catalogue
 
 SEGMENTS = (4, 16)
-
-
-class LaunchFailed(BusbarError):
-    """A measuring run ended with an error; the message is its last line."""
-
-    exit_status = FOUND
-
-
-class Interrupted(BusbarError):
-    """We were told to end by a signal; the message says what is kept."""
-
-    def __init__(self, message: str, number: int) -> None:
-        super().__init__(message)
-        self.exit_status = 128 + number
 
 
 @dataclass(frozen=True)
@@ -127,15 +111,8 @@ def run(
         within=within,
         stdout=subprocess.DEVNULL,
     )
-    if ended.interrupted:
-        raise Interrupted(
-            f"interrupted; what was measured is kept: --from {records} decides on it",
-            ended.interrupted,
-        )
-    if within is not None and time.monotonic() - began >= within and path.exists():
-        return path
-    if ended.status:
-        said = last_words(ended.err)
-        last = (said or ended.err.splitlines() or ["nothing said"])[-1]
-        raise LaunchFailed(f"{launch.name}: exit status {ended.status}: {last}")
+    late = within is not None and time.monotonic() - began >= within and path.exists()
+    if ended.interrupted or not late:
+        kept = f"; what was measured is kept: --from {records} decides on it"
+        succeeded(launch.name, ended, kept)
     return path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,22 +117,17 @@ def tune(
     default: str,
     noise: float,
     source: str = "measured",
-    said: Callable[[int, int], object] = lambda done, of: None,
 ) -> list[Rules]:
     """Rules for every key and for every group of candidates that compete (see `_groups`).
 
     ``default``: the algorithm that is kept unless beaten; where a key has no such candidate, the
-    first by name stands in its place. ``said`` is called with how many sizes of all are decided on.
+    first by name stands in its place.
     """
     found: list[Rules] = []
-    done, of = 0, sum(map(len, series.values()))
-    said(0, of)
     for key in sorted(series, key=lambda k: (*k[:-1], str(k.oversubscribed))):
         groups = _groups(sorted({c for times in series[key].values() for c in times}))
-        for number, name in enumerate(groups, 1):
-            found.append(_rules(key, series[key], (name, groups[name]), default, noise, source))
-            said(done + number * len(series[key]) // len(groups), of)
-        done += len(series[key])
+        for group in groups.items():
+            found.append(_rules(key, series[key], group, default, noise, source))
     return found
 
 

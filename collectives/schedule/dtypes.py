@@ -65,3 +65,10 @@ def dtype(name: str) -> np.dtype[Any]:
         other: np.dtype[Any] = np.dtype(getattr(ml_dtypes, found))
         return other
     return np.dtype(found)
+
+
+def limits(kind: np.dtype[Any]) -> Any:
+    """The limits of a float type as `numpy.finfo` has them, of bfloat16 and 8-bit floats too."""
+    import ml_dtypes
+
+    return ml_dtypes.finfo(kind)

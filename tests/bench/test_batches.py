@@ -16,7 +16,6 @@ from busbar.errors import Unsupported
 from collectives.execution.inproc.world import InprocWorld, run
 from collectives.execution.transport import Counted, Spans
 from reports.records.record import LAST, OPERATION
-from tests.bench.test_measure import _Quiet
 
 
 class _Planned(Counted):
@@ -62,7 +61,7 @@ def _windows(
 
         clock = CommonClock(world, read, [0] * world.size)
         begin: Begin = TimeWindows(world, clock, arrival.on(world.size))
-        return measure(plan, world, read, rules, _Quiet(), begin=begin), plan.gaps
+        return measure(plan, world, read, rules, begin=begin), plan.gaps
 
     found = run(ranks, body, deadline=30)
     assert all(one[0].times == found[0][0].times for one in found), "ranks must agree"
@@ -136,7 +135,7 @@ def test_barriers_on_one_host_keep_the_operations_time_too() -> None:
     def body(world: InprocWorld) -> Timed:
         plan = _Planned(1e-3, lambda i: 1e-4 * (world.rank == 1))
         begin = Barriers(world, lambda: plan.now, "max", shared=True)
-        return measure(plan, world, lambda: plan.now, Timing(iterations=1), _Quiet(), begin=begin)
+        return measure(plan, world, lambda: plan.now, Timing(iterations=1), begin=begin)
 
     timed = run(2, body, deadline=30)[0]
     assert timed.times == pytest.approx([1e-3]) and timed.across == "max"

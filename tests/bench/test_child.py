@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench.launch.child import SOFTLY, run
-from bench.tuning.launches import Interrupted, Launch
+from bench.launch.launch import Interrupted
+from bench.tuning.launches import Launch
 from bench.tuning.launches import run as tune
 from tests.conftest import REPO, environment
 

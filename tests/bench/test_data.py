@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.run import data
-from bench.run.data import Inputs
+from bench.run.data import Inputs, exact
 from busbar.errors import Unsupported
 from collectives.schedule.catalogue import spec
-from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype
+from collectives.schedule.dtypes import DTYPES, FLOAT8, dtype, limits
 from collectives.schedule.layout import Layout
 from collectives.schedule.moves import Buffer
 from collectives.schedule.ops import OPS, op, scale
@@ -110,12 +109,7 @@ def test_averages_may_be_off_by_so_many_ulps(kind: str, ulps: int, off: int, ind
     scale(result, 2)
     assert inputs.check(0, result).count == 0
     bits = result.view(f"u{result.itemsize}")
-    fraction = {
-        1: {"f8e4m3": 3, "f8e5m2": 2}.get(kind, 0),
-        2: 7 if kind == "bfloat16" else 10,
-        4: 23,
-        8: 52,
-    }[result.itemsize]
+    fraction = limits(result.dtype).nmant
     inside = int(bits[index]) % (1 << fraction)
     if not 0 <= inside + off < 1 << fraction:
         return  # in the next binade a unit is another
@@ -153,7 +147,7 @@ def test_parts_continue_each_other(elements: int) -> None:
 @pytest.mark.parametrize("kind", FLOATS)
 def test_exact_integers_are_exact(kind: str) -> None:
     """Rule: integers up to the type's limit are themselves in it, and the next one is not."""
-    most = data._EXACT[dtype(kind).name]
+    most = exact(dtype(kind))
     near = np.arange(max(0, most - 1000), most + 1)
     assert (near.astype(dtype(kind)).astype(np.float64) == near).all()
     assert float(np.asarray(most + 1).astype(dtype(kind))) != most + 1

@@ -44,11 +44,6 @@ class Iteration(Counted):
         """Nothing is held."""
 
 
-class _Quiet:
-    def arrived(self, iteration: int) -> None:
-        """Nobody watches."""
-
-
 def _measure(
     rules: Timing,
     durations: Callable[[int], Iterator[float]],
@@ -60,9 +55,8 @@ def _measure(
     def body(world: InprocWorld) -> Timed:
         clock = _Clock(durations(world.rank))
         until = clock() + seconds if world.rank == 0 else 0.0
-        return measure(
-            Iteration(clock.plan), world, clock, rules, _Quiet(), lambda: until - clock()
-        )
+        left = lambda: until - clock()  # noqa: E731
+        return measure(Iteration(clock.plan), world, clock, rules, left=left)
 
     results = run(ranks, body, deadline=30)
     assert all(result == results[0] for result in results), "ranks must agree"
@@ -189,7 +183,7 @@ def _events(rules: Timing, itself: bool = False) -> tuple[Timed, list[object]]:
 
     def body(world: InprocWorld) -> Timed:
         seen = _Seen(world, events)
-        return measure(Plan(), seen, _Clock(iter(())), rules, seen)
+        return measure(Plan(), seen, _Clock(iter(())), rules, seen.arrived)
 
     return run(1, body, deadline=30)[0], events
 

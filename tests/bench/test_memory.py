@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bench.run.memory
+from bench.launch.line import Hotline
 from bench.run.arena import beside, buffers
 from bench.run.case import Case
-from bench.run.measure import Timing
+from bench.run.measure import Timing, unwatched
 from bench.run.memory import SHARE, Lack, MemoryGrowth, Need, Pool, Room, lack, pools
+from bench.run.opened import Opened
 from bench.run.pace import Pace
 from bench.run.roofline import Rooflines
 from bench.run.rows import Bench
@@ -237,14 +239,10 @@ class _Library(Plan):
         self._node.take(-self._vector)
 
 
-class _Quiet:
-    def arrived(self, iteration: int) -> None:
-        """Nobody watches."""
-
-
 def _bench(world: InprocWorld, transport: Any) -> Bench:
+    opened = Opened(world, transport, transport, "", Hotline())
     return Bench(
-        world, transport, transport, Timing(warmup=0, iterations=1), _Quiet(), check=True,
+        opened, Timing(warmup=0, iterations=1), unwatched, check=True,
         room=Room(world, transport), rooflines=Rooflines(world, transport, False),
         gauges=Gauges(world, transport), pace=Pace([], bounded=False),
     )  # fmt: skip
@@ -270,8 +268,9 @@ def _sweep(node: _Node, rows: list[Row]) -> list[str]:
         said = []
         for algorithm, kib, in_place in rows:
             case = _case(algorithm, kib * KIB, world.size)
-            sample, complaint = bench_.sample(case, in_place)
-            assert not complaint and bool(sample.times) != bool(sample.skipped)
+            half = bench_.sample(case, in_place)
+            sample = half.sample
+            assert not half.complaint and bool(sample.times) != bool(sample.skipped)
             said.append(sample.skipped)
         return said
 
@@ -324,7 +323,7 @@ def test_a_library_that_takes_more_is_believed(monkeypatch: pytest.MonkeyPatch) 
     def body(world: InprocWorld) -> list[str]:
         bench_ = _bench(world, _Transport(world, _Node(0)))
         sizes = 16 * mib, 32 * mib, 64 * mib
-        return [bench_.sample(_case("library", n, 1), True)[0].skipped for n in sizes]
+        return [bench_.sample(_case("library", n, 1), True).sample.skipped for n in sizes]
 
     fits, also, too_much = run(1, body, deadline=60)[0]
     # In place two vectors are foreseen, and four were seen: 128 MiB would fit, 256 MiB do not.
@@ -360,7 +359,8 @@ def test_memory_that_one_rank_is_refused_costs_the_row_alone(
             if world.rank == 1:
                 refusing[:] = [threading.current_thread()] if turn == 1 else []
             world.barrier()
-            said.append(bench_.sample(_case("ring", 1024 << turn, world.size), False)[0].skipped)
+            case = _case("ring", 1024 << turn, world.size)
+            said.append(bench_.sample(case, False).sample.skipped)
         return said
 
     wanted = ["", "rank 1: no shared memory of so many bytes", ""]
@@ -385,7 +385,7 @@ def test_shared_segments_go_with_their_row(executor: str) -> None:
         for algorithm, in_place in product(("ring", "ps"), (False, True)):
             for nbytes in (8 << 20, 1 << 20):
                 case = _case(algorithm, nbytes, world.size)
-                assert not bench_.sample(case, in_place)[0].skipped
+                assert not bench_.sample(case, in_place).sample.skipped
             world.barrier()
             most = max(most, mapped())
             world.barrier()

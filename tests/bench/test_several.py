@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.several import turns
-from bench.options.launching import LaunchTurn
+from bench.options.launching import LaunchTurn, turns
 from bench.options.options import parse
 from bench.run.environment import load as load_of
 from busbar.errors import Unsupported
@@ -260,9 +259,9 @@ def test_launches_start_their_ranks_themselves(run: Run) -> None:
 
 def test_all_counts_have_their_turn_with_every_launch() -> None:
     """Rule: --ranks 2,4,8 --launches 3 goes round, in an order that the seed gives again."""
-    found = turns((2, 4, 8), parse(["--launches", "3", "--seed", "1"], "allreduce"))
-    assert found == turns((2, 4, 8), parse(["--launches", "3", "--seed", "1"], "allreduce"))
+    found = turns((2, 4, 8), 3, 1)
+    assert found == turns((2, 4, 8), 3, 1)
     for number in (1, 2, 3):
         assert sorted(r for r, t in found if t is not None and t.number == number) == [2, 4, 8]
     assert [t.number for _, t in found if t is not None] == [1] * 3 + [2] * 3 + [3] * 3
-    assert turns((2, 4), parse([], "allreduce")) == [(2, None), (4, None)]
+    assert turns((2, 4), 1, None) == [(2, None), (4, None)]

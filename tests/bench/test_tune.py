@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.launch.child import Ended
-from bench.run.rules import Range, Tunable, doubts, dump, load, lookup
+from bench.run.rules import Range, Tunable, dump, load, lookup
 from bench.run.rules import parse as parse_rules
 from bench.tuning.cli import main
 from bench.tuning.decide import decide, tied
@@ -26,7 +26,7 @@ from reports.exports.formats import to_jsonl
 from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
-from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, rules
+from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
 from tests.conftest import called, on_threads
 from tests.reports.runs import allreduce
 
@@ -102,7 +102,7 @@ class TestDecide:
         assert all(a.choice != b.choice for a, b in pairwise(found))
         made = rules(found)
         for n, times in seconds.items():
-            chosen = times[made.at(n).choice]
+            chosen = times[choice(made, n)]
             assert chosen <= 1.05 * min(times.values()) * (1 + 1e-9)
 
 
@@ -138,7 +138,6 @@ class TestShared:
         where = ([one], Path("t.json"), "allreduce", 4, ("mpi",), here)
         if taken:
             assert lookup(*where) == one
-            assert bool(doubts(one, Path("t.json"), here)) == (of_file is None)
         else:
             with pytest.raises(Unsupported, match="measures here"):
                 lookup(*where)
@@ -165,16 +164,6 @@ class TestShared:
         path.write_bytes(to_jsonl([replace(_record("ring", 1e-6), transport="shm", format=2)]))
         with pytest.raises(Unsupported, match="ranks shared their work"):
             of_files([path], "out")
-
-    def test_auto_says_what_an_older_file_does_not_say(self, tmp_path: Path) -> None:
-        """Rules of the first format are used, and what they do not say is said."""
-        path = tmp_path / "t.json"
-        one = replace(rules((Range(0, A, 1e-6),), 2), transport="inproc")
-        text = dump([one], {}).decode().replace("busbar-tuning 2", "busbar-tuning 1")
-        path.write_text(text.replace('"oversubscribed": null', '"spare": null'))
-        argv = "--ranks 2 -A auto -b 1K -e 1K -n 1 --tuning"
-        status, _, err = on_threads("allreduce", argv, str(path))
-        assert status == 0 and err.count("does not say whether ranks shared cores") == 1
 
 
 def _record(algorithm: str, seconds: float, per_core: float = 1.0) -> Result:
@@ -215,7 +204,7 @@ class TestCommand:
         assert len(rows) == 2
         for row in rows:
             assert row["algorithm"] == "auto"
-            chosen = found[3].at(row["size"]).choice.algorithm
+            chosen = choice(found[3], row["size"]).algorithm
             assert row["parameters"]["algorithm"] == chosen
             assert row["out"]["wrong"] == 0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bench.run.rules import Range, Tunable, dump, load, parse
 from bench.tuning import nccl, openmpi
 from busbar.errors import Unsupported
-from tests.bench.tunings import A, as_open_mpi, rules
+from tests.bench.tunings import A, as_open_mpi, choice, rules
 from tests.conftest import Mpi, Run, under
 
 _ranges = st.lists(
@@ -38,9 +38,9 @@ class TestFiles:
         [
             ("", "no JSON"),
             ("[1]", "not a tuning file"),
-            ('{"format": "busbar-tuning 1"}', "rules: a list"),
-            ('{"format": "busbar-tuning 1", "rules": [3]}', "rules[0]: not an object"),
-            ('{"format": "busbar-tuning 1", "rules": [{}]}', "rules[0].collective"),
+            ('{"format": "busbar-tuning 2"}', "rules: a list"),
+            ('{"format": "busbar-tuning 2", "rules": [3]}', "rules[0]: not an object"),
+            ('{"format": "busbar-tuning 2", "rules": [{}]}', "rules[0].collective"),
         ],
     )
     def test_a_file_that_is_none_is_named(self, tmp_path: Path, text: str, what: str) -> None:
@@ -70,7 +70,7 @@ class TestFiles:
         if ranks not in by_ranks or nbytes < by_ranks[ranks][0].low:
             assert number == 0
         else:
-            wanted = rules(by_ranks[ranks]).at(nbytes).choice.algorithm
+            wanted = choice(rules(by_ranks[ranks]), nbytes).algorithm
             names = ("library", *(f"library/{n}" for n in openmpi.ALGORITHMS["allreduce"]))
             assert names[number] == wanted
 

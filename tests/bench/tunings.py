@@ -10,19 +10,14 @@ A, B, LIBRARY = (Tunable(name, "mpi") for name in ("ring", "tree", "library"))
 def rules(ranges: tuple[Range, ...], ranks: int = 4, collective: str = "allreduce") -> Rules:
     """Rules with everything that does not matter here filled in."""
     low = ranges[0].low
-    return Rules(
-        collective,
-        ranks,
-        1,
-        "float",
-        "mpi/library",
-        "measured",
-        LIBRARY,
-        0.02,
-        low,
-        1 << 30,
-        ranges,
-    )
+    about = (collective, ranks, 1, "float", "mpi/library", "measured", LIBRARY)
+    return Rules(*about, 0.02, low, 1 << 30, ranges)
+
+
+def choice(rules: Rules, nbytes: int) -> Tunable:
+    """What is taken at a size; sizes below all ranges belong to the first."""
+    below = [one for one in rules.ranges if one.low <= nbytes]
+    return (below or rules.ranges[:1])[-1].choice
 
 
 def as_open_mpi(text: str, wanted: int, ranks: int, nbytes: int) -> int:

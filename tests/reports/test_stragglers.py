@@ -120,11 +120,6 @@ def test_pairs_cannot_be_told_apart() -> None:
     assert _sure(found) == ["rank 2 or 3"]
 
 
-class _Quiet:
-    def arrived(self, iteration: int) -> None:
-        """Nobody watches."""
-
-
 class _Carried(Mailbox):
     """Messages with the sender's clock: time passes by them, not by what a host is at."""
 
@@ -179,7 +174,7 @@ def _executed(collective: str, algorithm: str, guilty: int, how: str) -> PerRank
             now[rank] += delay.get("slow", 0.0)
             plan()
 
-        return measure(Iteration(runs), timed, lambda: now[rank], rules, _Quiet())
+        return measure(Iteration(runs), timed, lambda: now[rank], rules)
 
     rules = Timing(iterations=12, per_rank=True)
     return run(4, body, deadline=60)[0].per_rank

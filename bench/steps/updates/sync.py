@@ -199,7 +199,7 @@ class _Update:
 
     def _timed(self, action: Action, rules: Timing) -> Timed:
         job = self._job
-        return measure(action, job.world, job.transport.clock(), rules, job.watch)
+        return measure(action, job.world, job.transport.clock(), rules, job.watch.arrived)
 
     def _moved(self) -> tuple[int, int]:
         all_ = (self._first, *self._rest)
