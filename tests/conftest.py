@@ -175,6 +175,15 @@ def table_rows(out: str) -> list[list[str]]:
     return [line.split() for line in out.splitlines() if line and not line.startswith("#")]
 
 
+def good(ended: Any) -> str:
+    """The output of a command that must have ended with 0: a process, or what `called` gives."""
+    if not isinstance(ended, tuple):
+        ended = ended.returncode, ended.stdout, ended.stderr
+    status, out, err = ended
+    assert status == 0, out + err
+    return str(out)
+
+
 def on_threads(collective: str, *argv: str) -> tuple[int, str, str]:
     """As `in_process`, with ranks as threads."""
     return in_process(collective, "--transport inproc", *argv)

@@ -12,7 +12,7 @@ from bench.trials.pairs import PairedRows
 from bench.trials.sides import side
 from busbar.errors import ReportError, Unsupported
 from reports.readers.reading import read
-from tests.conftest import Run
+from tests.conftest import Run, good
 from tests.reports.runs import noisy, rows
 
 LOG = """# nThread 1 nGpus 1 minBytes 1024 maxBytes 1024 step: 2(factor) warmup iters: 1 iters: 20
@@ -53,12 +53,11 @@ def test_settings_of_a_benchmark_are_launched_shuffled(run: Run, tmp_path: Path)
     rest = ("--transport", "inproc", "--ranks", "2", "-b", "1K", "-e", "2K", "-n", "9")
     words = [w for name in ("ring", "ps") for w in ("--", "allreduce", *rest, "-A", name)]
     argv = ("-m", "bench.ab", "--most", "1", "--seed", "5", "--out", str(tmp_path), *words)
-    done = run(sys.executable, *argv)
-    assert done.returncode == 0, done.stderr
-    assert "compared: algorithm ring against ps" in done.stdout
+    out = good(run(sys.executable, *argv))
+    assert "compared: algorithm ring against ps" in out
     kept = read(tmp_path / "a-001.jsonl").rows
     assert kept[0].run.environment["launch"] == {"number": 1, "of": 0, "seed": 5}
-    assert len(done.stdout.splitlines()) == 3 + 1 + 4  # two sizes, two placements
+    assert len(out.splitlines()) == 3 + 1 + 4  # two sizes, two placements
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from busbar.errors import ProbeError, Unavailable
 from collectives.execution.gpu import take
 from collectives.execution.gpu.load import count_gpus
 from collectives.execution.nccl.said import parse
-from tests.conftest import in_process, table_rows
+from tests.conftest import good, in_process, table_rows
 from tests.gpu_standin import Cupy, Machine
 from tests.nccl_standin import Communicator, Nccl
 
@@ -51,8 +51,7 @@ def test_threads_take_the_gpus_with_no_flag(here: Here, tmp_path: Path) -> None:
     """Rule: auto takes the GPUs; ours and NCCL's rows are right, on the GPUs by number."""
     here(gpus=4)
     file = tmp_path / "run.jsonl"
-    status, out, err = in_process("allreduce", "--threads 4", *SMALL, "--out", str(file))
-    assert status == 0, err
+    out = good(in_process("allreduce", "--threads 4", *SMALL, "--out", str(file)))
     rows = table_rows(out)
     assert len(rows) == 10 and all(row[8] == row[12] == "0" for row in rows)
     for name in ("ring", "tree", "torus", "ps", "library"):
@@ -78,8 +77,7 @@ def test_collectives_through_the_whole_benchmark(here: Here) -> None:
     here(gpus=3)
     small = ["--threads", "3", "-b", "1K", "-e", "1K", "-n", "1"]
     for name in ("allreduce", "alltoallv", "reduce_scatter", "broadcast"):
-        status, out, err = in_process(name, *small, "-d bfloat16,f8e5m2")
-        assert status == 0, out + err
+        out = good(in_process(name, *small, "-d bfloat16,f8e5m2"))
         rows = table_rows(out)
         assert len(rows) >= 4 and all(row[8] == "0" for row in rows)
 
@@ -88,8 +86,7 @@ def test_average_of_the_library_may_round(here: Here) -> None:
     """Rule: an average by the library is right within two units in the last place, ours exactly."""
     here(gpus=3)
     more = ["-o", "avg", "-d", "half,float", "-A", "ring,library"]
-    status, out, err = in_process("allreduce", "--threads 3", *SMALL, *more)
-    assert status == 0, out + err
+    good(in_process("allreduce", "--threads 3", *SMALL, *more))
 
 
 def test_gpus_by_their_numbers(here: Here, tmp_path: Path) -> None:
@@ -118,8 +115,7 @@ def test_gpus_that_the_profiler_picks(
         wishes.best_gpus(2, [str(matrix)])
     monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:09:00.0", "0000:07:00.0"][:k])
     run = ("allreduce", "--threads", "2", "--gpus", "pick", *SMALL, "-A", "ring")
-    status, out, err = in_process(*run)
-    assert status == 0, err
+    out = good(in_process(*run))
     assert "device  2 [0000:09:00]" in out and "device  0 [0000:07:00]" in out
     assert "# GPUs as topology pick ranks them: 0000:09:00.0 0000:07:00.0" in out
     monkeypatch.setattr(wishes, "best_gpus", lambda k: ["0000:99:00.0"] * k)
@@ -142,8 +138,7 @@ def test_oversubscribed_the_table_says_so(here: Here, monkeypatch: pytest.Monkey
     """Rule: --oversubscribe-gpu sets what this NCCL needs, and the table says who shares."""
     machine = here(gpus=1)
     run = ("allreduce", "--threads", "4", "--oversubscribe-gpu", *SMALL)
-    status, out, err = in_process(*run)
-    assert status == 0, err
+    out = good(in_process(*run))
     assert "# ranks 0, 1, 2, 3 share GPU" in out
     assert os.environ["NCCL_MULTI_RANK_GPU_ENABLE"] == "1" and os.environ["NCCL_MAX_CTAS"] == "16"
     machine.version = 22900
@@ -185,8 +180,7 @@ def test_one_gpu_explains_itself(
     file = tmp_path / "run.jsonl"
     run = ["-b", "256K", "-e", "256K", "-n", "3", "-A", "one_shot,library", "--limit", "column"]
     flags = [*more, "--transport", transport, "--oversubscribe-gpu", "--out", str(file)]
-    status, out, err = in_process("allreduce", *run, *flags)
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *run, *flags))
     assert "over no link: busbw is a reckoning; % of limit is of what the GPU's own copies" in out
     told = "nothing crosses a link" if more[0] == "-g" else "whose kernels run side by side"
     assert f"# {told}" in out or told in out
@@ -249,8 +243,7 @@ def test_what_does_not_fit_on_a_gpu_is_skipped(here: Here) -> None:
     """Rule: memory is planned for before it is taken, NCCL's own counted, GPU by GPU."""
     here(gpus=2, total=3 << 30)
     big = ["-b", "2G", "-e", "2G", "-A", "ring", "-n", "1"]
-    status, out, err = in_process("allreduce", "--threads 2", *big)
-    assert status == 0, err
+    out = good(in_process("allreduce", "--threads 2", *big))
     assert re.search(
         r"# skipped out-of-place at 2147483648 B: 1 rank x .* on GPU 0000:07:00.0 of node 0, which",
         out,
@@ -264,8 +257,7 @@ def test_what_the_library_chose_is_shown_and_kept(
     machine = here(gpus=2)
     file = tmp_path / "run.jsonl"
     run = ("allreduce", "--threads", "2", *SMALL, "-A", "ring,library", "--out", str(file))
-    status, out, err = in_process(*run)
-    assert status == 0, err
+    out = good(in_process(*run))
     assert out.count("# in-place: algorithm ring  protocol ll  channels 4") == 2
     rows = _records(file)[1]
     said = [row.get("parameters", {}).get("said", {}).get("out", {}) for row in rows]
@@ -282,8 +274,7 @@ def test_graph_compare_shows_the_difference(here: Here, tmp_path: Path) -> None:
     here(gpus=2)
     file = tmp_path / "run.jsonl"
     run = ("allreduce", "--threads", "2", "--graph", "compare", *SMALL, "--out", str(file))
-    status, out, err = in_process(*run)
-    assert status == 0, err
+    out = good(in_process(*run))
     assert re.search(r"^# out-of-place: eager_us [\d.]+  graph_us [\d.]+", out, re.M)
     said = _records(file)[1][0]["parameters"]["said"]
     # On a busy machine a rank may have waited for a core, which is said, too.
@@ -295,8 +286,7 @@ def test_where_nothing_can_be_captured_plans_run_eagerly(here: Here) -> None:
     """Rule: graphs are used where capture works; where not, all ranks go on without, saying so."""
     machine = here(gpus=2)
     machine.captures = False
-    status, out, err = in_process("allreduce", "--threads 2", *SMALL, "-A ring")
-    assert status == 0, err
+    out = good(in_process("allreduce", "--threads 2", *SMALL, "-A ring"))
     assert "graph" not in machine.launched
     assert "# out-of-place: eager rank 0 cannot capture: cudaErrorNotSupported" in out
 
@@ -315,8 +305,7 @@ def test_every_group_of_a_split_has_its_table(
     file = tmp_path / "run.jsonl"
     more = ["-A", "ring,library", "--out", str(file)]
     run = ("allreduce", "--threads", "4", "--split", "mod:2", *SMALL, *more)
-    status, out, err = in_process(*run)
-    assert status == 0, err
+    out = good(in_process(*run))
     assert [line for line in out.splitlines() if line.startswith("# group")] == [
         *["# group 0 of 2: ranks 0 2"] * 2,
         *["# group 1 of 2: ranks 1 3"] * 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.conftest import Mpi, Run, table_rows, under
+from tests.conftest import Mpi, Run, good, table_rows, under
 from tests.together import together
 
 SMALL = ("-b", "1K", "-e", "2K", "-n", "3")
@@ -15,48 +15,35 @@ STARTED = ("-m", "tests.bench.gpu_process")
 def test_mpirun_takes_the_gpus_with_no_flag(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     """Rule: one rank a GPU by its place on the node; our algorithms beside NCCL's, all right."""
     file = tmp_path / "run.jsonl"
-    done = run(*under(mpi, 3, *STARTED, "4", "allreduce", *SMALL, "--out", str(file)))
-    assert done.returncode == 0, done.stderr
+    out = good(run(*under(mpi, 3, *STARTED, "4", "allreduce", *SMALL, "--out", str(file))))
     for name in ("ring", "tree", "ps", "library"):
-        assert f"allreduce {name} (nccl)" in done.stdout
-    rows = table_rows(done.stdout)
+        assert f"allreduce {name} (nccl)" in out
+    rows = table_rows(out)
     assert len(rows) >= 8 and all(row[8] == row[12] == "0" for row in rows)
     environment = json.loads(file.read_text().splitlines()[0])["environment"]
     assert environment["mapping"]["gpu"] == [f"0000:{7 + n:02x}:00.0" for n in range(3)]
 
 
-def test_every_group_of_a_split_measures(mpich: Mpi, run: Run) -> None:
-    """Rule: --split goes through commSplit, and every group's rows are reported and right."""
-    done = run(*under(mpich, 4, *STARTED, "4", "allreduce", *SMALL, "--split", "mod:2"))
-    assert done.returncode == 0, done.stderr
-    rows = table_rows(done.stdout)
-    assert len(rows) >= 16 and all(row[8] == "0" for row in rows)
-
-
-def test_other_collectives_among_processes(mpich: Mpi, run: Run) -> None:
-    """Rule: library calls and what is composed of messages are right among processes, too."""
+def test_groups_other_collectives_and_refusals(mpich: Mpi, run: Run) -> None:
+    """Rule: --split goes through commSplit, and every group's rows are reported and right; library
+    calls and what is composed of messages are right among processes, too; more ranks than GPUs,
+    asked for NCCL, are refused in one line with the advice, and no rank hangs.
+    """  # noqa: D205
     names = ("alltoall", "reduce_scatter", "broadcast")
-    commands = [(*STARTED, "3", name, *SMALL, "-d", "bfloat16") for name in names]
-    for done in together(run, mpich, 3, *commands):
-        assert done.returncode == 0, done.stderr
-        rows = table_rows(done.stdout)
-        assert rows and all(row[8] == "0" for row in rows)
-
-
-def test_two_ranks_on_one_gpu_are_refused_once(mpich: Mpi, run: Run) -> None:
-    """Rule: more ranks than GPUs, asked for NCCL: one line with the advice, and no rank hangs."""
-    done = run(*under(mpich, 2, *STARTED, "1", "allreduce", "--transport", "nccl", *SMALL))
-    assert done.returncode == 2
-    assert done.stderr.count("--oversubscribe-gpu") == 1
+    shared = (*STARTED, "1", "allreduce", "--transport", "nccl", *SMALL)
+    commands = [(*STARTED, "4", name, *SMALL, "-d", "bfloat16") for name in names]
+    commands += [(*STARTED, "4", "allreduce", *SMALL, "--split", "mod:2"), shared]
+    *others, groups, refused = together(run, mpich, 4, *commands)
+    for done in (*others, groups):
+        rows = table_rows(good(done))
+        assert len(rows) >= (16 if done is groups else 1) and all(row[8] == "0" for row in rows)
+    assert refused.returncode == 2 and refused.stderr.count("--oversubscribe-gpu") == 1
 
 
 def test_an_older_nccl_shares_by_host_names_and_that_is_labelled(mpich: Mpi, run: Run) -> None:
     """Rule: before 2.30 processes on one GPU are hosts of their own to NCCL: correctness only."""
     more = ("--transport", "nccl", "--oversubscribe-gpu", *SMALL, "-A", "ring,library")
     env = {"BUSBAR_STANDIN_NCCL": "22907"}
-    done = run(*under(mpich, 2, *STARTED, "1", "allreduce", *more), env=env)
-    assert done.returncode == 0, done.stderr
-    assert (
-        "# correctness only: to NCCL 2.29.7 each rank that shares a GPU is on a host" in done.stdout
-    )
-    assert all(row[8] == "0" for row in table_rows(done.stdout))
+    out = good(run(*under(mpich, 2, *STARTED, "1", "allreduce", *more), env=env))
+    assert "# correctness only: to NCCL 2.29.7 each rank that shares a GPU is on a host" in out
+    assert all(row[8] == "0" for row in table_rows(out))

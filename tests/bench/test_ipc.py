@@ -10,7 +10,7 @@ import pytest
 from busbar.errors import Unavailable
 from collectives.execution.gpu import take
 from tests.collectives.ipc_stand_in import IpcCupy, IpcMachine
-from tests.conftest import in_process, table_rows
+from tests.conftest import good, in_process, table_rows
 from tests.nccl_standin import Nccl
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here")
@@ -43,15 +43,13 @@ def test_every_rank_on_a_gpu_of_its_own(here: Here) -> None:
     """Rule: rows over ipc are right in both placements, of every type that was asked for."""
     here(3)
     more = ["--threads", "3", "-A", "ring,one_shot", "-d", "float,bfloat16", "-o", "sum,avg"]
-    status, out, err = in_process("allreduce", *SMALL, *more)
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *SMALL, *more))
     rows = table_rows(out)
     assert len(rows) == 16 and all(row[8] == row[12] == "0" for row in rows)
     assert "allreduce one_shot (ipc)" in out and "same buffers" in out
     # Less than an element a rank: some messages are empty.
     small = ["--transport", "ipc", "-b", "4", "-e", "16", "-n", "2", "-g", "3"]
-    status, out, err = in_process("allreduce", *small, "-A ring,one_shot,ps")
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *small, "-A ring,one_shot,ps"))
     assert len(table_rows(out)) == 9 and all(row[8] == row[12] == "0" for row in table_rows(out))
 
 
@@ -62,12 +60,10 @@ def test_the_librarys_rows_stand_beside_ours(here: Here) -> None:
     """
     here(2)
     more = ["--threads", "2", "-A", "sharded_ps,library"]
-    status, out, err = in_process("allreduce", *SMALL, *more)
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *SMALL, *more))
     assert "sharded_ps (ipc)" in out and "library (nccl)" in out and len(table_rows(out)) == 4
     here(2, nccl=False)
-    status, out, err = in_process("allreduce", *SMALL, "--threads 2 -A sharded_ps")
-    assert status == 0, out + err
+    good(in_process("allreduce", *SMALL, "--threads 2 -A sharded_ps"))
 
 
 def test_threads_share_a_gpu_only_when_asked(here: Here) -> None:
@@ -76,8 +72,7 @@ def test_threads_share_a_gpu_only_when_asked(here: Here) -> None:
     status, out, err = in_process("allreduce", *SMALL, "--threads 2 -A ring")
     assert (status, out) == (2, "") and "--oversubscribe-gpu" in err and err.count("\n") == 1
     more = ["--threads", "2", "-A", "ring", "--oversubscribe-gpu"]
-    status, out, err = in_process("allreduce", *SMALL, *more)
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *SMALL, *more))
     assert "share GPU" in out and "run side by side" in out
 
 
@@ -85,6 +80,5 @@ def test_groups_have_transports_of_their_own(here: Here) -> None:
     """Rule: --split works over ipc, and each group has its table."""
     here(4, nccl=False)
     more = ["--threads", "4", "-A", "ring", "--split", "mod:2"]
-    status, out, err = in_process("allreduce", *SMALL, *more)
-    assert status == 0, out + err
+    out = good(in_process("allreduce", *SMALL, *more))
     assert len(table_rows(out)) == 4

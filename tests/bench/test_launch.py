@@ -9,7 +9,7 @@ import pytest
 
 from bench.launch.launch import launcher
 from bench.run.watchdog import explain
-from tests.conftest import REPO, Mpi, Run, environment, under
+from tests.conftest import REPO, Mpi, Run, environment, good, under
 
 
 def test_open_mpi_gets_the_flags_that_it_wants() -> None:
@@ -75,9 +75,8 @@ def test_the_launcher_of_another_mpi_is_refused_once_with_the_reason(
 
 def test_ranks_starts_the_launcher(mpi: Mpi, run: Run) -> None:
     """Rule: --ranks 3 without a launcher runs three ranks, with either MPI."""
-    done = run(
-        mpi.python, "-m", "bench.allreduce", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1"
+    out = good(
+        run(mpi.python, "-m", "bench.allreduce", "--ranks", "3", "-b", "1K", "-e", "1K", "-n", "1")
     )
-    assert done.returncode == 0, done.stderr
     # The list of ranks stands above the first table only.
-    assert done.stdout.count("#  Rank ") == 3 and done.stdout.count("as above: 3 ranks") == 1
+    assert out.count("#  Rank ") == 3 and out.count("as above: 3 ranks") == 1

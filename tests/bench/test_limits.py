@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Mpi, Run, table_rows, thorough, under
+from tests.conftest import Mpi, Run, good, table_rows, thorough, under
 
 GIB = 2**30
 # What the small rows need is there; 256 MiB on 4 ranks need more than either limit leaves.
@@ -37,9 +37,8 @@ def test_an_address_space_costs_rows_and_not_the_run(mpi: Mpi, run: Run) -> None
     its row in place runs.
     """
     limited = ["sh", "-c", f'ulimit -v {GIB // 1024}; exec "$@"', "sh"]
-    done = run(*limited, *under(mpi, 4, *SWEEP))
-    assert done.returncode == 0, done.stderr
-    _judge(done.stdout, "in the address space of one process (ulimit -v)", 5)
+    out = good(run(*limited, *under(mpi, 4, *SWEEP)))
+    _judge(out, "in the address space of one process (ulimit -v)", 5)
 
 
 @pytest.fixture
@@ -64,6 +63,5 @@ def cgroup() -> Iterator[Path]:
 def test_a_cgroup_costs_rows_and_not_the_run(mpi: Mpi, run: Run, cgroup: Path) -> None:
     """Rule: in a cgroup what does not fit is N/A with that reason, and nothing is killed."""
     enter = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "sh"]
-    done = run(*enter, *under(mpi, 4, *SWEEP))
-    assert done.returncode == 0, done.stderr
-    _judge(done.stdout, f"/{cgroup.name} of node 0, which has ", 6)
+    out = good(run(*enter, *under(mpi, 4, *SWEEP)))
+    _judge(out, f"/{cgroup.name} of node 0, which has ", 6)

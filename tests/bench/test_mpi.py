@@ -8,12 +8,14 @@ import os
 import re
 import signal
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import native
-from tests.conftest import LIMIT_S, REPO, Mpi, Run, popen, thorough, under
+from tests.conftest import LIMIT_S, REPO, Mpi, Run, good, popen, thorough, under
 from tests.together import together
 
 TRANSPORTS = ("mpi", "shm")
@@ -70,15 +72,11 @@ def test_everything_is_right(mpi: Mpi, run: Run, ranks: int) -> None:
 def test_work_sharing_stands_beside_the_library(
     mpich: Mpi, run: Run, tmp_path: Path, ranks: int
 ) -> None:
-    """Rule: all collectives have it on shm, right in both placements.
-
-    Records and tables name it.
-    """
+    """Rule: all collectives have it on shm, right in both placements; records and tables say so."""
     out = tmp_path / "run.jsonl"
     rest = ["-A", "worksharing,library", "-b", "64K", "-e", "64K", "-n", "2", "--out", str(out)]
-    done = run(*under(mpich, ranks, "-m", "bench", "all", "--transport", "shm", *rest))
-    assert done.returncode == 0, done.stderr
-    assert "FAILED" not in done.stdout and "worksharing (shm)" in done.stdout
+    text = good(run(*under(mpich, ranks, "-m", "bench", "all", "--transport", "shm", *rest)))
+    assert "FAILED" not in text and "worksharing (shm)" in text
     found = [json.loads(line) for line in out.read_text().splitlines()]
     ours = [one for one in found if one.get("algorithm") == "worksharing"]
     assert len(ours) == len({one["collective"] for one in ours}) > 10
@@ -100,11 +98,10 @@ def test_sixteen_ranks_on_however_few_cores(mpi: Mpi, transport: str, run: Run) 
     """Rule: mpirun -n 16 python -m bench.allreduce works oversubscribed, with no flag."""
     where = ["--transport", transport, "-b", "64K", "-e", "64K", "-n", "1", "-w", "0"]
     ranks = under(mpi._replace(flags=()), 16, *BENCH, *where, "-A", "ring,ps")
-    done = run(*ranks, env=PLAIN)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Out of bounds values : 0 OK") == 2
-    assert re.search(r"ring +1\.8750 +1\.8750 +30\.0000", done.stdout)
-    assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", done.stdout)
+    out = good(run(*ranks, env=PLAIN))
+    assert out.count("Out of bounds values : 0 OK") == 2
+    assert re.search(r"ring +1\.8750 +1\.8750 +30\.0000", out)
+    assert re.search(r" ps +15\.0000 +15\.0000 +30\.0000", out)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +147,15 @@ def _until_a_row(process: "subprocess.Popen[str]") -> str:
     return text
 
 
-def _start(mpi: Mpi, transport: str, out: Path) -> "subprocess.Popen[str]":
-    argv = ("--transport", transport, *ENDLESS, "--out", str(out))
-    return popen(under(mpi, 3, *BENCH, *argv), start_new_session=True)
+@contextmanager
+def _endless(command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A run that would not end by itself, in a session that is killed if it is left behind."""
+    process = popen([*command, *ENDLESS], start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -172,13 +175,11 @@ def test_a_signal_ends_all_ranks_with_the_report_so_far(
     report is asked for under MPICH only.
     """
     out = tmp_path / "rows.jsonl"
-    process = _start(mpi, transport, out)
-    try:
+    argv = (*BENCH, "--transport", transport, "--out", str(out))
+    with _endless(under(mpi, 3, *argv)) as process:
         printed = _until_a_row(process)
         os.killpg(process.pid, which)
         rest, err = process.communicate(timeout=LIMIT_S)
-    finally:
-        process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0
     assert len(out.read_text().splitlines()) >= 3 and "1024" in printed
     if mpi.name == "mpich":
@@ -191,13 +192,10 @@ def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) ->
     It is all that ``timeout``, a scheduler or another program knows of, and no rank is left behind.
     """
     out = tmp_path / "rows.jsonl"
-    process = popen([mpi.python, *BENCH, "--ranks", "2", *ENDLESS, "--out", str(out)])
-    try:
+    with _endless([mpi.python, *BENCH, "--ranks", "2", "--out", str(out)]) as process:
         text = _until_a_row(process)
         process.send_signal(signal.SIGTERM)
         rest, err = process.communicate(timeout=LIMIT_S)
-    finally:
-        process.poll() is None and process.send_signal(signal.SIGKILL)
     assert process.returncode == 128 + signal.SIGTERM
     assert "ended early: interrupted" in rest and "Traceback" not in err, err
     assert len(out.read_text().splitlines()) >= 3
@@ -212,14 +210,12 @@ def test_who_started_the_launcher_hands_a_signal_on(mpi: Mpi, tmp_path: Path) ->
 def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path) -> None:
     """Rule: SIGKILL of one rank ends the run; rows that were printed are on disk."""
     out = tmp_path / "rows.jsonl"
-    process = _start(mpi, transport, out)
-    try:
+    argv = (*BENCH, "--transport", transport, "--out", str(out))
+    with _endless(under(mpi, 3, *argv)) as process:
         text = _until_a_row(process)
         pids = re.findall(r"#  Rank +2 Group +0 Pid +(\d+)", text)
         os.kill(int(pids[0]), signal.SIGKILL)
         process.communicate(timeout=LIMIT_S)
-    finally:
-        process.poll() is None and os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode != 0 and len(out.read_text().splitlines()) >= 3
     _all_gone(text)
 
@@ -232,24 +228,19 @@ def test_a_killed_rank_ends_the_others(mpi: Mpi, transport: str, tmp_path: Path)
 def test_a_killed_rank_is_named_and_what_there_is_reported(
     mpi: Mpi, transport: str, tmp_path: Path
 ) -> None:
-    """Rule: under --ranks a lost rank gives 4, its name, the rows so far.
-
-    No segment of MPI's stays.
+    """Rule: under --ranks a lost rank gives 4, its name and the rows so far; no segment stays.
 
     A launcher kills the others at once, rank 0 and its report among them.
     """
     out = tmp_path / "rows.jsonl"
-    argv = ["--ranks", "3", "--transport", transport, *ENDLESS, "--out", str(out)]
-    process = popen([mpi.python, *BENCH, *argv])
-    try:
+    argv = ("--ranks", "3", "--transport", transport, "--out", str(out))
+    with _endless([mpi.python, *BENCH, *argv]) as process:
         text = _until_a_row(process)
         (pid,) = re.findall(r"#  Rank +2 Group +0 Pid +(\d+)", text)[:1]
         maps = Path(f"/proc/{pid}/maps").read_text()
         segments = set(re.findall(r"(/dev/shm/(?:mpich_shm|sm_segment)\S*)$", maps, re.MULTILINE))
         os.kill(int(pid), signal.SIGKILL)
         rest, err = process.communicate(timeout=LIMIT_S)
-    finally:
-        process.poll() is None and process.send_signal(signal.SIGKILL)
     assert process.returncode == 4 and f"busbar: rank 2 (pid {pid}) was lost while in row" in err
     report = (text + rest).partition("# ended early: ")
     assert "rank 2" in report[2].splitlines()[0] and "float sum, time in us" in report[2]

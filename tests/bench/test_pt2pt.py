@@ -21,7 +21,7 @@ from reports.readers import own
 from reports.readers.reading import parse as parse_log
 from reports.readers.reading import read
 from reports.records.record import Sample
-from tests.conftest import Mpi, Run, on_threads, table_rows
+from tests.conftest import Mpi, Run, good, on_threads, table_rows
 from tests.together import together
 
 TESTS = ("latency", "bandwidth", "bidirectional_bandwidth")
@@ -33,8 +33,7 @@ def test_threads_have_messages_and_no_reach() -> None:
     An odd rank has no partner and takes no part.
     """
     argv = ("--ranks", "5", "-b", "1", "-e", "32K", "-f", "181", "-n", "2", "-A", "two_sided,put")
-    status, out, err = on_threads("pt2pt", *argv)
-    assert status == 0, err
+    out = good(on_threads("pt2pt", *argv))
     found = table_rows(out)
     assert len(found) == 3 * 2 * 3
     messages = [row for row in found if row[5] != "N/A"]

@@ -22,7 +22,8 @@ from reports.exports.nccl_table import Banner, header, row
 from reports.readers.own import results, rows
 from reports.records.record import Result, Sample
 from reports.tables.summary import summary
-from tests.conftest import Mpi, Run, on_threads, under
+from tests.conftest import Mpi, Run, on_threads
+from tests.together import together
 
 RANKS = 3
 RATES = Roofline(read=4.0, write=2.0, copy=1.0, update=8.0)
@@ -170,15 +171,15 @@ def test_the_share_stands_in_the_closing_table_and_right_of_their_columns() -> N
 
 
 def test_a_sweep_on_shared_memory_has_limits(mpich: Mpi, run: Run, tmp_path: Path) -> None:
-    """Rule: on shm the records of schedules and library carry the limit.
-
-    --limit none leaves it out.
-    """
+    """Rule: on shm records of schedules and library carry the limit; --limit none leaves it out."""
     argv = ["-b", "256K", "-e", "256K", "-n", "6", "--transport", "shm", "-A", "ring,library"]
-    for limit, known in (("column", True), ("none", False)):
-        out = tmp_path / f"{limit}.jsonl"
-        options = ["--limit", limit, "--out", str(out)]
-        done = run(*under(mpich, 2, "-m", "bench.allreduce", *argv, *options))
+    asked = {limit: tmp_path / f"{limit}.jsonl" for limit in ("column", "none")}
+    commands = [
+        ("-m", "bench.allreduce", *argv, "--limit", limit, "--out", str(out))
+        for limit, out in asked.items()
+    ]
+    for (limit, out), done in zip(asked.items(), together(run, mpich, 2, *commands), strict=True):
+        known = limit == "column"
         if "no memory roofline" in done.stderr:
             pytest.skip("no native extension here")
         assert done.returncode == 0, done.stderr

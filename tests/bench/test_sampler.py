@@ -20,7 +20,7 @@ from reports.readers.own import results, rows
 from reports.records.gpus import energy, memory_clock, warnings
 from reports.records.record import Result, Sample
 from reports.tables.summary import summary
-from tests.conftest import on_threads
+from tests.conftest import good, on_threads
 from topology.sources.nvml_state import State
 
 STEADY = State(0.0, 1.98e9, 3.2e9, 500.0, 60.0, 0.0, ())
@@ -249,10 +249,7 @@ def on_gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_sweep_records_its_gpus(tmp_path: Any) -> None:
     """Rule: the records of a sweep name GPU and mapping and hold an entry a placement and GPU."""
     out = tmp_path / "r.jsonl"
-    status, text, err = on_threads(
-        "allreduce", "--ranks 2 -b 1K -e 1K -n 2 -A ring --out", str(out)
-    )
-    assert status == 0, err
+    text = good(on_threads("allreduce", "--ranks 2 -b 1K -e 1K -n 2 -A ring --out", str(out)))
     [result] = results(out.read_text())
     assert result.environment["devices"] == ["NVIDIA H200"]
     assert result.environment["mapping"]["gpu"] == ["0000:1b:00.0"] * 2

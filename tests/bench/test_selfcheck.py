@@ -27,7 +27,7 @@ from collectives.execution.inproc.world import run
 from collectives.execution.transport import Counted, Spans
 from reports.readers.own import results
 from reports.statistics.inference import least_seen
-from tests.conftest import on_threads
+from tests.conftest import good, on_threads
 from tests.reports.runs import noisy, rows
 
 
@@ -79,8 +79,7 @@ def test_cycles_are_slowed_one_after_the_other_and_say_so(tmp_path: Path) -> Non
     """Rule: a record of a slowed row says by how much: it is no time of ours."""
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", "2", "-b", "1K", "-e", "1K", "-n", "6", "-A", "ring", "--out", str(out))
-    status, _, _ = on_threads("allreduce", *argv, "-N 2 --inject 0,0.5")
-    assert status == 0
+    good(on_threads("allreduce", *argv, "-N 2 --inject 0,0.5"))
     assert [r.parameters["injected"] for r in results(out.read_text())] == [0, 0.5]
     assert on_threads("allreduce", *argv, "--inject -1")[0] == 2
 

@@ -21,7 +21,7 @@ from reports.analysis.launches import launch_of
 from reports.exports.store import SINKS
 from reports.readers.reading import read
 from reports.records.cores import Load, busiest
-from tests.conftest import LIMIT_S, Mpi, Run, on_threads, popen, thorough
+from tests.conftest import LIMIT_S, Mpi, Run, good, on_threads, popen, thorough
 
 BENCH = ("-m", "bench.allreduce", "--transport", "inproc", "--placement", "out")
 SMALL = ("-b", "1K", "-e", "2K", "-n", "8")
@@ -58,13 +58,12 @@ def test_with_a_launcher_of_mpi(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     out = tmp_path / "r.jsonl"
     cores = len(os.sched_getaffinity(0))
     argv = ("--ranks", f"2,{cores + 1}", "--transport", "mpi", *SMALL, "-A", "ring")
-    done = run(mpi.python, "-m", "bench.allreduce", *argv, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"#  Rank {cores:>2}") == 1
+    text = good(run(mpi.python, "-m", "bench.allreduce", *argv, "--out", str(out)))
+    assert text.count(f"#  Rank {cores:>2}") == 1
     rows = read(out).rows
     assert {r.ranks: r.oversubscribed for r in rows} == {2: cores < 2, cores + 1: True}
     assert {r.ranks_per_core for r in rows if r.ranks == cores + 1} == {(cores + 1) / cores}
-    said = done.stdout.split("\n")
+    said = text.split("\n")
     assert Load(cores + 1, cores).remark(cores + 1) in [line.removeprefix("# ") for line in said]
 
 
@@ -158,8 +157,7 @@ def test_ranks_that_share_cores_are_told_above_the_table(tmp_path: Path) -> None
     for ranks in (cores, 2 * cores):
         out = tmp_path / f"{ranks}.jsonl"
         argv = ("--ranks", str(ranks), *SMALL, "-A", "ring,tree", "--out", str(out))
-        status, printed, _ = on_threads("allreduce", *argv)
-        assert status == 0
+        printed = good(on_threads("allreduce", *argv))
         remark = Load(ranks, cores).remark(ranks)
         above = [line for line in printed.splitlines() if "share" in line]
         assert above == ([f"# {remark}"] * 2 if remark else [])  # of each of the two tables
@@ -172,8 +170,7 @@ def test_groups_that_run_at_once_share_the_cores(tmp_path: Path) -> None:
     cores = len(os.sched_getaffinity(0))
     out = tmp_path / "r.jsonl"
     argv = ("--ranks", str(2 * cores), "--split", "mod:2", *SMALL, "-A", "ring", "--out", str(out))
-    status, printed, err = on_threads("allreduce", *argv)
-    assert status == 0, err
+    printed = good(on_threads("allreduce", *argv))
     assert f"# {2 * cores} ranks share" in printed
     for group in (0, 1):
         rows = read(tmp_path / f"r.group{group}.jsonl").rows

@@ -35,11 +35,6 @@ def test_a_factor_sweep_rises_from_minimum_to_at_most_maximum(
     assert all(a < b for a, b in pairwise(sizes))
 
 
-def test_the_default_sweep_is_eleven_sizes() -> None:
-    """Rule: 1 MB to 1 GB by 2 is 2^20 … 2^30."""
-    assert sweep(2**20, 2**30, factor=None, step=None) == [2**k for k in range(20, 31)]
-
-
 def test_increments_advance_by_bytes() -> None:
     """Rule: -i adds instead of multiplying."""
     assert sweep(10, 40, factor=None, step=15) == [10, 25, 40]

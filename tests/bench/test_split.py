@@ -7,26 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.run.groups import color
-from tests.conftest import Mpi, Run, in_process, table_rows, thorough
+from tests.conftest import Mpi, Run, good, in_process, table_rows, thorough
 
 SMALL = ["-b", "1K", "-e", "2K", "-n", "3", "-A", "ring"]
-
-
-def test_rules_are_those_of_nccl_tests() -> None:
-    """Rule: mod, div and and give the groups that nccl-tests gives."""
-    ranks = range(8)
-    assert [color(("mod", 2), rank) for rank in ranks] == [0, 1] * 4
-    assert [color(("div", 4), rank) for rank in ranks] == [0] * 4 + [1] * 4
-    assert [color(("and", 6), rank) for rank in ranks] == [0, 0, 2, 2, 4, 4, 6, 6]
 
 
 def test_groups_of_threads_of_different_sizes(tmp_path: Path) -> None:
     """Rule: groups need not be of one size; each has its table and its file."""
     file = tmp_path / "run.jsonl"
     more = ["--split", "div:2", "--out", str(file)]
-    status, out, err = in_process("allreduce", "--threads 3 --transport inproc", *SMALL, *more)
-    assert status == 0, err
+    out = good(in_process("allreduce", "--threads 3 --transport inproc", *SMALL, *more))
     assert "# group 0 of 2: ranks 0 1\n" in out and "# group 1 of 2: ranks 2\n" in out
     for number, size in ((0, 2), (1, 1)):
         first, *rows = (tmp_path / f"run.group{number}.jsonl").read_text().splitlines()
@@ -45,8 +35,7 @@ def test_a_rule_that_is_none_is_refused(rule: str) -> None:
 def test_groups_under_mpi(mpich: Mpi, run: Run, transport: str) -> None:
     """Rule: the same as processes, each group with its own library and shared memory."""
     program = (mpich.python, "-m", "bench.allreduce", "--transport", transport, *SMALL)
-    done = run(mpich.mpirun, "-n", "4", *program, "--split", "mod:2")
-    assert done.returncode == 0, done.stderr
-    titles = [line for line in done.stdout.splitlines() if line.startswith("# group")]
+    out = good(run(mpich.mpirun, "-n", "4", *program, "--split", "mod:2"))
+    titles = [line for line in out.splitlines() if line.startswith("# group")]
     assert titles == ["# group 0 of 2: ranks 0 2", "# group 1 of 2: ranks 1 3"]
-    assert len(table_rows(done.stdout)) == 4
+    assert len(table_rows(out)) == 4

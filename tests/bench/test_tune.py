@@ -27,7 +27,7 @@ from reports.readers import own
 from reports.records.record import Result, Sample
 from reports.records.rows import Row
 from tests.bench.tunings import LIBRARY, A, B, as_open_mpi, choice, rules
-from tests.conftest import called, on_threads
+from tests.conftest import called, good, on_threads
 from tests.reports.runs import allreduce
 
 
@@ -187,18 +187,13 @@ class TestCommand:
         out = tmp_path / "tuning.json"
         sizes = ("-b", "1K", "-e", "64K", "-f", "64")
         argv = "--ranks 2,3 --transport inproc --rounds 2 --row-budget 0.02 --default ring"
-        status, said, err = called(
-            main, argv, "-A ring,one_shot,sharded_ps", *sizes, "--out", str(out)
-        )
-        assert status == 0, err
+        said = good(called(main, argv, "-A ring,one_shot,sharded_ps", *sizes, "--out", str(out)))
         found = {one.ranks: one for one in load(out)}
         assert set(found) == {2, 3}
         assert "allreduce, 3 ranks" in said
         record = tmp_path / "auto.jsonl"
-        status, _, err = on_threads(
-            "allreduce", "--ranks 3 -A auto --tuning", str(out), "-n 2 --out", str(record), *sizes
-        )
-        assert status == 0, err
+        argv = ("--ranks 3 -A auto -n 2 --tuning", str(out), "--out", str(record), *sizes)
+        good(on_threads("allreduce", *argv))
         rows = [json.loads(line) for line in record.read_text().splitlines()]
         rows = [row for row in rows if "algorithm" in row]
         assert len(rows) == 2
@@ -210,15 +205,11 @@ class TestCommand:
 
     def test_deciding_again_gives_the_same(self, tmp_path: Path) -> None:
         """``--from`` on kept records writes the same rules: nothing depends on the day."""
-        status, _, err = on_threads(
-            "allreduce", "--ranks 2 -A all -b 1K -e 2K -n 8 -N 2 --out", str(tmp_path / "run.jsonl")
-        )
-        assert status == 0, err
+        kept = str(tmp_path / "run.jsonl")
+        good(on_threads("allreduce", "--ranks 2 -A all -b 1K -e 2K -n 8 -N 2 --out", kept))
         texts = []
         for name in ("a.json", "b.json"):
-            argv = ("--from", str(tmp_path / "run.jsonl"), "--out", str(tmp_path / name))
-            status, _, err = called(main, *argv)
-            assert status == 0, err
+            good(called(main, "--from", kept, "--out", str(tmp_path / name)))
             texts.append((tmp_path / name).read_bytes())
         assert texts[0] == texts[1]
 
@@ -257,8 +248,7 @@ class TestCommand:
             "--from-model", str(fit), "--ranks", "8", "-b", "64", "-e", "64M", "-f", "16",
             "--out", str(out), "--open-mpi-rules", str(tmp_path / "rules.conf"),
         )  # fmt: skip
-        status, _, err = called(main, *argv, "-A ring,recursive_doubling,halving_doubling")
-        assert status == 0, err
+        good(called(main, *argv, "-A ring,recursive_doubling,halving_doubling"))
         (made,) = load(out)
         assert made.source == "predicted"
         assert [one.choice.algorithm for one in made.ranges] == [

@@ -12,7 +12,7 @@ from bench.run.rules import Range, Tunable, dump, load, parse
 from bench.tuning import nccl, openmpi
 from busbar.errors import Unsupported
 from tests.bench.tunings import A, as_open_mpi, choice, rules
-from tests.conftest import Mpi, Run, under
+from tests.conftest import Mpi, Run, good, under
 
 _ranges = st.lists(
     st.tuples(
@@ -138,9 +138,8 @@ def test_open_mpi_accepts_the_rules(mpi: Mpi, run: Run, tmp_path: Path) -> None:
     force = openmpi.forcing("allreduce", 4)
 
     def sums(env: dict[str, str]) -> list[str]:
-        done = run(*under(mpi, 4, str(script)), env=env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
+        out = good(run(*under(mpi, 4, str(script)), env=env))
+        return out.split()
 
     linear, ring = sums(force["basic_linear"]), sums(force["ring"])
     free = sums({})

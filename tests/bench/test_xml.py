@@ -58,20 +58,8 @@ def ran(request: pytest.FixtureRequest, mpich: Mpi, run: Run, tmp_path: Path) ->
         name, ranks, chunks, _ = _counted(file)
         size = 64 * chunks * (ranks if name != "allreduce" else 1)
         out = str(tmp_path / f"{file.stem}.jsonl")
-        words = [
-            name,
-            "-A",
-            str(file),
-            "--transport",
-            transport,
-            "-n",
-            "1",
-            "-w",
-            "0",
-            "--out",
-            out,
-        ]
-        return [*words, "-b", str(size), "-e", str(2 * size), "-f", "2", "-d", "int32"]
+        words = [name, "-A", str(file), "--transport", transport, "--out", out, "-d", "int32"]
+        return [*words, "-n", "1", "-w", "0", "-b", str(size), "-e", str(2 * size), "-f", "2"]
 
     def judge(file: Path) -> None:
         *_, chunks, sent = _counted(file)
